@@ -1,0 +1,3 @@
+"""
+Pure decisions: no input or output, no clock, no lock, no Kafka.
+"""

@@ -1,0 +1,34 @@
+"""
+Turns what was made before a fork into something that says so in the child.
+
+Threads do not survive a fork, and a consumer whose network thread is gone waits for
+ever. The class of each living object is exchanged in the child, so that the parent
+pays nothing for the check.
+"""
+
+import os
+import weakref
+from typing import Any
+
+_alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def watch(living: object, in_child: type) -> None:
+    """
+    Give ``living`` another class in every process forked from this one.
+
+    Args:
+        living: any object with a ``__dict__``, weakly kept.
+        in_child: the class, remembered on the object itself.
+    """
+    living.__dict__["_class_in_child"] = in_child
+    _alive.add(living)
+
+
+def _exchange_classes() -> None:
+    for living in tuple(_alive):
+        living.__class__ = living.__dict__["_class_in_child"]
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_exchange_classes)

@@ -1,0 +1,48 @@
+"""
+Every error this package raises by itself.
+
+Errors that must also be children of kafka-python's classes, so that code which
+already catches those keeps working, stand in ``safeconsumer._kafka.errors``.
+"""
+
+
+class SafeConsumerError(Exception):
+    """
+    Parent of every error that this package raises by itself.
+    """
+
+
+class ScopeSyntaxError(SafeConsumerError, ValueError):
+    """
+    A scope, topic name, partition number or pattern is not a legal one.
+
+    The message names the text; nothing was applied.
+    """
+
+
+class TargetTypeError(SafeConsumerError, TypeError):
+    """
+    A target is neither a partition, nor a topic name, nor a compiled pattern.
+    """
+
+
+class HoldSettingError(SafeConsumerError, ValueError):
+    """
+    An owner, reason, duration or lifetime of a hold is not acceptable.
+
+    Nothing was applied.
+    """
+
+
+class MissingExtraError(SafeConsumerError, ImportError):
+    """
+    A feature needs packages that only an extra installs; the message names it.
+    """
+
+
+class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
+    """
+    The installed kafka-python is not one this package was written against.
+
+    Raised at construction, before any thread is started or socket is opened.
+    """

@@ -1,0 +1,49 @@
+"""
+Says in words who keeps a partition quiet.
+"""
+
+from datetime import UTC, datetime
+
+from safeconsumer._core.holds import Hold, Lifetime
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer._core.view import PauseView
+
+# datetime ends with the year 9999; one day before, to be clear of time zones.
+_END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
+def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
+    """
+    Return one line per hold that covers the partition, narrowest scope first.
+
+    A closed gate, which is no hold, has a line too.
+    """
+    lines = [hold_line(hold) for hold in view.state.covering(tp)]
+    if tp in view.gates:
+        lines.append(f"gate: {view.gates[tp]}")
+    return tuple(lines)
+
+
+def hold_line(hold: Hold) -> str:
+    """
+    Return one line about one hold, times in UTC.
+    """
+    parts = [f"{hold.scope} held by {hold.owner}", f"since {_utc(hold.placed_at)}"]
+    if hold.reason:
+        parts.append(f"because {hold.reason}")
+    parts.append(_until(hold))
+    return ", ".join(parts)
+
+
+def _until(hold: Hold) -> str:
+    if hold.expires_at is not None:
+        return f"until {_utc(hold.expires_at)}"
+    if hold.lifetime is Lifetime.WHILE_ASSIGNED:
+        return "while assigned here"
+    return "until resumed"
+
+
+def _utc(seconds: float) -> str:
+    if seconds >= _END_OF_CALENDAR:
+        return "a time beyond the year 9999"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

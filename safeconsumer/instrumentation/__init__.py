@@ -1,0 +1,3 @@
+"""
+What events become: one module per sink, none imported before the first event.
+"""
