@@ -1,0 +1,3 @@
+"""
+The only package that knows kafka-python's private names.
+"""

@@ -1,0 +1,51 @@
+"""
+The one place that puts our classes into a live ``KafkaConsumer``.
+
+Its constructor looks the parts up as globals of its module and offers no seam. Their
+classes use no slots, so each live part is given our class, and what our class needs
+beyond upstream's attributes is made afterwards. This must happen before the first
+``subscribe``, while no join and no fetch can be under way.
+"""
+
+from kafka import KafkaConsumer
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.net.selector import NetworkSelector
+
+from safeconsumer._kafka import compat
+from safeconsumer._kafka.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.subscription import LedgerSubscription
+from safeconsumer.ledger import PauseLedger
+
+
+def adopt(
+    consumer: KafkaConsumer,
+    ledger: PauseLedger,
+    parked_max_bytes: int,
+    records: type = Fetcher.PartitionRecords,
+) -> None:
+    """
+    Make a new consumer's parts ours; doing it twice changes nothing more.
+
+    Raises:
+        UnsupportedKafkaPythonError: if a part lacks what we rely on; the consumer is
+            still upstream's then.
+    """
+    if isinstance(consumer._subscription, LedgerSubscription):
+        return
+    compat.require_attributes(consumer, KafkaConsumer)
+    compat.require_attributes(consumer._subscription, SubscriptionState)
+    compat.require_attributes(TopicPartitionState(), TopicPartitionState)
+    compat.require_attributes(consumer._fetcher, Fetcher)
+    compat.require_attributes(consumer._coordinator, ConsumerCoordinator)
+    compat.require_attributes(consumer._net, NetworkSelector)
+    consumer._subscription.__class__ = LedgerSubscription
+    consumer._subscription.ledger = ledger
+    consumer._fetcher.__class__ = PauseSafeFetcher
+    consumer._fetcher.prepare(parked_max_bytes)
+    consumer._fetcher.PartitionRecords = records
+    consumer._coordinator.__class__ = PauseSafeCoordinator
+    consumer._coordinator.prepare()
+    ledger.wakers = [consumer._fetcher.wake]

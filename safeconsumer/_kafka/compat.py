@@ -1,0 +1,229 @@
+"""
+Which kafka-python this package was written against, name by private name.
+
+Each name below is used somewhere in this package and pinned by a contract test
+(``tests/contract/test_private_names.py``). When upstream changes one, construction
+fails with a typed error instead of ``poll`` misbehaving later.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import kafka
+from kafka.consumer import fetcher, group, subscription_state
+from kafka.coordinator import base, consumer
+from kafka.net import selector
+from kafka.record import default_records
+
+from safeconsumer.errors import UnsupportedKafkaPythonError
+
+# 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
+# (dpkp/kafka-python #3131); 3.1 moves the modules.
+OLDEST = (3, 0, 9)
+FIRST_UNSUPPORTED = (3, 1)
+SUPPORTED = "kafka-python>=3.0.9,<3.1"
+
+# Where a name stands, the name, and the leading parameters it must take.
+METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
+    (
+        subscription_state.SubscriptionState,
+        "_apply_assignment",
+        ("self", "partitions", "randomize"),
+    ),
+    (subscription_state.SubscriptionState, "unsubscribe", ("self",)),
+    (subscription_state.SubscriptionState, "is_fetchable", ("self", "partition")),
+    (subscription_state.SubscriptionState, "is_paused", ("self", "partition")),
+    (subscription_state.SubscriptionState, "fetchable_partitions", ("self",)),
+    (subscription_state.SubscriptionState, "paused_partitions", ("self",)),
+    (subscription_state.TopicPartitionState, "is_fetchable", ("self",)),
+    (
+        fetcher.Fetcher,
+        "fetched_records",
+        ("self", "max_records", "update_offsets"),
+    ),
+    (
+        fetcher.Fetcher,
+        "fetch_records",
+        ("self", "max_records", "update_offsets", "timeout_ms"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_append",
+        ("self", "drained", "part", "max_records", "update_offsets"),
+    ),
+    (fetcher.Fetcher, "_parse_fetched_data", ("self", "completed_fetch")),
+    (fetcher.Fetcher.PartitionRecords, "take", ("self", "n")),
+    (fetcher.Fetcher.PartitionRecords, "drain", ("self",)),
+    (
+        fetcher.Fetcher.PartitionRecords,
+        "_unpack_records",
+        ("self", "tp", "records", "key_deserializer", "value_deserializer"),
+    ),
+    (fetcher.Fetcher.PartitionRecords, "_maybe_skip_record", ("self", "record")),
+    (
+        fetcher.Fetcher.PartitionRecords,
+        "_deserialize",
+        ("self", "deserializer", "topic", "headers", "data"),
+    ),
+    (
+        fetcher.Fetcher.PartitionRecords,
+        "_consume_aborted_transactions_up_to",
+        ("self", "offset"),
+    ),
+    (fetcher.Fetcher.PartitionRecords, "_contains_abort_marker", ("self", "batch")),
+    (fetcher.Fetcher.PartitionRecords, "_is_batch_aborted", ("self", "batch")),
+    (fetcher.Fetcher.PartitionRecords, "_maybe_raise_next_inline_exception", ("self",)),
+    (fetcher.Fetcher, "_fetchable_partitions", ("self",)),
+    (fetcher.Fetcher, "_create_fetch_requests", ("self",)),
+    (fetcher.Fetcher, "send_fetches", ("self",)),
+    (fetcher.Fetcher, "close", ("self",)),
+    (
+        consumer.ConsumerCoordinator,
+        "_on_join_prepare_async",
+        ("self", "generation", "member_id", "timeout_ms"),
+    ),
+    (
+        consumer.ConsumerCoordinator,
+        "_on_join_complete_async",
+        ("self", "generation", "member_id", "protocol", "member_assignment_bytes"),
+    ),
+    (consumer.ConsumerCoordinator, "need_rejoin", ("self",)),
+    (consumer.ConsumerCoordinator, "poll", ("self", "timeout_ms")),
+    (
+        consumer.ConsumerCoordinator,
+        "_handle_offset_commit_response",
+        ("self", "offsets", "send_time", "response"),
+    ),
+    (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
+    (base.BaseCoordinator, "join_group_async", ("self", "timeout_ms")),
+    (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
+    (base.BaseCoordinator, "stable", ("self",)),
+    (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
+    (
+        base.BaseCoordinator,
+        "_handle_heartbeat_response",
+        ("self", "response", "send_time"),
+    ),
+    (group.KafkaConsumer, "_poll_once", ("self", "timer", "max_records")),
+    (group.KafkaConsumer, "_message_generator_v2", ("self",)),
+)
+
+COROUTINES = (
+    (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
+    (consumer.ConsumerCoordinator, "_on_join_complete_async"),
+    (base.BaseCoordinator, "join_group_async"),
+    (base.BaseCoordinator, "_do_join_and_sync_async"),
+)
+
+# What live objects must carry, checked when they are adopted.
+ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    subscription_state.SubscriptionState: (
+        "_lock",
+        "assignment",
+        "subscription",
+        "subscribed_pattern",
+        "subscription_type",
+        "_default_offset_reset_strategy",
+    ),
+    subscription_state.TopicPartitionState: ("_position",),
+    fetcher.Fetcher: (
+        "_subscriptions",
+        "_manager",
+        "_net",
+        "_completed_fetches",
+        "_next_partition_records",
+        "_paused_completed_fetches",
+        "_paused_partition_records",
+        "_next_in_line_exception_metadata",
+        "_fetch_futures",
+        "_reset_task",
+    ),
+    fetcher.Fetcher.PartitionRecords: (
+        "_next_inline_exception",
+        "record_iterator",
+        "aborted_producer_ids",
+    ),
+    default_records.DefaultRecordBatch: ("_buffer",),
+    consumer.ConsumerCoordinator: (
+        "_lock",
+        "_subscription",
+        "_joined_subscription",
+        "_generation",
+        "_join_task",
+        "_manager",
+        "_rebalance_protocol",
+        "rejoining",
+        "rejoin_needed",
+        "state",
+    ),
+    group.KafkaConsumer: (
+        "_subscription",
+        "_fetcher",
+        "_coordinator",
+        "_cluster",
+        "_net",
+        "_closed",
+        "_iterator",
+        "_consumer_timeout",
+    ),
+    selector.NetworkSelector: ("_io_thread",),
+}
+
+
+@cache
+def require_supported() -> None:
+    """
+    Return if the installed kafka-python is one we know; cheap after the first time.
+
+    Raises:
+        UnsupportedKafkaPythonError: names the version found, the range supported and
+            what is missing.
+    """
+    missing = [*_version_problems(kafka.__version__), *_name_problems()]
+    if missing:
+        message = (
+            f"kafka-python {kafka.__version__} is not supported "
+            f"({'; '.join(missing)}): install '{SUPPORTED}'"
+        )
+        raise UnsupportedKafkaPythonError(message)
+
+
+def require_attributes(live: object, kind: type) -> None:
+    """
+    Return if a live object of upstream carries what we rely on.
+
+    Raises:
+        UnsupportedKafkaPythonError: names the attribute that is missing.
+    """
+    for name in ATTRIBUTES[kind]:
+        if not hasattr(live, name):
+            message = (
+                f"kafka-python {kafka.__version__} is not supported "
+                f"({kind.__name__} has no {name}): install '{SUPPORTED}'"
+            )
+            raise UnsupportedKafkaPythonError(message)
+
+
+def _version_problems(version: str) -> Iterator[str]:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if not OLDEST <= numbers < FIRST_UNSUPPORTED:
+        yield f"supported is {SUPPORTED}"
+
+
+def _name_problems() -> Iterator[str]:
+    for owner, name, parameters in METHODS:
+        method = getattr(owner, name, None)
+        if method is None:
+            yield f"{owner.__name__}.{name} is gone"
+            continue
+        found = tuple(inspect.signature(method).parameters)
+        if found[: len(parameters)] != parameters:
+            yield f"{owner.__name__}.{name} takes {', '.join(found)}"
+    for owner, name in COROUTINES:
+        if not inspect.iscoroutinefunction(getattr(owner, name, None)):
+            yield f"{owner.__name__}.{name} is not a coroutine"
+    for name in ("SubscriptionState", "Fetcher", "ConsumerCoordinator"):
+        if not hasattr(group, name):
+            yield f"kafka.consumer.group.{name} is gone"

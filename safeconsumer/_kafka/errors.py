@@ -1,0 +1,39 @@
+"""
+Errors that are also children of kafka-python's, so that existing handlers fit.
+"""
+
+from kafka.errors import IllegalStateError
+
+from safeconsumer.errors import SafeConsumerError
+
+
+class NotConsumedError(SafeConsumerError, IllegalStateError):
+    """
+    A target cannot belong to this consumer: not subscribed, not assigned, unknown.
+
+    The message names it; nothing was applied.
+    """
+
+
+class ConcurrentPollError(SafeConsumerError, IllegalStateError):
+    """
+    Two threads polled one consumer at the same time; the second one gets this.
+
+    The first call goes on undisturbed.
+    """
+
+
+class ForkedConsumerError(SafeConsumerError, IllegalStateError):
+    """
+    The process was forked after the consumer was made; its threads did not come along.
+
+    Make the consumer in the process that uses it.
+    """
+
+
+class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
+    """
+    A rebalance listener made a call that waits for the thread it runs on.
+
+    A child of ``RuntimeError``, which kafka-python raises there.
+    """

@@ -1,0 +1,485 @@
+"""
+The product's face: a ``KafkaConsumer`` whose pauses hold.
+"""
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.structs import TopicPartition
+
+from safeconsumer import _fork
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import (
+    APP,
+    Hold,
+    HoldKey,
+    Lifetime,
+    checked_duration,
+    checked_lifetime,
+    checked_owner,
+    checked_reason,
+)
+from safeconsumer._core.scopes import CompiledPattern, Everything, Scope
+from safeconsumer._kafka import compat
+from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.decoders import choose, log_once
+from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
+from safeconsumer._kafka.errors import (
+    ConcurrentPollError,
+    ForkedConsumerError,
+)
+from safeconsumer._kafka.iteration import PauseSafeIteration
+from safeconsumer._kafka.parts import Parts
+from safeconsumer.errors import HoldSettingError, TargetTypeError
+from safeconsumer.explain import explain_lines
+from safeconsumer.hooks import Hook, LazyHook
+from safeconsumer.ledger import PauseLedger
+
+Target: TypeAlias = scopes.TopicPartition | str | CompiledPattern
+"""A partition, a topic by name, or topics by a pattern over their whole names."""
+
+DEFAULT_HOOKS: tuple[Hook, ...] = (
+    LazyHook("safeconsumer.instrumentation._structlog:log_event"),
+)
+
+_held_numbers = itertools.count(1)
+
+
+class SafeConsumer(PauseSafeIteration):
+    """
+    A drop-in for ``kafka.KafkaConsumer`` that delivers nothing a hold covers.
+
+    A *hold* is one owner's wish that a scope be quiet: a partition, a topic, a pattern
+    over topics, or the whole consumer. It survives rebalances, lost membership and
+    changed subscriptions until its owner lifts it, it expires, or its lifetime ends.
+    A partition flows when no hold covers it.
+
+    Args:
+        topics: as kafka-python's: topics to subscribe to.
+        start_paused: place a hold on the whole consumer before the first poll; lift
+            it with :meth:`resume_all`.
+        default_lifetime: the lifetime of holds that are placed without one.
+        strict_pause: refuse to pause anything that is not assigned at that moment.
+        parked_max_bytes: how much fetched data of quiet partitions is kept for their
+            resume, in bytes as it came from the broker; beyond it the oldest is
+            dropped and fetched again.
+        decoder: what reads record batches: ``compiled`` (the extra ``fast``: a fifth of
+            the CPU time), ``python`` (kafka-python's own), or ``auto``, which takes the
+            compiled one where it can be had and never fails.
+        hooks: what takes the events; by default they become structlog lines.
+        configs: as kafka-python's, all of them.
+
+    Raises:
+        UnsupportedKafkaPythonError: the installed kafka-python is not one we know;
+            no thread was started.
+        MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
+            the install line.
+
+    Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
+    ``paused``, ``holds`` and ``explain`` on any thread, in a rebalance listener and in
+    a signal handler. ``poll`` and iteration on one thread at a time.
+    """
+
+    def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
+        self,
+        *topics: str,
+        start_paused: bool = False,
+        default_lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+        strict_pause: bool = False,
+        parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
+        decoder: str = "auto",
+        hooks: Iterable[Hook] = DEFAULT_HOOKS,
+        **configs: Any,  # noqa: ANN401 - upstream's keys and types
+    ) -> None:
+        compat.require_supported()
+        self._default_lifetime = checked_lifetime(default_lifetime)
+        self._strict_pause = strict_pause
+        _check_parked_max_bytes(parked_max_bytes)
+        chosen = choose(decoder)
+        self._ledger = PauseLedger(
+            hooks,
+            client_id=configs.get("client_id"),
+            group_id=configs.get("group_id"),
+        )
+        self._poll_guard = threading.Lock()
+        self._unchecked: dict[HoldKey, Scope] = {}
+        super().__init__(**configs)
+        _fork.watch(self, _ForkedConsumer)
+        try:
+            adopt(self, self._ledger, parked_max_bytes, chosen.records)
+            self._parts = Parts(self)
+            self._decoder = chosen.name
+            log_once(chosen)
+            if start_paused:
+                self.pause_all(reason="start_paused")
+            if topics:
+                self.subscribe(topics=topics)
+        except BaseException:
+            super().close(autocommit=False, timeout_ms=0)  # its IO thread runs already
+            raise
+
+    # ------------------------------------------------------------ holds
+
+    def pause(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """
+        Hold the targets: once this has returned, none of their records is delivered.
+
+        Takes effect wholly or not at all. Targets need not be assigned yet: the hold
+        bites at assignment, before the first fetch. Without targets it does nothing,
+        as upstream's, so that ``pause(*assignment())`` is safe while nothing is
+        assigned. A hold placed again unchanged stays as it is; one placed again with
+        another reason, lifetime or duration replaces the old one.
+
+        Args:
+            targets: partitions, topic names, patterns (matched with whole names).
+            owner: whose hold it is; only the same owner's ``resume`` lifts it.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, after which the hold expires by itself:
+                never early, late by one look-up.
+            lifetime: when it ends by itself; the consumer's default if not given.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
+            NotConsumedError: a target cannot belong to this consumer.
+            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+
+        After an exception nothing has changed.
+        """
+        self._place(
+            tuple(map(_scope, targets)),
+            owner=owner,
+            reason=reason,
+            for_=for_,
+            lifetime=lifetime,
+        )
+
+    def resume(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's holds of exactly these targets.
+
+        A hold of a wider scope, or of another owner, stays. Lifting what is not held
+        is no error. Data kept for a partition that flows now comes with the next
+        ``poll``, or ends the wait of one under way on another thread.
+
+        Args:
+            targets: as they were paused.
+            owner: whose holds are lifted.
+
+        Returns:
+            The holds that still cover the targets; empty if they flow.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
+        """
+        checked_owner(owner)
+        found = tuple(map(_scope, targets))
+        return self._ledger.remove((scope, owner) for scope in found) if found else ()
+
+    def pause_all(
+        self,
+        *,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """
+        Hold the whole consumer: whatever is assigned, now and later.
+
+        Args and errors as :meth:`pause`.
+        """
+        self._place(
+            (Everything(),), owner=owner, reason=reason, for_=for_, lifetime=lifetime
+        )
+
+    def resume_all(self, *, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's hold of the whole consumer; holds of parts of it stay.
+
+        Returns:
+            Other owners' holds of the whole consumer.
+        """
+        return self._ledger.remove([(Everything(), checked_owner(owner))])
+
+    @contextmanager
+    def held(
+        self,
+        *targets: Target,
+        reason: str | None = None,
+        owner: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> Iterator[None]:
+        """
+        Hold the targets for a block, under an owner of its own unless one is given.
+
+        The hold is lifted however the block ends. Args and errors as :meth:`pause`.
+        """
+        if owner is None:
+            owner = f"held-{next(_held_numbers)}"
+        self.pause(*targets, owner=owner, reason=reason, for_=for_)
+        try:
+            yield
+        finally:
+            self.resume(*targets, owner=owner)
+
+    def paused(self) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that a hold or a closed gate covers now.
+
+        Those that merely wait for a position, or are being revoked, are not in it.
+        """
+        return set(self._ledger.view().quiet)
+
+    def holds(self) -> tuple[Hold, ...]:
+        """
+        Return every hold, also those that cover nothing assigned here now.
+        """
+        return tuple(sorted(self._ledger.view().state, key=_by_scope_and_owner))
+
+    def explain(self, tp: TopicPartition) -> tuple[str, ...]:
+        """
+        Say who keeps a partition quiet: one line per hold; none if nothing does.
+
+        A line names scope, owner, reason, since when and until when (UTC).
+        """
+        scope = _scope(tp)
+        if not isinstance(scope, scopes.Partition):
+            message = f"explain() takes a TopicPartition, not {tp!r}"
+            raise TargetTypeError(message)
+        return explain_lines(self._ledger.view(), (scope.topic, scope.partition))
+
+    @property
+    def decoder(self) -> str:
+        """
+        Which decoder reads record batches: ``compiled`` or ``python``.
+        """
+        return self._decoder
+
+    # ------------------------------------------------------------ records
+
+    def poll(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """
+        Return records of partitions that no hold covers at the moment of return.
+
+        As kafka-python's otherwise. Partitions gained during a call that began with
+        everything assigned quiet stay quiet until it returns (KAFKA-13463).
+
+        Raises:
+            ConcurrentPollError: another thread is in the middle of this call.
+            ForkedConsumerError: the consumer was made in another process.
+            FencedInstanceIdError: another member took over the ``group_instance_id``.
+            BlockingCallInListenerError: called in a rebalance listener, as every call
+                that waits for the network.
+        """
+        if not self._poll_guard.acquire(blocking=False):
+            self._refuse_in_listener("poll")
+            message = "two threads poll one consumer at the same time; use one"
+            raise ConcurrentPollError(message)
+        try:
+            self._ledger.deliver()
+            self._ledger.begin_call()
+            records: dict[TopicPartition, list[ConsumerRecord]]
+            records = super().poll(timeout_ms, max_records, update_offsets)
+            return records
+        finally:
+            self._ledger.end_call()
+            self._poll_guard.release()
+            self._ledger.deliver()
+
+    # ------------------------------------------------------------ upstream's calls
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """
+        Assign partitions by hand; as kafka-python's. Holds stay and bite.
+
+        Raises:
+            NotConsumedError: a hold was placed, before anything was subscribed or
+                assigned, on something that is not among the partitions.
+        """
+        if not partitions:  # upstream's rule
+            self.unsubscribe()
+            return
+        assigned = set(partitions)
+        topics = {tp.topic for tp in assigned}
+        self._check_early_holds(
+            lambda scope: (
+                any(scope.covers(tp) for tp in assigned)
+                if isinstance(scope, scopes.Partition)
+                else not isinstance(scope, scopes.Topic) or scope.topic in topics
+            ),
+            "assign()",
+        )
+        with self._reassigning():
+            super().assign(partitions)
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        listener: Any = None,  # noqa: ANN401 - upstream's listener classes
+    ) -> None:
+        """
+        Subscribe to topics or a pattern; as kafka-python's. Holds stay and bite.
+
+        Raises:
+            NotConsumedError: a hold was placed, before anything was subscribed or
+                assigned, on a topic that is not among these.
+        """
+        self._check_early_holds(
+            lambda scope: (
+                not isinstance(scope, scopes.Partition | scopes.Topic)
+                or scope.topic in topics
+                or bool(pattern and re.match(pattern, scope.topic))
+            ),
+            "subscribe()",
+        )
+        super().subscribe(topics=topics, pattern=pattern, listener=listener)
+        self._iterator = None
+
+    def unsubscribe(self) -> None:
+        """
+        Give up subscription and assignment; as kafka-python's. Holds stay.
+
+        Raises:
+            BlockingCallInListenerError: called in a rebalance listener.
+        """
+        self._refuse_in_listener("unsubscribe")
+        with self._reassigning():
+            super().unsubscribe()
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        Close the consumer; as kafka-python's. Buffered data is thrown away.
+
+        Raises:
+            BlockingCallInListenerError: called in a rebalance listener.
+        """
+        self._refuse_in_listener("close")
+        with self._reassigning():
+            try:
+                super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+            finally:
+                self._iterator = None
+                self._parts.clear_buffers()
+                self._ledger.assign(())
+
+    # ------------------------------------------------------------ inside
+
+    def _place(
+        self,
+        found: tuple[Scope, ...],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: float | timedelta | None,
+        lifetime: Lifetime | None,
+    ) -> None:
+        checked_owner(owner)
+        checked_reason(reason)
+        seconds = checked_duration(for_)
+        if lifetime is None:
+            lifetime = self._default_lifetime
+        checked_lifetime(lifetime)
+        if not found:
+            return
+        self._check_targets(found)
+        self._ledger.place(
+            found,
+            owner=owner,
+            reason=reason,
+            for_=seconds,
+            lifetime=lifetime,
+            known_topics=self._parts.known_topics,
+        )
+        if not self._parts.consumes_anything():
+            self._unchecked.update({(scope, owner): scope for scope in found})
+
+    def _check_targets(self, found: tuple[Scope, ...]) -> None:
+        self._parts.check_consumed(found)
+        if self._strict_pause:
+            view = self._ledger.view()
+            for scope in found:
+                is_empty = not any(True for _ in view.affected_by(scope))
+                if is_empty and not isinstance(scope, Everything):
+                    self._parts.refuse_unassigned(scope)
+
+    def _check_early_holds(self, fits: Callable[[Scope], bool], call: str) -> None:
+        there = {hold.key for hold in self._ledger.view().state}
+        for key, scope in self._unchecked.items():
+            if key in there and not fits(scope):
+                self._parts.refuse_early_hold(scope, call)
+        self._unchecked.clear()
+
+    @contextmanager
+    def _reassigning(self) -> Iterator[None]:
+        quiet = frozenset(self._ledger.view().quiet)
+        try:
+            yield
+        finally:
+            self._parts.tell_departed(quiet)
+            self._ledger.deliver()
+
+
+class _ForkedConsumer(SafeConsumer):
+    """
+    What a consumer becomes in a forked child: every public name raises.
+    """
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
+        if not name.startswith("_"):
+            message = (
+                "this consumer was made before the process was forked and its threads "
+                "stayed behind; make a consumer in the child process"
+            )
+            raise ForkedConsumerError(message)
+        return super().__getattribute__(name)
+
+
+KafkaConsumer = SafeConsumer
+"""The same class under upstream's name, so that one import line changes."""
+
+
+def _scope(target: object) -> Scope:
+    if isinstance(target, TopicPartition):
+        return scopes.partition(target.topic, target.partition)
+    if isinstance(target, str):
+        return scopes.topic(target)
+    if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
+        return scopes.pattern(target)
+    message = (
+        f"a target is a TopicPartition, a topic name or a compiled pattern, "
+        f"not {target!r}"
+    )
+    raise TargetTypeError(message)
+
+
+def _check_parked_max_bytes(value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        message = (
+            f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
+        )
+        raise HoldSettingError(message)
+
+
+def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:
+    return str(hold.scope), hold.owner
