@@ -1,0 +1,99 @@
+"""
+The broker of a demo: one of its own, or somebody's cluster left as it was found.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from safeconsumer.errors import SafeConsumerError
+from safeconsumer.testing import EmbeddedBroker
+from safeconsumer.testing.existing import ExistingCluster
+from safeconsumer.testing.scenarios import PREFIX
+
+_REACH_MS = 5000
+_STAGE = re.compile(rf"{PREFIX}-[0-9a-f]+-")
+
+
+class BrokerNotReachableError(SafeConsumerError):
+    """
+    No Kafka broker answers at the address; the message names it.
+    """
+
+
+class TidyCluster(ExistingCluster):
+    """
+    A cluster whose topics and groups of a demo are deleted afterwards.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._made: list[str] = []
+
+    def create_topic(self, name: str, partitions: int = 4) -> None:
+        """
+        Create a topic and remember it.
+        """
+        self._made.append(name)
+        super().create_topic(name, partitions)
+
+    def tidy(self) -> str | None:
+        """
+        Delete what the demo made.
+
+        Returns:
+            What is left behind, in a sentence; None if nothing is.
+        """
+        if not self._made:
+            return None
+        stages = {match[0] for name in self._made if (match := _STAGE.match(name))}
+        try:
+            with self.admin() as admin:
+                admin.delete_topics(self._made)
+                admin.delete_groups([stage + "group" for stage in stages])
+        except KafkaError as error:
+            return f"{PREFIX}-* may be left at {self.bootstrap}: {error}"
+        return None
+
+
+@contextmanager
+def open_broker(bootstrap: str | None) -> Iterator[EmbeddedBroker | TidyCluster]:
+    """
+    Start the embedded broker, or reach a cluster; leave nothing behind.
+
+    Raises:
+        EmbeddedBrokerUnavailableError: confluent-kafka is missing.
+        BrokerNotReachableError: nothing answers in 5 s, or it is no Kafka.
+    """
+    if bootstrap is None:
+        with EmbeddedBroker() as broker:
+            yield broker
+        return
+    reach(bootstrap)
+    cluster = TidyCluster(bootstrap)
+    try:
+        yield cluster
+    finally:
+        left = cluster.tidy()
+        if left is not None:
+            click.echo(f"safeconsumer: {left}", err=True)
+
+
+def reach(bootstrap: str) -> None:
+    """
+    Return once a Kafka broker answered at the address.
+
+    Raises:
+        BrokerNotReachableError: none did in 5 s.
+    """
+    try:
+        KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=_REACH_MS
+        ).close()
+    except (KafkaError, OSError, ValueError) as error:
+        message = f"no Kafka broker answers at {bootstrap}"
+        raise BrokerNotReachableError(message) from error

@@ -1,0 +1,174 @@
+"""
+``safeconsumer demo``: both clients, the same broker, the same rebalances.
+"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import click
+from attrs import frozen
+from rich.console import Console
+
+from safeconsumer.cli import render, verdict
+from safeconsumer.cli.brokers import BrokerNotReachableError, open_broker
+from safeconsumer.cli.panels import WIDEST
+from safeconsumer.cli.screens import LiveScreen, PlainScreen, Screen
+from safeconsumer.cli.verdict import Status
+from safeconsumer.errors import MissingExtraError
+from safeconsumer.testing.clients import Broker
+from safeconsumer.testing.scenarios import (
+    SAFE,
+    SCENARIOS,
+    STOCK,
+    Result,
+    Scenario,
+    Setting,
+    play_side_by_side,
+)
+
+_EPILOG = "\b\nExit status:\n" + "\n".join(
+    f"  {status:>3}  {meaning}" for status, meaning in verdict.MEANINGS.items()
+)
+
+_HOST_PORT = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+_VERSIONED = ("safeconsumer", "kafka-python")
+
+
+@frozen
+class _Shown:
+    results: tuple[Result, ...]
+    seconds: float
+
+
+def _address(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    for one in (value or "").split(","):
+        if value is not None and not _HOST_PORT.fullmatch(one):
+            message = f"{one!r} is not HOST:PORT"
+            raise click.BadParameter(message)
+    return value
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "--bootstrap",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Use this cluster, not an embedded broker. Topics and groups named "
+    "safeconsumer-demo-* are made and deleted again.",
+)
+@click.option(
+    "--scenario",
+    "names",
+    multiple=True,
+    type=click.Choice([scenario.name for scenario in SCENARIOS]),
+    metavar="NAME",
+    help="Play only this scenario; may be given several times.",
+)
+@click.option("--list", "is_listing", is_flag=True, help="List the scenarios.")
+@click.option("--json", "is_json", is_flag=True, help="Print the results as JSON.")
+@click.pass_context
+def demo(
+    context: click.Context,
+    bootstrap: str | None,
+    names: tuple[str, ...],
+    *,
+    is_listing: bool,
+    is_json: bool,
+) -> None:
+    """
+    Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
+
+    Both play the same scenarios on the same broker at the same time. A broker inside
+    this process is used unless --bootstrap names another one.
+    """
+    picked = tuple(one for one in SCENARIOS if not names or one.name in names)
+    if is_listing:
+        click.echo("\n".join(render.listing(picked)))
+        return
+    console = Console(stderr=is_json, highlight=False)
+    try:
+        with _quiet_kafka():
+            shown = _show(picked, bootstrap, console)
+    except BrokerNotReachableError as error:
+        _give_up(context, str(error), Status.UNREACHABLE)
+    except MissingExtraError as error:
+        _give_up(context, str(error), Status.USAGE)
+    except KeyboardInterrupt:
+        _give_up(context, "interrupted", Status.INTERRUPTED)
+    else:
+        _conclude(picked, shown, bootstrap, console if not is_json else None)
+        context.exit(verdict.status(picked, shown.results))
+
+
+def _give_up(context: click.Context, why: str, status: Status) -> None:
+    click.echo(f"safeconsumer: {why}", err=True)
+    context.exit(status)
+
+
+def _show(
+    scenarios: Sequence[Scenario], bootstrap: str | None, console: Console
+) -> _Shown:
+    began = time.monotonic()
+    screen: Screen = (LiveScreen if console.is_terminal else PlainScreen)(console)
+    with open_broker(bootstrap) as broker, screen:
+        results = tuple(_play(scenarios, broker, screen))
+    return _Shown(results, time.monotonic() - began)
+
+
+def _play(
+    scenarios: Sequence[Scenario], broker: Broker, screen: Screen
+) -> Iterator[Result]:
+    setting = Setting(broker=broker, report=screen.report)
+    for number, scenario in enumerate(scenarios, start=1):
+        screen.begin(number, len(scenarios), scenario)
+        results = play_side_by_side(scenario, (STOCK, SAFE), setting)
+        screen.end(number, len(scenarios), results)
+        yield from results
+
+
+def _conclude(
+    scenarios: Sequence[Scenario],
+    shown: _Shown,
+    bootstrap: str | None,
+    console: Console | None,
+) -> None:
+    broker = bootstrap or "embedded"
+    versions = {name: version(name) for name in _VERSIONED}
+    if console is None:
+        document = render.document(
+            scenarios,
+            shown.results,
+            broker=broker,
+            versions=versions,
+            seconds=shown.seconds,
+        )
+        click.echo(json.dumps(document, indent=2))
+        return
+    width = max(80, min(console.width, WIDEST))
+    console.print(render.table(scenarios, shown.results), width=width)
+    for line in render.troubles(shown.results):
+        console.print(line, style="yellow", markup=False)
+    about = ", ".join(f"{name} {number}" for name, number in versions.items())
+    console.print(f"{about}, broker {broker}, {shown.seconds:.0f} s", style="dim")
+    said = verdict.sentence(scenarios, shown.results)
+    console.print(said, markup=False, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def _quiet_kafka() -> Iterator[None]:
+    # Both clients complain in the log about what is done to them on purpose.
+    log = logging.getLogger("kafka")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

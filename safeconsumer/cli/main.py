@@ -1,0 +1,34 @@
+"""
+Entry point of the command ``safeconsumer``.
+"""
+
+import importlib
+import sys
+
+USAGE = 2
+INTERRUPTED = 130
+
+_NEEDED = ("click", "rich")
+
+
+def main() -> None:
+    """
+    Run the command line.
+
+    Without the packages of the extra ``cli`` it says in one line how to install them
+    and exits with status 2.
+    """
+    try:
+        commands = importlib.import_module("safeconsumer.cli.commands")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
+            raise
+        sys.stderr.write(
+            f"safeconsumer: the command needs {package}: "
+            "pip install 'safeconsumer[cli]'\n"
+        )
+        raise SystemExit(USAGE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    commands.safeconsumer()

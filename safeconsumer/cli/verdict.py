@@ -1,0 +1,112 @@
+"""
+What the results of a demo mean: one exit status and one sentence.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from attrs import frozen
+
+from safeconsumer.testing.scenarios import SAFE, STOCK, Result, Scenario
+
+
+class Status(IntEnum):
+    """
+    Exit statuses of ``safeconsumer demo``.
+    """
+
+    SHOWN = 0
+    BROKEN = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    NOT_SHOWN = 4
+    NOT_PLAYED = 5
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    Status.SHOWN: "SafeConsumer kept every promise, KafkaConsumer failed where known.",
+    Status.BROKEN: "SafeConsumer leaked, lost or duplicated a record.",
+    Status.USAGE: "Wrong usage, or a package is missing.",
+    Status.UNREACHABLE: "No Kafka broker answers.",
+    Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
+    Status.NOT_PLAYED: "A scenario could not be played to its end.",
+    Status.INTERRUPTED: "Interrupted.",
+}
+
+
+@frozen(kw_only=True)
+class Totals:
+    """
+    What one client did in all scenarios together.
+    """
+
+    leaked: int
+    lost: int
+    duplicated: int
+    failed: int
+    played: int
+
+
+def totals(results: Sequence[Result], client: str) -> Totals:
+    """
+    Add up one client's results.
+    """
+    own = [result for result in results if result.client == client]
+    return Totals(
+        leaked=sum(result.counts.while_paused or 0 for result in own),
+        lost=sum(result.counts.missing for result in own if not result.error),
+        duplicated=sum(result.counts.duplicated for result in own),
+        failed=sum(bool(result.failures) for result in own),
+        played=len(own),
+    )
+
+
+def is_as_known(scenario: Scenario, result: Result) -> bool:
+    """
+    Whether a result is what is promised of its client, or known of it.
+    """
+    if result.client == SAFE.name:
+        return not result.failures
+    return scenario.stock_failure in result.failures
+
+
+def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
+    """
+    Say how the demo ended; the worst news wins.
+    """
+    known = {scenario.name: scenario for scenario in scenarios}
+    odd = {
+        result.client
+        for result in results
+        if not is_as_known(known[result.scenario], result)
+    }
+    if SAFE.name in odd:
+        return Status.BROKEN
+    if any(result.error for result in results):
+        return Status.NOT_PLAYED
+    return Status.NOT_SHOWN if odd else Status.SHOWN
+
+
+def sentence(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
+    """
+    Say in one sentence what was seen.
+    """
+    safe, stock = totals(results, SAFE.name), totals(results, STOCK.name)
+    many = "" if safe.played == 1 else "s"
+    return (
+        f"{SAFE.title} leaked {safe.leaked:,}, lost {safe.lost:,} and duplicated "
+        f"{safe.duplicated:,} records in {safe.played} scenario{many}; "
+        f"{STOCK.title} failed in {stock.failed} of {stock.played}: it delivered "
+        f"{stock.leaked:,} records while paused, never delivered {stock.lost:,} "
+        f"and delivered {stock.duplicated:,} twice"
+        f"{_reservation(status(scenarios, results))}."
+    )
+
+
+def _reservation(ended: Status) -> str:
+    return {
+        Status.NOT_SHOWN: f" - but {STOCK.title} did not fail wherever known",
+        Status.NOT_PLAYED: " - but not every scenario could be played to its end",
+        Status.BROKEN: f" - {SAFE.title} broke a promise",
+    }.get(ended, "")

@@ -1,0 +1,68 @@
+"""
+Brokers and checks for tests of Kafka consumers, this package's and its users'.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safeconsumer.testing._faults import Hold
+    from safeconsumer.testing._requests import Request
+    from safeconsumer.testing.clients import Clients
+    from safeconsumer.testing.embedded import EmbeddedBroker
+    from safeconsumer.testing.errors import (
+        BrokerCommandError,
+        EmbeddedBrokerUnavailableError,
+        UnsupportedByBrokerError,
+    )
+    from safeconsumer.testing.existing import ExistingCluster
+    from safeconsumer.testing.ghost import Ghost
+    from safeconsumer.testing.leaks import Leak, LeakError, NoLeak
+    from safeconsumer.testing.polling import PollTimeoutError, poll_until
+
+__all__ = [
+    "BrokerCommandError",
+    "Clients",
+    "EmbeddedBroker",
+    "EmbeddedBrokerUnavailableError",
+    "ExistingCluster",
+    "Ghost",
+    "Hold",
+    "Leak",
+    "LeakError",
+    "NoLeak",
+    "PollTimeoutError",
+    "Request",
+    "UnsupportedByBrokerError",
+    "poll_until",
+]
+
+_WHERE = {
+    "BrokerCommandError": "errors",
+    "Clients": "clients",
+    "EmbeddedBroker": "embedded",
+    "EmbeddedBrokerUnavailableError": "errors",
+    "ExistingCluster": "existing",
+    "Ghost": "ghost",
+    "Hold": "_faults",
+    "Leak": "leaks",
+    "LeakError": "leaks",
+    "NoLeak": "leaks",
+    "PollTimeoutError": "polling",
+    "Request": "_requests",
+    "UnsupportedByBrokerError": "errors",
+    "poll_until": "polling",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public here
+    """
+    Load a public name when it is first asked for.
+
+    pytest loads this package in every session for its plugin's sake, and most of
+    those sessions have nothing to do with Kafka.
+    """
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,0 +1,202 @@
+# ruff: noqa: PLR2004  the numbers compared are versions of Kafka's wire format
+"""
+The group requests of the wire, answered from the kit's own groups.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from safeconsumer.testing import _apis
+from safeconsumer.testing._group import Group
+from safeconsumer.testing._members import JoinAnswer, JoinRequest, Schedule
+from safeconsumer.testing._wire import Header, Reader, Writer
+
+Reply = Callable[[bytes], None]
+
+
+class Coordinator:
+    """
+    Answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and judges OffsetCommit.
+
+    Used by one thread. Which broker coordinates a group is the caller's business.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.groups: defaultdict[str, Group] = defaultdict(lambda: Group(schedule))
+
+    def handle(self, header: Header, message: bytes, reply: Reply) -> bool:
+        """
+        Answer the request if it is a group's; False leaves it to the real mock.
+
+        ``reply`` gets the body of the answer, without the correlation id.
+        """
+        handler = _HANDLERS.get(header.api_key)
+        if handler is None:
+            return False
+        reader = Reader(message, header.body_at)
+        return handler(self, header, reader, reply)
+
+    def _join(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        group = reader.string()
+        request = _read_join(header, reader)
+        self.groups[group].join(
+            request, lambda answer: reply(_join_body(header.version, answer))
+        )
+        return True
+
+    def _sync(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        group, generation = reader.string(), reader.int32()
+        member_id = reader.string()
+        if header.version >= 3:
+            reader.nullable_string()
+        assignments = dict(reader.array(lambda: (reader.string(), reader.blob())))
+        self.groups[group].sync(
+            member_id,
+            generation,
+            assignments,
+            lambda error, assignment: reply(
+                _throttle(header.version >= 1).int16(error).blob(assignment).done()
+            ),
+        )
+        return True
+
+    def _heartbeat(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        group, generation, member_id = reader.string(), reader.int32(), reader.string()
+        error = self.groups[group].heartbeat(member_id, generation)
+        reply(_throttle(header.version >= 1).int16(error).done())
+        return True
+
+    def _leave(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        group = self.groups[reader.string()]
+        answer = _throttle(header.version >= 1)
+        if header.version < 3:
+            reply(answer.int16(group.leave(reader.string())).done())
+            return True
+        leaving = reader.array(lambda: (reader.string(), reader.nullable_string()))
+        answer.int16(_apis.NONE).int32(len(leaving))
+        for member_id, instance_id in leaving:
+            error = group.leave(member_id, instance_id)
+            answer.string(member_id).string(instance_id).int16(error)
+        reply(answer.done())
+        return True
+
+    def _commit(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        if header.version < 1:
+            return False  # knows no generation
+        group, generation, member_id = reader.string(), reader.int32(), reader.string()
+        error = self.groups[group].commit(member_id, generation)
+        if not error:
+            return False  # the mock knows no such group and stores any offset
+        reply(commit_body(header.version, reader, error))
+        return True
+
+
+_HANDLERS: dict[int, Callable[[Coordinator, Header, Reader, Reply], bool]] = {
+    _apis.API_KEYS["JoinGroup"]: Coordinator._join,  # noqa: SLF001  its own table
+    _apis.API_KEYS["SyncGroup"]: Coordinator._sync,  # noqa: SLF001  its own table
+    _apis.API_KEYS["Heartbeat"]: Coordinator._heartbeat,  # noqa: SLF001  its own
+    _apis.API_KEYS["LeaveGroup"]: Coordinator._leave,  # noqa: SLF001  its own table
+    _apis.API_KEYS["OffsetCommit"]: Coordinator._commit,  # noqa: SLF001  its own
+}
+
+
+def group_of(header: Header, message: bytes) -> str | None:
+    """
+    Return the group of a request, or None if it is not a group's request.
+    """
+    if header.api_key not in _HANDLERS:
+        return None
+    return Reader(message, header.body_at).string()
+
+
+def refusal(header: Header, message: bytes, error: int) -> bytes | None:
+    """
+    Write the body which refuses a group's request; None for other requests.
+    """
+    version = header.version
+    match _apis.api_name(header.api_key):
+        case "JoinGroup":
+            return _join_body(version, JoinAnswer(error=error))
+        case "SyncGroup":
+            return _throttle(version >= 1).int16(error).blob(b"").done()
+        case "Heartbeat":
+            return _throttle(version >= 1).int16(error).done()
+        case "LeaveGroup":
+            answer = _throttle(version >= 1).int16(error)
+            is_list = version >= 3
+            return answer.int32(0).done() if is_list else answer.done()
+        case "OffsetCommit" if version >= 1:
+            reader = Reader(message, header.body_at)
+            reader.string(), reader.int32(), reader.string()
+            return commit_body(version, reader, error)
+    return None
+
+
+def commit_body(version: int, reader: Reader, error: int) -> bytes:
+    """
+    One error for every partition of an OffsetCommit read up to its member id.
+    """
+    if version >= 7:
+        reader.nullable_string()
+    if 2 <= version <= 4:
+        reader.int64()
+    answer = _throttle(version >= 3)
+    topics = reader.array(
+        lambda: (
+            reader.string(),
+            reader.array(lambda: _read_partition(version, reader)),
+        )
+    )
+    answer.int32(len(topics))
+    for topic, partitions in topics:
+        answer.string(topic).int32(len(partitions))
+        for partition in partitions:
+            answer.int32(partition).int16(error)
+    return answer.done()
+
+
+def _read_partition(version: int, reader: Reader) -> int:
+    partition = reader.int32()
+    reader.int64()
+    if version >= 6:
+        reader.int32()
+    if version == 1:
+        reader.int64()
+    reader.nullable_string()
+    return partition
+
+
+def _read_join(header: Header, reader: Reader) -> JoinRequest:
+    session = rebalance = reader.int32() / 1000
+    if header.version >= 1:
+        rebalance = reader.int32() / 1000
+    member_id = reader.string()
+    instance_id = None
+    if header.version >= 5:
+        instance_id = reader.nullable_string()
+    reader.string()  # the protocol's type: always "consumer"
+    return JoinRequest(
+        member_id=member_id,
+        client_id=header.client_id or "unknown",
+        instance_id=instance_id,
+        session_timeout=session,
+        rebalance_timeout=rebalance,
+        protocols=dict(reader.array(lambda: (reader.string(), reader.blob()))),
+        is_id_required=header.version >= 4,
+    )
+
+
+def _join_body(version: int, answer: JoinAnswer) -> bytes:
+    body = _throttle(version >= 2).int16(answer.error)
+    body.int32(answer.generation).string(answer.protocol)
+    body.string(answer.leader).string(answer.member_id).int32(len(answer.members))
+    for member_id, instance_id, metadata in answer.members:
+        body.string(member_id)
+        if version >= 5:
+            body.string(instance_id)
+        body.blob(metadata)
+    return body.done()
+
+
+def _throttle(is_there: bool) -> Writer:  # noqa: FBT001  the one thing it decides
+    return Writer().int32(0) if is_there else Writer()

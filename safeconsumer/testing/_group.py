@@ -1,0 +1,295 @@
+"""
+One consumer group as a broker keeps it: the classic protocol's state machine.
+
+librdkafka's mock has one, but refuses a follower that syncs after the leader, takes
+a second or more for each rebalance, refuses commits meanwhile, and ends the whole
+process when two members name different assignors first. This one follows Apache
+Kafka's GroupCoordinator, in the states and the words of KIP-62, KIP-345 and KIP-394.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from uuid import uuid4
+
+from safeconsumer.testing import _apis
+from safeconsumer.testing._members import (
+    JoinAnswer,
+    JoinReply,
+    JoinRequest,
+    Member,
+    Members,
+    Schedule,
+    SyncReply,
+    Timer,
+)
+
+
+class GroupState(Enum):
+    """
+    What the group waits for.
+    """
+
+    EMPTY = "its first member"
+    PREPARING = "members to join"
+    COMPLETING = "the leader's assignment"
+    STABLE = "nothing"
+
+
+class Group:
+    """
+    One group; used by one thread, the one that makes the scheduled calls.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.generation = 0
+        self.state = GroupState.EMPTY
+        self._schedule = schedule
+        self._members = Members(schedule, self._remove)
+        self._expected: dict[str, Timer] = {}  # ids given out, not joined with yet
+        self._protocol = ""
+        self._leader = ""
+        self._deadline: Timer | None = None
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """
+        The ids of the members, in the order in which they joined.
+        """
+        return tuple(member.member_id for member in self._members)
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """
+        Take a member in, or again; ``reply`` is called once, now or later.
+        """
+        member_id = request.member_id
+        if not self._members.can_take(request):
+            reply(request.refused(_apis.INCONSISTENT_GROUP_PROTOCOL))
+        elif not member_id:
+            self._join_new(request, reply)
+        elif member_id in self._expected:
+            self._expected.pop(member_id).cancel()
+            self._add(member_id, request, reply)
+        elif member_id in self._members:
+            self._rejoin(self._members[member_id], request, reply)
+        elif self._members.static(request.instance_id):
+            reply(request.refused(_apis.FENCED_INSTANCE_ID))
+        else:
+            reply(request.refused(_apis.UNKNOWN_MEMBER_ID))
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        reply: SyncReply,
+    ) -> None:
+        """
+        Hand a member its assignment, once the leader has brought it.
+        """
+        error = self._check(member_id, generation)
+        if not error and self.state is GroupState.PREPARING:
+            error = _apis.REBALANCE_IN_PROGRESS
+        if error:
+            reply(error, b"")
+            return
+        member = self._members[member_id]
+        member.sync = reply
+        if self.state is GroupState.STABLE:
+            member.answer_sync(_apis.NONE)
+        elif member_id == self._leader:
+            self._assign(assignments)
+
+    def heartbeat(self, member_id: str, generation: int) -> int:
+        """
+        Note that a member lives, and return the error code it is to hear.
+        """
+        error = self._check(member_id, generation)
+        if not error and self.state is GroupState.PREPARING:
+            return _apis.REBALANCE_IN_PROGRESS
+        return error
+
+    def commit(self, member_id: str, generation: int) -> int:
+        """
+        Judge a commit: 0 if it may pass, else the error code of a broker.
+        """
+        if generation < 0 and not self._members:
+            return _apis.NONE  # a consumer that assigns its partitions by itself
+        error = self._check(member_id, generation)
+        if not error and self.state is GroupState.COMPLETING:
+            return _apis.REBALANCE_IN_PROGRESS
+        return error
+
+    def leave(self, member_id: str, instance_id: str | None = None) -> int:
+        """
+        Take a member out; the others hear of it by their next heartbeat.
+        """
+        if member_id in self._expected:
+            self._expected.pop(member_id).cancel()
+            self._complete_if_all_joined()
+            return _apis.NONE
+        member = self._members.static(instance_id)
+        if member is None and member_id not in self._members:
+            return _apis.UNKNOWN_MEMBER_ID
+        self._remove(member or self._members[member_id])
+        return _apis.NONE
+
+    def _check(self, member_id: str, generation: int) -> int:
+        """
+        Whether it is a member of this generation; if so it has been heard of.
+        """
+        if member_id not in self._members:
+            return _apis.UNKNOWN_MEMBER_ID
+        if generation != self.generation:
+            return _apis.ILLEGAL_GENERATION
+        self._members.touch(self._members[member_id])
+        return _apis.NONE
+
+    # Joining
+
+    def _join_new(self, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = f"{request.client_id}-{uuid4()}"
+        old = self._members.static(request.instance_id)
+        if old is not None:
+            self._replace_static(old, member_id, request, reply)
+        elif request.is_id_required and request.instance_id is None:
+            self._expected[member_id] = self._schedule(
+                request.session_timeout, lambda: self._forget_expected(member_id)
+            )
+            answer = JoinAnswer(error=_apis.MEMBER_ID_REQUIRED, member_id=member_id)
+            reply(answer)
+        else:
+            self._add(member_id, request, reply)
+
+    def _forget_expected(self, member_id: str) -> None:
+        if self._expected.pop(member_id, None) is not None:
+            self._complete_if_all_joined()
+
+    def _add(self, member_id: str, request: JoinRequest, reply: JoinReply) -> None:
+        self._members.add(Member(member_id=member_id, request=request, join=reply))
+        self._rebalance()
+
+    def _rejoin(self, member: Member, request: JoinRequest, reply: JoinReply) -> None:
+        is_changed = member.request.protocols != request.protocols
+        is_leader = member.member_id == self._leader
+        member.request = request
+        self._members.touch(member)
+        if is_changed or self.state is GroupState.PREPARING:
+            is_answered = False
+        else:
+            # Nothing is new, so it hears the same again. Only a leader may ask for a
+            # rebalance like this: it has seen the topics change.
+            is_answered = not (is_leader and self.state is GroupState.STABLE)
+        if is_answered:
+            reply(self._answer(member))
+        else:
+            member.join = reply
+            self._rebalance()
+
+    def _replace_static(
+        self, old: Member, member_id: str, request: JoinRequest, reply: JoinReply
+    ) -> None:
+        """
+        Give a static member that has come back its old place under a new id.
+        """
+        self._members.drop(old, _apis.FENCED_INSTANCE_ID)
+        member = Member(member_id=member_id, request=request, assignment=old.assignment)
+        self._members.add(member)
+        old_leader = self._leader
+        if old.member_id == old_leader:
+            self._leader = member_id
+        is_changed = old.request.protocols != request.protocols
+        if self.state is GroupState.STABLE and not is_changed:
+            # As brokers do: it hears the old leader's id, so it does not assign.
+            reply(self._answer(member, leader=old_leader))
+        else:
+            member.join = reply
+            self._rebalance()
+
+    def _answer(self, member: Member, leader: str | None = None) -> JoinAnswer:
+        heard = self._leader if leader is None else leader
+        is_leader = member.member_id == heard
+        return JoinAnswer(
+            generation=self.generation,
+            protocol=self._protocol,
+            leader=heard,
+            member_id=member.member_id,
+            members=self._members.described(self._protocol) if is_leader else (),
+        )
+
+    # The rebalance
+
+    def _rebalance(self) -> None:
+        """
+        Begin one, unless it is under way; it ends when every member has joined.
+        """
+        for member in self._members:
+            if member.sync is not None:
+                self._members.touch(member)  # it waited, now it has to come again
+                member.answer_sync(_apis.REBALANCE_IN_PROGRESS)
+        if self.state is not GroupState.PREPARING:
+            self.state = GroupState.PREPARING
+            self._set_deadline(self._members.rebalance_timeout(), self._complete)
+        self._complete_if_all_joined()
+
+    def _complete_if_all_joined(self) -> None:
+        if self.state is not GroupState.PREPARING or self._expected:
+            return
+        if all(member.join is not None for member in self._members):
+            self._complete()
+
+    def _complete(self) -> None:
+        """
+        End the joining: whoever has not come is out, unless it is a static member.
+        """
+        for member in self._members:
+            if member.join is None and member.request.instance_id is None:
+                self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+        if not self._members:
+            self._empty()
+            return
+        self.generation += 1
+        self._protocol = self._members.vote()
+        if self._leader not in self._members:
+            self._leader = next(iter(self._members)).member_id
+        self.state = GroupState.COMPLETING
+        longest = self._members.rebalance_timeout()
+        self._set_deadline(longest, self._drop_who_has_not_synced)
+        for member in self._members:
+            self._members.touch(member)
+            member.answer_join(self._answer(member))
+
+    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+        self._set_deadline(None)
+        self.state = GroupState.STABLE
+        for member in self._members:
+            member.assignment = assignments.get(member.member_id, b"")
+            self._members.touch(member)
+            member.answer_sync(_apis.NONE)
+
+    def _drop_who_has_not_synced(self) -> None:
+        for member in self._members:
+            if member.sync is None:
+                self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+        self._go_on_without()
+
+    def _remove(self, member: Member) -> None:
+        self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+        self._go_on_without()
+
+    def _go_on_without(self) -> None:
+        if self._members:
+            self._rebalance()
+        else:
+            self._empty()
+
+    def _empty(self) -> None:
+        self._set_deadline(None)
+        self.generation += 1
+        self.state = GroupState.EMPTY
+
+    def _set_deadline(
+        self, seconds: float | None, then: Callable[[], None] = lambda: None
+    ) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self._schedule(seconds, then)

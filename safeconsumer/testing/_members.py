@@ -1,0 +1,206 @@
+"""
+The members of one consumer group, and what they say when they join.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from safeconsumer.testing import _apis
+
+
+@frozen(kw_only=True)
+class JoinRequest:
+    """
+    What a member asks for when it joins; timeouts in seconds.
+    """
+
+    member_id: str
+    client_id: str
+    instance_id: str | None
+    session_timeout: float
+    rebalance_timeout: float
+    protocols: Mapping[str, bytes]
+    is_id_required: bool
+
+    def refused(self, error: int) -> "JoinAnswer":
+        """
+        Answer it with an error.
+        """
+        return JoinAnswer(error=error, member_id=self.member_id)
+
+
+@frozen(kw_only=True)
+class JoinAnswer:
+    """
+    What a member hears; only the leader hears of the others.
+    """
+
+    error: int = _apis.NONE
+    generation: int = -1
+    protocol: str = ""
+    leader: str = ""
+    member_id: str = ""
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+
+
+class Timer(Protocol):
+    """
+    A scheduled call, as ``asyncio`` hands it out.
+    """
+
+    def cancel(self) -> None:
+        """
+        Do not make the call.
+        """
+
+
+Schedule = Callable[[float, Callable[[], None]], Timer]
+JoinReply = Callable[[JoinAnswer], None]
+SyncReply = Callable[[int, bytes], None]
+
+
+@define(kw_only=True, eq=False)
+class Member:
+    """
+    One member, with the replies it waits for.
+    """
+
+    member_id: str
+    request: JoinRequest
+    assignment: bytes = b""
+    join: JoinReply | None = None
+    sync: SyncReply | None = None
+    timer: Timer | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """
+        Whether it has asked for something and not been answered.
+        """
+        return self.join is not None or self.sync is not None
+
+    def answer_join(self, answer: JoinAnswer) -> None:
+        """
+        Answer its JoinGroup, if one is waiting.
+        """
+        join, self.join = self.join, None
+        if join is not None:
+            join(answer)
+
+    def answer_sync(self, error: int) -> None:
+        """
+        Answer its SyncGroup, if one is waiting, with an error or the assignment.
+        """
+        sync, self.sync = self.sync, None
+        if sync is not None:
+            sync(error, b"" if error else self.assignment)
+
+    def refuse(self, error: int) -> None:
+        """
+        Answer whatever is waiting with an error.
+        """
+        self.answer_join(JoinAnswer(error=error, member_id=self.member_id))
+        self.answer_sync(error)
+
+
+@define(eq=False)
+class Members:
+    """
+    The members in the order in which they joined, and their session timers.
+
+    ``on_expiry`` is called with a member that has not been heard of in time.
+    """
+
+    _schedule: Schedule
+    _on_expiry: Callable[[Member], None]
+    _by_id: dict[str, Member] = field(factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self._by_id
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(tuple(self._by_id.values()))
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._by_id[member_id]
+
+    def add(self, member: Member) -> None:
+        """
+        Take a member in and start its session.
+        """
+        self._by_id[member.member_id] = member
+        self.touch(member)
+
+    def drop(self, member: Member, error: int) -> None:
+        """
+        Take a member out; whatever it waits for is answered with the error.
+        """
+        del self._by_id[member.member_id]
+        if member.timer is not None:
+            member.timer.cancel()
+        member.refuse(error)
+
+    def touch(self, member: Member) -> None:
+        """
+        Begin a member's session anew: it has been heard of.
+        """
+        if member.timer is not None:
+            member.timer.cancel()
+        timeout = member.request.session_timeout
+        member.timer = self._schedule(timeout, lambda: self._expire(member))
+
+    def static(self, instance_id: str | None) -> Member | None:
+        """
+        Return the member with this ``group.instance.id``, None if there is none.
+        """
+        if instance_id is None:
+            return None
+        return next((m for m in self if m.request.instance_id == instance_id), None)
+
+    def can_take(self, request: JoinRequest) -> bool:
+        """
+        Whether some protocol of the request is one that all others speak too.
+        """
+        others = [m.request for m in self if m.member_id != request.member_id]
+        return bool(_common([request, *others]))
+
+    def vote(self) -> str:
+        """
+        Return the protocol that most members like best, of those that all speak.
+        """
+        requests = [member.request for member in self]
+        common = _common(requests)
+        votes = [next(p for p in r.protocols if p in common) for r in requests]
+        return max(votes, key=votes.count)
+
+    def rebalance_timeout(self) -> float:
+        """
+        Return the longest that any member may take, in seconds.
+        """
+        return max(member.request.rebalance_timeout for member in self)
+
+    def described(self, protocol: str) -> tuple[tuple[str, str | None, bytes], ...]:
+        """
+        Return what the leader hears of every member.
+        """
+        return tuple(
+            (m.member_id, m.request.instance_id, m.request.protocols[protocol])
+            for m in self
+        )
+
+    def _expire(self, member: Member) -> None:
+        if self._by_id.get(member.member_id) is not member:
+            return
+        if member.is_waiting:  # the group keeps it waiting, so it is not late
+            self.touch(member)
+        else:
+            self._on_expiry(member)
+
+
+def _common(requests: list[JoinRequest]) -> set[str]:
+    return set.intersection(*(set(request.protocols) for request in requests))

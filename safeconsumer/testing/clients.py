@@ -1,0 +1,109 @@
+"""
+Consumers and producers that close themselves when the test is over.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from uuid import uuid4
+
+# A test that stopped its broker must not wait for request_timeout_ms to say goodbye.
+_CLOSE_MS = 2000
+
+
+class Broker(Protocol):
+    """
+    What the kit needs of a broker, of whatever kind.
+    """
+
+    @property
+    def client_config(self) -> Mapping[str, Any]:
+        """
+        What any kafka-python client needs to reach it.
+        """
+
+    @property
+    def group_config(self) -> Mapping[str, Any]:
+        """
+        Quick group timeouts that it accepts.
+        """
+
+    def create_topic(self, name: str, partitions: int = ...) -> None:
+        """
+        Create a topic that does not exist.
+        """
+
+
+class Clients:
+    """
+    Make clients of one broker, and close them all by :meth:`close`.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._closers: list[Callable[[], object]] = []
+
+    def topic(self, partitions: int = 4, prefix: str = "topic") -> str:
+        """
+        Create a topic whose name no other test has, and return the name.
+        """
+        name = f"{prefix}-{uuid4().hex[:12]}"
+        self._broker.create_topic(name, partitions)
+        return name
+
+    def consumer(
+        self,
+        cls: Callable[..., Any],
+        *topics: str,
+        group: str | None = None,
+        **config: Any,  # noqa: ANN401  kafka-python's own keys, passed on
+    ) -> Any:  # noqa: ANN401  an object of the class that was given
+        """
+        Make a consumer that reads from the earliest record and does not auto-commit.
+
+        Args:
+            cls: ``KafkaConsumer``, ``SafeConsumer`` or anything that takes their keys.
+            topics: what to subscribe to; none leaves it to the test.
+            group: the group's id; None means no group.
+            config: wins over every default made here.
+
+        """
+        timeouts = {} if group is None else self._broker.group_config
+        defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+        consumer = cls(
+            *topics,
+            **{
+                **self._broker.client_config,
+                **defaults,
+                **timeouts,
+                "group_id": group,
+                **config,
+            },
+        )
+        self._closers.append(
+            lambda: consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
+        )
+        return consumer
+
+    def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
+        """
+        Make a producer; ``config`` wins over every default made here.
+        """
+        from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
+
+        producer = KafkaProducer(**{**self._broker.client_config, **config})
+        self._closers.append(lambda: producer.close(timeout=_CLOSE_MS / 1000))
+        return producer
+
+    def close(self) -> None:
+        """
+        Close every client made here, the newest first, even if one of them fails.
+        """
+        errors: list[Exception] = []
+        while self._closers:
+            try:
+                self._closers.pop()()
+            except Exception as error:  # noqa: BLE001  the others must be closed too
+                errors.append(error)
+        if errors:
+            msg = "closing the test's clients"
+            raise ExceptionGroup(msg, errors)

@@ -1,0 +1,99 @@
+"""
+A Kafka cluster that somebody else runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafka.admin import KafkaAdminClient
+
+# Kafka's own default for group.min.session.timeout.ms.
+_DEFAULT_MIN_SESSION_MS = 6000
+_QUICK_SESSION_MS = 2000
+
+
+class ExistingCluster:
+    """
+    Speak to a real cluster at a known address; start and stop nothing.
+
+    Args:
+        bootstrap: ``host:port``, or several separated by commas.
+
+    """
+
+    kind = "bootstrap"
+    is_real = True
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._session_ms: int | None = None
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """
+        What any kafka-python client needs to reach this cluster.
+        """
+        return {"bootstrap_servers": self.bootstrap.split(",")}
+
+    @property
+    def group_config(self) -> Mapping[str, Any]:
+        """
+        The quickest group timeouts that this cluster accepts, from 2 s on.
+        """
+        if self._session_ms is None:
+            self._session_ms = max(self._least_session_ms(), _QUICK_SESSION_MS)
+        return {"session_timeout_ms": self._session_ms, "heartbeat_interval_ms": 200}
+
+    def create_topic(self, name: str, partitions: int = 4) -> None:
+        """
+        Create a topic with one replica; return once every partition has a leader.
+        """
+        wanted = {name: {"num_partitions": partitions, "replication_factor": -1}}
+        with self.admin() as admin:
+            admin.create_topics(wanted, wait_for_metadata=True)
+
+    def delete_topic(self, name: str) -> None:
+        """
+        Delete a topic with its records.
+        """
+        with self.admin() as admin:
+            admin.delete_topics([name])
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """
+        Let a topic grow to ``total`` partitions.
+        """
+        with self.admin() as admin:
+            admin.create_partitions({name: total})
+
+    @contextmanager
+    def admin(self) -> Iterator["KafkaAdminClient"]:
+        """
+        Lend an administration client.
+        """
+        from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
+
+        client = KafkaAdminClient(**self.client_config)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _least_session_ms(self) -> int:
+        """
+        Ask the cluster; without the right to ask, take Kafka's default.
+        """
+        from kafka.admin import ConfigResource, ConfigResourceType  # noqa: PLC0415
+        from kafka.errors import KafkaError  # noqa: PLC0415  0.2 s, when needed
+
+        name = "group.min.session.timeout.ms"
+        try:
+            with self.admin() as admin:
+                node = str(admin.describe_cluster()["brokers"][0]["broker_id"])
+                resource = ConfigResource(ConfigResourceType.BROKER, node, [name])
+                described = admin.describe_configs([resource], config_filter="all")
+        except KafkaError:
+            return _DEFAULT_MIN_SESSION_MS
+        return int(described["broker"][node][name]["value"])

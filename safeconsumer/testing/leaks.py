@@ -1,0 +1,191 @@
+"""
+A check that no record of a paused partition is handed out, for any consumer.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import define, field, frozen
+
+
+class LeakError(AssertionError):
+    """
+    Records of paused partitions were delivered; the message lists them.
+    """
+
+
+@frozen(kw_only=True)
+class Leak:
+    """
+    One record that was handed out although its partition was paused.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    seconds: float
+    is_flag_set: bool
+
+
+@define(kw_only=True)
+class _Intent:
+    """
+    What the test has asked for: targets as they were given to pause().
+    """
+
+    targets: set[Any] = field(factory=set)
+
+    def covers(self, topic: str, partition: int) -> bool:
+        return any(_matches(target, topic, partition) for target in self.targets)
+
+
+class NoLeak:
+    """
+    Fail if a record of a paused partition is delivered while this context is open.
+
+    Works for kafka-python's ``KafkaConsumer`` and its subclasses, with ``poll()`` and
+    with iteration. What counts is what the test asked for, not what the client still
+    knows of it: partitions paused on entry, ``targets``, and every ``pause()`` inside,
+    until a ``resume()`` of the same target. On exit it raises :class:`LeakError`.
+
+    Args:
+        consumer: the one to watch; its class is exchanged for a subclass meanwhile.
+        targets: partitions, topic names or compiled patterns (whole name) that are to
+            count as paused although this consumer did not pause them itself.
+
+    """
+
+    def __init__(self, consumer: Any, *targets: Any) -> None:  # noqa: ANN401
+        self._consumer = consumer
+        self._class: type[Any] = type(consumer)
+        self._intent = _Intent(targets={*consumer.paused(), *targets})
+        self._opened = time.monotonic()
+        self._inside = threading.local()
+        self.leaks: list[Leak] = []
+
+    def check(self) -> None:
+        """
+        Raise :class:`LeakError` now if anything has leaked so far.
+        """
+        if self.leaks:
+            raise LeakError(_message(self.leaks, self._consumer))
+
+    def __enter__(self) -> Self:
+        self._consumer.__class__ = _watching(self._class, self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._consumer.__class__ = self._class
+        if error is None:
+            self.check()
+
+    # Called by the watched consumer
+
+    def poll(self, poll: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """
+        Poll, and look at what comes.
+        """
+        records = poll(*args, **kwargs)
+        if not getattr(self._inside, "iteration", False):
+            for batch in records.values():
+                for record in batch:
+                    self._delivered(record)
+        return records
+
+    def step(self, step: Any) -> Any:  # noqa: ANN401
+        """
+        Take one step of an iteration, and look at the record.
+        """
+        # Iteration polls too, and then drops what was paused since: only what it
+        # hands out in the end has been delivered.
+        self._inside.iteration = True
+        try:
+            record = step()
+        finally:
+            self._inside.iteration = False
+        self._delivered(record)
+        return record
+
+    def paused(self, targets: tuple[Any, ...]) -> None:
+        """
+        Note that these are to be silent from now on.
+        """
+        self._intent.targets.update(targets)
+
+    def resumed(self, targets: tuple[Any, ...]) -> None:
+        """
+        Note that these may be delivered from now on.
+        """
+        self._intent.targets.difference_update(targets)
+
+    def _delivered(self, record: Any) -> None:  # noqa: ANN401
+        if not self._intent.covers(record.topic, record.partition):
+            return
+        known = {tuple(partition) for partition in self._consumer.paused()}
+        leak = Leak(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            seconds=time.monotonic() - self._opened,
+            is_flag_set=(record.topic, record.partition) in known,
+        )
+        self.leaks.append(leak)
+
+
+def _watching(cls: type[Any], watch: NoLeak) -> type[Any]:
+    class Watched(cls):  # type: ignore[misc]  # a class known only now
+        def poll(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            return watch.poll(super().poll, *args, **kwargs)
+
+        def __next__(self) -> Any:  # noqa: ANN401
+            return watch.step(super().__next__)
+
+        def pause(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            result = super().pause(*targets, **kwargs)
+            watch.paused(targets)
+            return result
+
+        def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            watch.resumed(targets)
+            return super().resume(*targets, **kwargs)
+
+    Watched.__name__, Watched.__qualname__ = cls.__name__, cls.__qualname__
+    return Watched
+
+
+def _matches(target: Any, topic: str, partition: int) -> bool:  # noqa: ANN401
+    if isinstance(target, re.Pattern):
+        return target.fullmatch(topic) is not None
+    if isinstance(target, str):
+        return bool(target == topic)
+    return bool(tuple(target) == (topic, partition))
+
+
+def _message(leaks: list[Leak], consumer: Any) -> str:  # noqa: ANN401
+    name = f"{type(consumer).__module__}.{type(consumer).__qualname__}"
+    count = f"{len(leaks)} record{'s' * (len(leaks) > 1)}"
+    head = f"{count} of paused partitions delivered by {name}:"
+    return "\n".join([head, *_lines(leaks)])
+
+
+def _lines(leaks: list[Leak]) -> Iterator[str]:
+    for topic, partition in sorted({(leak.topic, leak.partition) for leak in leaks}):
+        own = [k for k in leaks if (k.topic, k.partition) == (topic, partition)]
+        why = (
+            "paused() still named the partition"
+            if own[0].is_flag_set
+            else "the client had forgotten the pause: paused() did not name it"
+        )
+        yield (
+            f"  {topic}:{partition}: {len(own)} in all, offsets {own[0].offset} to "
+            f"{own[-1].offset}, the first after {own[0].seconds:.2f} s; {why}"
+        )

@@ -1,0 +1,94 @@
+"""
+Polling several consumers at once, as their programs would.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# Each in a thread of its own, and no shorter: a consumer that waits for its turn while
+# the others poll keeps them all from joining, and kafka-python 3.0 forgets a join that
+# outlasts the poll it began in.
+POLL_MS = 500
+_CHECK_EVERY = 0.01
+
+
+class PollTimeoutError(AssertionError):
+    """
+    What polling was to bring about did not happen in time; the message names it.
+    """
+
+
+def poll_until(
+    consumers: Sequence[Any],
+    condition: Callable[[], object],
+    *,
+    silently: Sequence[Any] = (),
+    awaited: str = "the condition",
+    timeout: float = 30.0,
+) -> list[Any]:
+    """
+    Poll consumers until the condition holds; return the records that came meanwhile.
+
+    When it returns nobody polls any more; that takes up to half a second longer.
+
+    Args:
+        consumers: any kafka-python consumers; nobody else may be polling them.
+        condition: asked about 100 times a second.
+        silently: further consumers to poll, whose records are not returned.
+        awaited: what the condition means, for the error.
+        timeout: seconds.
+
+    Raises:
+        PollTimeoutError: the condition did not hold in time.
+        Exception: what a consumer's ``poll()`` raised.
+
+    """
+    round_ = _Round(consumers, silently)
+    deadline = time.monotonic() + timeout
+    try:
+        while not condition():
+            if round_.errors:
+                raise round_.errors[0]
+            if time.monotonic() > deadline:
+                seen = [(c.group_metadata(), c.assignment()) for c in consumers]
+                msg = f"waited {timeout} s for {awaited}; the members: {seen}"
+                raise PollTimeoutError(msg)
+            time.sleep(_CHECK_EVERY)
+    finally:
+        round_.end()
+    if round_.errors:
+        raise round_.errors[0]
+    return round_.records
+
+
+class _Round:
+    """
+    One thread for each consumer, until the end.
+    """
+
+    def __init__(self, consumers: Sequence[Any], silently: Sequence[Any]) -> None:
+        self.records: list[Any] = []
+        self.errors: list[Exception] = []
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._poll, args=(consumer, kept), daemon=True)
+            for group, kept in ((consumers, self.records), (silently, []))
+            for consumer in group
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _poll(self, consumer: Any, kept: list[Any]) -> None:  # noqa: ANN401
+        try:
+            while not self._is_over.is_set():
+                for records in consumer.poll(POLL_MS).values():
+                    kept.extend(records)
+        except Exception as error:  # noqa: BLE001  raised again by whoever waits
+            self.errors.append(error)

@@ -1,0 +1,64 @@
+"""
+Plays one scenario with several clients at the same time.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from safeconsumer.testing.scenarios.catalogue import Scenario
+from safeconsumer.testing.scenarios.clients import Client
+from safeconsumer.testing.scenarios.results import (
+    CancelledError,
+    CannotPlayError,
+    Result,
+)
+from safeconsumer.testing.scenarios.stage import Setting, Stage
+from safeconsumer.testing.scenarios.tally import Tally
+
+
+def play(scenario: Scenario, client: Client, setting: Setting) -> Result:
+    """
+    Play a scenario with one client and say what became of the records.
+
+    Raises:
+        CancelledError: it was asked to stop; everything is closed.
+    """
+    began = time.monotonic()
+    error = None
+    tally = Tally()
+    try:
+        with Stage(scenario.name, client, setting, tally) as stage:
+            scenario.play(stage)
+    except CancelledError:
+        raise
+    except CannotPlayError as caught:
+        error = str(caught)
+    except Exception as caught:  # noqa: BLE001 - it is the result of this play
+        error = f"{type(caught).__name__}: {caught}"
+    seconds = time.monotonic() - began
+    return Result(
+        scenario=scenario.name,
+        client=client.name,
+        counts=tally.counts(),
+        seconds=round(seconds, 1),
+        error=error,
+    )
+
+
+def play_side_by_side(
+    scenario: Scenario, clients: Sequence[Client], setting: Setting
+) -> tuple[Result, ...]:
+    """
+    Play a scenario with every client at once; results come in the clients' order.
+
+    However it ends, every consumer is closed when it does. If one client's play
+    fails, or the caller is interrupted, the others are asked to stop.
+    """
+    with ThreadPoolExecutor(len(clients), thread_name_prefix="scenario") as pool:
+        plays = [pool.submit(play, scenario, client, setting) for client in clients]
+        try:
+            return tuple(one.result() for one in plays)
+        except BaseException:
+            setting.cancelled.set()
+            raise
