@@ -1,0 +1,106 @@
+"""
+``python -m tests.bench overhead | throughput``: figures, as JSON on stdout.
+
+``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
+clients read.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from safeconsumer.testing import ExistingCluster
+from tests.bench import cases
+from tests.bench.overhead import ROWS
+from tests.bench.overhead import run as run_overhead
+from tests.bench.stage import SMOKE, Sizes, Stage
+from tests.brokers import choice
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """
+    Measure and print; the exit status does not judge the figures.
+    """
+    options = _parser().parse_args(arguments)
+    sizes = SMOKE if options.smoke else Sizes()
+    if options.rounds is not None:
+        sizes = evolve(sizes, rounds=options.rounds)
+    with _broker(options) as broker:
+        stage = Stage(broker=broker, sizes=sizes)
+        if options.benchmark == "overhead":
+            result = run_overhead(stage, options.only, smoke=options.smoke)
+        else:
+            result = _throughput(stage, options)
+    text = json.dumps(result, indent=1)
+    if options.json is None:
+        sys.stdout.write(text + "\n")
+    else:
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def _throughput(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
+    # Only here: it needs the extra "bench".
+    throughput = importlib.import_module("tests.bench.throughput")
+    picture = importlib.import_module("tests.bench.picture")
+    chosen, modes = cases.DEFAULT, cases.MODES
+    if options.smoke:
+        chosen, modes = cases.SMOKE, (cases.POLL_500, cases.ITERATION)
+    elif options.full:
+        chosen = cases.everything()
+    elif options.targets:
+        chosen = cases.TARGETS
+    result, readings = throughput.run(stage, chosen, modes, smoke=options.smoke)
+    if options.svg is not None:
+        note = picture.note(result)
+        text = picture.drawn(readings, chosen[0], note)
+        options.svg.write_text(text, encoding="utf-8")
+    return dict(result)
+
+
+def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
+    if options.bootstrap is not None:
+        return contextlib.nullcontext(ExistingCluster(options.bootstrap))
+    return choice.start(choice.choose(options.kafka).kind)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("benchmark", choices=["overhead", "throughput"])
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
+    parser.add_argument(
+        "--kafka",
+        default="auto",
+        choices=["auto", *choice.Kind],
+        help="the broker to start, as in the test suite",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="how many sets of fresh processes per row"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="run everything tiny; figures mean nothing"
+    )
+    parser.add_argument("--json", type=Path, help="write to this file, not to stdout")
+    overhead = parser.add_argument_group("overhead")
+    overhead.add_argument("--only", nargs="+", default=(), choices=list(ROWS))
+    throughput = parser.add_argument_group("throughput")
+    throughput.add_argument(
+        "--targets", action="store_true", help="only the two cases that have targets"
+    )
+    throughput.add_argument(
+        "--full", action="store_true", help="all combinations, for hours"
+    )
+    throughput.add_argument(
+        "--svg", type=Path, help="draw the first case into this file"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

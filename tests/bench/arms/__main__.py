@@ -1,0 +1,63 @@
+"""
+One arm of a measurement: reads steps from stdin, answers on stdout, as JSON lines.
+"""
+
+import gc
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from tests.bench.arms.assigned import Assigned
+from tests.bench.arms.idle import Idle
+from tests.bench.arms.parked import Parked
+from tests.bench.arms.reading import Reading
+from tests.bench.arms.throughput import Throughput
+from tests.bench.arms.toggling import Toggling
+
+_ARMS: dict[str, type[Any]] = {
+    "assigned": Assigned,
+    "idle": Idle,
+    "parked": Parked,
+    "reading": Reading,
+    "throughput": Throughput,
+    "toggling": Toggling,
+}
+
+
+def _private_stdout() -> Any:  # noqa: ANN401 - a text file
+    # What a library prints must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    return answers
+
+
+def main() -> None:
+    """
+    Make the arm that the first line asks for, then do step after step.
+    """
+    answers = _private_stdout()
+    arm: Any = None
+    try:
+        for line in sys.stdin:
+            request = json.loads(line)
+            try:
+                if arm is None:
+                    arm = _ARMS[request["arm"]](**request["with"])
+                    result: dict[str, object] = {}
+                else:
+                    gc.collect()
+                    result = getattr(arm, request["step"])(**request["with"])
+            except Exception:  # noqa: BLE001 - told to whoever measures
+                result = {"error": traceback.format_exc()}
+            answers.write(json.dumps(result) + "\n")
+    finally:
+        if arm is not None:
+            arm.close()
+
+
+if __name__ == "__main__":
+    main()

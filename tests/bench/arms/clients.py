@@ -1,0 +1,65 @@
+"""
+The two consumers that are compared, and what every arm does with them.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafka import KafkaConsumer
+
+BOUND = 60.0
+
+
+def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
+    """
+    Make a stock or a safe consumer that begins at the start of each partition.
+
+    Neither commits by itself: how often it falls into a measurement is chance.
+    """
+    if client == "safe":
+        from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
+    else:
+        cls = KafkaConsumer
+    config = {name: _tuple(value) for name, value in config.items()}
+    settings = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        **config,
+        **more,
+    }
+    return cls(**settings)
+
+
+def poll_until(
+    consumer: KafkaConsumer, condition: Callable[[], object], **poll: int
+) -> None:
+    """
+    Poll until the condition holds, throwing records away.
+
+    Each poll may wait long: one that gives up during a join makes the stock client
+    forget that join, now and then for ever.
+    """
+    wait_until(condition, lambda: consumer.poll(**{"timeout_ms": 5000, **poll}))
+
+
+def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
+    """
+    Do the step until the condition holds.
+
+    Raises:
+        TimeoutError: it does not within a minute.
+    """
+    deadline = time.monotonic() + BOUND
+    while not condition():
+        if time.monotonic() > deadline:
+            message = "what an arm waits for did not come"
+            raise TimeoutError(message)
+        step()
+
+
+def _tuple(value: object) -> object:
+    # A version came as a JSON list; a list of addresses stays one.
+    if isinstance(value, list) and all(isinstance(one, int) for one in value):
+        return tuple(value)
+    return value

@@ -1,0 +1,50 @@
+"""
+The benchmarks run, whatever they measure.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.overhead import ROWS
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT = 100.0
+_KEYS = {"row", "name", "target", "measured", "unit", "passed", "rounds", "note"}
+
+
+@pytest.mark.any_broker
+def test_every_row_is_measured_and_reported_as_json(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    A small run gives figures for each row, with raw values and versions.
+    """
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.bench", "overhead", "--smoke"]
+    # An embedded broker needs settings that an address does not tell: a new one.
+    real = ["--bootstrap", kafka_broker.bootstrap]
+    command += real if kafka_broker.is_real else ["--kafka=embedded"]
+    command += ["--json", str(path)]
+    done = subprocess.run(  # noqa: S603 - our own module
+        command,
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert result["smoke"] is True
+    assert {"python", "kafka-python", "safeconsumer"} <= set(result["versions"])
+    assert list(ROWS) == list(dict.fromkeys(one["row"] for one in result["figures"]))
+    for figure in result["figures"]:
+        assert set(figure) == _KEYS
+        assert (figure["passed"] is None) == (figure["target"] is None)
+        assert all(values for values in figure["rounds"].values()), figure

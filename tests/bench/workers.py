@@ -1,0 +1,134 @@
+"""
+Arms of a measurement, each in a process of its own, told step by step what to do.
+
+The processes live side by side and work in turns, so that a slow moment of the
+machine meets all arms, and what one leaves in memory meets none of the others.
+"""
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_START_TIMEOUT = 60.0
+_END_TIMEOUT = 20.0
+
+
+class ArmError(Exception):
+    """
+    An arm failed or did not answer in time.
+    """
+
+
+class Arm:
+    """
+    One process of ``python -m tests.bench.arms``; ends with the block.
+
+    Args:
+        kind: which arm, by its name there.
+        settings: what it is made with, as JSON values.
+    """
+
+    def __init__(self, kind: str, **settings: object) -> None:
+        self._name = f"{kind} of {settings.get('client', 'no client')}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.arms"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=_ROOT,
+            text=True,
+        )
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._say({"arm": kind, "with": settings})
+
+    def wait_started(self) -> dict[str, Any]:
+        """
+        Return what the arm says of its start, once it is ready.
+        """
+        return self.answer(_START_TIMEOUT)
+
+    def call(self, step: str, timeout: float = 120.0, **args: object) -> dict[str, Any]:
+        """
+        Let the arm do one step and return what it measured.
+        """
+        self.begin(step, **args)
+        return self.answer(timeout)
+
+    def begin(self, step: str, **args: object) -> None:
+        """
+        Let the arm begin one step; :meth:`answer` waits for it.
+        """
+        self._say({"step": step, "with": args})
+
+    def answer(self, timeout: float) -> dict[str, Any]:
+        """
+        Wait for the step that was begun.
+
+        Raises:
+            ArmError: it failed, or took longer than ``timeout`` seconds.
+        """
+        try:
+            line = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            message = f"arm {self._name} did not answer in {timeout:g} s"
+            raise ArmError(message) from None
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended"}
+        if "error" in answer:
+            message = f"arm {self._name}: {answer['error']}"
+            raise ArmError(message)
+        return answer
+
+    def close(self) -> None:
+        """
+        End the process; by force if it does not end by itself.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _say(self, request: Mapping[str, object]) -> None:
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        with self._process.stdout as lines:
+            for line in lines:
+                self._answers.put(line)
+        self._answers.put("")
+
+
+@contextlib.contextmanager
+def arms(kinds: Mapping[str, Mapping[str, object]]) -> Iterator[dict[str, Arm]]:
+    """
+    Start several arms at the same time; they are ready when the block begins.
+
+    Args:
+        kinds: by the arm's name, its settings with its ``kind``.
+    """
+    with contextlib.ExitStack() as stack:
+        started = {}
+        for name, settings in kinds.items():
+            started[name] = Arm(**settings)
+            stack.callback(started[name].close)
+        for arm in started.values():
+            arm.wait_started()
+        yield started
+
+
+def in_turns(names: list[str], lap: int) -> list[str]:
+    """
+    Return the names in another order each lap, so that none is always the first.
+    """
+    at = lap % len(names)
+    return [*names[at:], *names[:at]]

@@ -1,0 +1,185 @@
+"""
+One Apache Kafka broker as a Java process of its own.
+"""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from safeconsumer.testing._ports import free_port
+from tests.brokers import jars
+from tests.brokers.real import OwnBroker
+from tests.brokers.settings import (
+    CLUSTER_ID,
+    START_TIMEOUT,
+    STARTED,
+    TEST_SETTINGS,
+)
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+# Quick to start rather than quick for hours.
+_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class JavaBroker(OwnBroker):
+    """
+    Run a broker from Maven's jars; a context manager that ends it and its data.
+
+    Raises:
+        RuntimeError: on start, if there is no Java, there are no jars and no Maven to
+            fetch them, or the broker does not come up; its log is in the message.
+
+    """
+
+    kind = "java"
+
+    def __init__(self) -> None:
+        self._port = free_port()
+        super().__init__(f"127.0.0.1:{self._port}")
+        self._folder = Path(tempfile.mkdtemp(prefix="safeconsumer-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._write_properties()
+            self._format_storage()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """
+        Start the process and return once the broker says it is up.
+        """
+        command = ["kafka.Kafka", str(self._properties)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603  our own command line
+                _tied_to_us(self._java(*command)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # an interrupt at the terminal is for pytest
+            )
+        self._starts += 1
+        self._wait_until_up()
+
+    def kill(self) -> None:
+        """
+        End the process at once, as a crash would; the data stays.
+        """
+        self._signal(signal.SIGKILL)
+        self._running().wait(START_TIMEOUT)
+
+    def restart(self) -> None:
+        """
+        Start it again at the same address, with the data it had.
+        """
+        self.start()
+
+    def freeze(self) -> None:
+        """
+        Stop the process where it is: connections stay open and nothing answers.
+        """
+        self._signal(signal.SIGSTOP)
+
+    def unfreeze(self) -> None:
+        """
+        Let a frozen process go on.
+        """
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """
+        End the process and delete its data; a second call does nothing.
+        """
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(START_TIMEOUT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    @property
+    def _properties(self) -> Path:
+        return self._folder / "server.properties"
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            msg = "the Java broker has not been started"
+            raise RuntimeError(msg)
+        return self._process
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._running().send_signal(number)
+
+    def _java(self, *arguments: str) -> list[str]:
+        java = shutil.which("java")
+        if java is None:
+            msg = "no java in PATH"
+            raise RuntimeError(msg)
+        logging = f"-Dlog4j2.configurationFile={_LOGGING}"
+        path = str(jars.fetch() / "*")
+        return [java, *_JVM, logging, "-cp", path, *arguments]
+
+    def _write_properties(self) -> None:
+        controller = f"127.0.0.1:{free_port()}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self._folder / "data",
+            **TEST_SETTINGS,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        self._properties.write_text(text)
+
+    def _format_storage(self) -> None:
+        tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID)
+        done = subprocess.run(  # noqa: S603  our own command line
+            self._java(*tool, "--config", str(self._properties)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=START_TIMEOUT,
+            check=False,
+        )
+        if done.returncode:
+            msg = f"Kafka's storage could not be formatted:\n{done.stdout[-4000:]}"
+            raise RuntimeError(msg)
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while self._log.read_text(errors="replace").count(STARTED) < self._starts:
+            if self._running().poll() is not None or time.monotonic() > deadline:
+                text = self._log.read_text(errors="replace")[-4000:]
+                msg = f"the Java broker did not come up:\n{text}"
+                raise RuntimeError(msg)
+            time.sleep(0.05)
+
+
+def _tied_to_us(command: list[str]) -> list[str]:
+    """
+    Let Linux end the broker when pytest is killed and can no longer do it.
+    """
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

@@ -1,0 +1,52 @@
+"""
+What a test says about the broker it needs, and which tests that leaves out.
+"""
+
+import pytest
+
+from tests.brokers.choice import Choice, Kind
+
+MARKERS = {
+    "any_broker": "needs a broker, whichever",
+    "real_broker": "needs Apache Kafka itself (bootstrap, docker or java)",
+    "embedded_broker": "needs the embedded broker: it injects errors",
+    "container_broker": "needs a broker in a container: it is frozen or killed",
+}
+_FITTING = {
+    "any_broker": frozenset(Kind),
+    "real_broker": frozenset(Kind) - {Kind.EMBEDDED},
+    "embedded_broker": frozenset({Kind.EMBEDDED}),
+    "container_broker": frozenset({Kind.DOCKER}),
+}
+
+
+def register(config: pytest.Config) -> None:
+    """
+    Make the markers known to ``--strict-markers``.
+    """
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def apply(items: list[pytest.Item], choice: Choice) -> None:
+    """
+    Skip each test whose marker does not fit the broker, and say why.
+
+    Raises:
+        pytest.UsageError: a test uses the broker and has no marker.
+
+    """
+    for item in items:
+        names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
+        _check_marked(item, names)
+        for name in names:
+            if choice.kind not in _FITTING[name]:
+                why = f"{MARKERS[name]}; this one is {choice.kind} ({choice.reason})"
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+def _check_marked(item: pytest.Item, names: list[str]) -> None:
+    fixtures = getattr(item, "fixturenames", ())
+    if "kafka_broker" in fixtures and not names:
+        msg = f"{item.nodeid} uses kafka_broker without a marker: {', '.join(MARKERS)}"
+        raise pytest.UsageError(msg)

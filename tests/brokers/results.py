@@ -1,0 +1,47 @@
+"""
+What became of each test, written to a file for ``merge_results.py``.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+# An outcome replaces one that stands further left: a failing teardown is a failure.
+_ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
+
+
+class ResultsFile:
+    """
+    A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._outcomes: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """
+        Note the worst of a test's set-up, call and teardown.
+        """
+        outcome = _outcome(report)
+        if outcome is None:
+            return
+        known = self._outcomes.get(report.nodeid, "skipped")
+        worst = max(known, outcome, key=_ORDER.index)
+        self._outcomes[report.nodeid] = worst
+
+    def pytest_sessionfinish(self) -> None:
+        """
+        Write the file, sorted.
+        """
+        text = json.dumps(self._outcomes, indent=1, sort_keys=True)
+        self._path.write_text(text + "\n")
+
+
+def _outcome(report: pytest.TestReport) -> str | None:
+    if hasattr(report, "wasxfail"):
+        return "xfailed" if report.skipped else "xpassed"
+    if report.when == "call" or not report.passed:
+        return report.outcome
+    return None

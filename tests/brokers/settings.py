@@ -1,0 +1,38 @@
+"""
+How a real broker is set up for tests, whatever runs it.
+"""
+
+import os
+
+KAFKA_VERSION = "4.1.0"
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"  # any will do; storage is formatted with it
+
+# Kafka's own property names.
+TEST_SETTINGS = {
+    # Kafka's defaults are 6 s and 3 s: every rebalance in a test would take as long.
+    "group.min.session.timeout.ms": 1000,
+    "group.initial.rebalance.delay.ms": 0,
+    # One broker is all there is.
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    # Kafka's default is 50 each, which makes the first commit slow.
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "num.partitions": 4,
+    # A broker killed and started again is itself only when its old session is over:
+    # 9 s by default.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+}
+
+# What a consumer of a group uses with such a broker.
+GROUP_CONFIG = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
+
+STARTED = "Kafka Server started"  # the line that KafkaRaftServer logs at INFO
+START_TIMEOUT = 60.0
+
+# Built by build_image.py; any other that takes apache/kafka:4.x's variables will do.
+IMAGE = os.environ.get(
+    "SAFECONSUMER_TEST_IMAGE", f"safeconsumer-test/kafka:{KAFKA_VERSION}"
+)

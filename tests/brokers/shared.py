@@ -1,0 +1,67 @@
+"""
+One real broker for all worker processes of pytest-xdist.
+"""
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.brokers import choice
+from tests.brokers.real import OwnBroker
+
+_ADDRESS = "kafka_bootstrap"
+
+
+class BrokerForWorkers:
+    """
+    A plugin of the process that starts the workers: it starts the broker for them.
+
+    Each worker gets the address. Embedded brokers are not shared: every worker has one
+    of its own, because tests inject errors into it.
+    """
+
+    def __init__(self, kind: choice.Kind) -> None:
+        self._kind = kind
+        self._running = ExitStack()
+        self._address: str | None = None
+
+    @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+    def pytest_configure_node(self, node: object) -> None:
+        """
+        Tell a worker, before it starts, where its broker is.
+        """
+        if self._address is None:
+            broker = self._running.enter_context(choice.start(self._kind))
+            self._address = broker.bootstrap
+        node.workerinput[_ADDRESS] = self._address  # type: ignore[attr-defined]  # xdist's
+
+    def pytest_unconfigure(self) -> None:
+        """
+        End the broker after the last worker.
+        """
+        self._running.close()
+
+
+class LentBroker(OwnBroker):
+    """
+    The broker that was started for all workers, as one of them sees it.
+    """
+
+    def __init__(self, kind: choice.Kind, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self.kind = kind
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """
+    Tell whether this process runs tests for another one.
+    """
+    return hasattr(config, "workerinput")
+
+
+def lent_to(config: pytest.Config, kind: choice.Kind) -> LentBroker | None:
+    """
+    Return the broker lent to this worker, None if there is none.
+    """
+    address = getattr(config, "workerinput", {}).get(_ADDRESS)
+    return None if address is None else LentBroker(kind, address)

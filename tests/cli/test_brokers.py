@@ -1,0 +1,64 @@
+"""
+Somebody's cluster: reached, used, and left as it was found.
+"""
+
+import uuid
+
+import pytest
+from kafka import KafkaConsumer
+
+from safeconsumer.cli.brokers import TidyCluster, open_broker
+from safeconsumer.testing.clients import Broker, Clients
+from safeconsumer.testing.scenarios import PREFIX
+
+pytestmark = pytest.mark.real_broker
+
+
+@pytest.fixture
+def stage() -> str:
+    return f"{PREFIX}-{uuid.uuid4().hex[:8]}-"
+
+
+@pytest.fixture
+def cluster(kafka_broker: Broker) -> TidyCluster:
+    return TidyCluster(",".join(kafka_broker.client_config["bootstrap_servers"]))
+
+
+def test_topics_and_groups_of_a_demo_are_deleted(
+    cluster: TidyCluster, stage: str
+) -> None:
+    """Also when the demo failed; what others made stays."""
+    others = f"topic-{stage}"
+    cluster.create_topic(others, 1)
+
+    with pytest.raises(ZeroDivisionError):
+        use_and_fail(cluster.bootstrap, stage)
+
+    with cluster.admin() as admin:
+        names = [topic for topic in admin.list_topics() if stage in str(topic)]
+        groups = [group for group in admin.list_groups() if stage in str(group)]
+    cluster.delete_topic(others)
+    assert (names, groups) == ([others], [])
+
+
+def use_and_fail(bootstrap: str, stage: str) -> None:
+    with open_broker(bootstrap) as broker:
+        topic, group = stage + "orders", stage + "group"
+        broker.create_topic(topic, 1)
+        clients = Clients(broker)
+        consumer = clients.consumer(KafkaConsumer, topic, group=group)
+        while not consumer.assignment():
+            consumer.poll(100)
+        clients.close()
+        raise ZeroDivisionError
+
+
+def test_what_is_left_behind_is_told(cluster: TidyCluster, stage: str) -> None:
+    """One line that says what and where, for a person to clean up."""
+    cluster.create_topic(stage + "orders", 1)
+    cluster.delete_topic(stage + "orders")
+
+    told = cluster.tidy()
+
+    assert told is not None
+    assert f"{PREFIX}-* may be left at {cluster.bootstrap}" in told

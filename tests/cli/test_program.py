@@ -1,0 +1,136 @@
+"""
+The program as a user starts it: in a process of its own.
+"""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from safeconsumer.cli.verdict import Status
+
+SECONDS = 60
+QUICK = "resume-starvation"
+START = "from safeconsumer.cli.main import main; main()"
+
+
+def command(*arguments: str, first: str = "") -> list[str]:
+    # Not the installed script: this is the same, and works where nothing is installed.
+    code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
+    return [sys.executable, "-c", code, *arguments]
+
+
+def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own code
+        command(*arguments, first=first),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_a_missing_package_is_told_in_one_line(package: str) -> None:
+    """With the command that installs it, and status 2."""
+    ended = run("demo", first=f"sys.modules['{package}'] = None; ")
+
+    expected = (
+        f"safeconsumer: the command needs {package}: pip install 'safeconsumer[cli]'\n"
+    )
+    assert (Status.USAGE, "", expected) == (
+        ended.returncode,
+        ended.stdout,
+        ended.stderr,
+    )
+
+
+def test_another_import_error_is_not_hidden() -> None:
+    """Only what the extra installs is explained."""
+    ended = run("demo", first="sys.modules['json'] = None; ")
+
+    assert ended.returncode == 1
+    assert "ModuleNotFoundError" in ended.stderr
+
+
+def test_version() -> None:
+    """The program and its number."""
+    ended = run("--version")
+
+    assert re.fullmatch(r"safeconsumer, version \d+\.\d+\.\d+\S*\n", ended.stdout)
+
+
+def test_without_a_broker_it_brings_its_own() -> None:
+    """A bare machine shows it: status 0, nothing but JSON on stdout."""
+    ended = run("demo", "--scenario", QUICK, "--json")
+
+    assert ended.returncode == Status.SHOWN
+    stock, safe = json.loads(ended.stdout)["results"]
+    assert (stock["failures"], safe["failures"]) == (["lost"], [])
+
+
+def test_ctrl_c_ends_it_cleanly() -> None:
+    """In the middle of a scenario: status 130, one word, no traceback."""
+    with subprocess.Popen(  # noqa: S603 - our own code
+        command("demo"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "the other member leaves" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+
+    assert (
+        process.returncode,
+        errors,
+    ) == (Status.INTERRUPTED, "safeconsumer: interrupted\n")
+
+
+def test_on_a_terminal_it_draws_both_clients() -> None:
+    """The panels while it plays, the table and the sentence at the end."""
+    status, text = on_a_terminal(command("demo", "--scenario", QUICK))
+
+    assert status == Status.SHOWN
+    assert "─ KafkaConsumer ─" in text
+    assert "─ SafeConsumer ─" in text
+    assert "■ paused" in text
+    assert "SafeConsumer leaked 0, lost 0 and duplicated 0" in text
+
+
+def on_a_terminal(arguments: Sequence[str]) -> tuple[int, str]:
+    """
+    Run a program on a terminal of 80 by 24; return its status and all it wrote.
+    """
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(  # noqa: S603 - our own code
+        arguments, stdin=its, stdout=its, stderr=its, env=environment
+    ) as process:
+        os.close(its)
+        written = read_all(ours)
+        status = process.wait(SECONDS)
+    os.close(ours)
+    return status, written
+
+
+def read_all(terminal: int) -> str:
+    written, deadline = b"", time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        select.select([terminal], [], [], 1.0)
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not chunk:
+            break
+        written += chunk
+    return written.decode()

@@ -1,0 +1,104 @@
+"""
+Each scenario, played by both clients at once on whichever broker was chosen.
+"""
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from kafka import KafkaConsumer
+
+from safeconsumer.testing.clients import Broker
+from safeconsumer.testing.scenarios import (
+    SAFE,
+    SCENARIOS,
+    STOCK,
+    CancelledError,
+    Failure,
+    Progress,
+    Scenario,
+    Setting,
+    State,
+    member,
+    play,
+    play_side_by_side,
+)
+from tests.cli.results import scenario
+
+pytestmark = pytest.mark.any_broker
+
+
+@pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)
+def test_the_safe_client_keeps_its_promises_where_the_stock_one_fails(
+    one: Scenario, kafka_broker: Broker
+) -> None:
+    """0 leaked, 0 lost, 0 duplicated; the stock client in the way it is known to."""
+    setting = Setting(broker=kafka_broker, report=lambda _: None)
+
+    stock, safe = play_side_by_side(one, (STOCK, SAFE), setting)
+
+    assert (stock.error, safe.error) == (None, None)
+    assert safe.failures == ()
+    assert one.stock_failure in stock.failures
+
+
+def test_a_client_that_leaks_is_found_out_whatever_it_is_called(
+    kafka_broker: Broker,
+) -> None:
+    """The referee believes no client: a stock one under our name is no better."""
+    impostor = evolve(STOCK, name=SAFE.name, title=SAFE.title)
+    seen: list[Progress] = []
+    setting = Setting(broker=kafka_broker, report=seen.append)
+
+    result = play(scenario("moved-away"), impostor, setting)
+
+    assert result.error is None
+    assert Failure.LEAKED in result.failures
+    shown = {(each.state, each.wrong > 0) for one in seen for each in one.partitions}
+    assert (State.PAUSE_LOST, True) in shown
+    assert {one.client for one in seen} == {SAFE.name}
+
+
+def test_a_play_that_is_asked_to_stop_stops(kafka_broker: Broker) -> None:
+    """At its next poll, with everything closed."""
+    setting = Setting(broker=kafka_broker, report=lambda _: setting.cancelled.set())
+
+    with pytest.raises(CancelledError):
+        play(scenario("moved-away"), SAFE, setting)
+
+
+def test_a_client_that_raises_cuts_only_its_own_play_short(
+    kafka_broker: Broker,
+) -> None:
+    """The result tells what it raised; the others play on."""
+
+    def make(*_topics: str, **_configs: object) -> KafkaConsumer:
+        message = "no such client"
+        raise ValueError(message)
+
+    broken = evolve(SAFE, make=make)
+    setting = Setting(broker=kafka_broker, report=lambda _: None)
+
+    stock, safe = play_side_by_side(
+        scenario("resume-starvation"), (STOCK, broken), setting
+    )
+
+    assert safe.error == "ValueError: no such client"
+    assert stock.error is None
+
+
+def test_partitions_that_are_never_gained_are_lost(
+    kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that does not come back to its partitions is a failure, no excuse."""
+    monkeypatch.setattr(member, "GAIN_PATIENCE", 1.0)
+
+    def make_blind(*topics: str, **configs: Any) -> KafkaConsumer:  # noqa: ANN401 - kafka-python's keys and types
+        return SAFE.make(*topics, **{**configs, "metadata_max_age_ms": 300_000})
+
+    setting = Setting(broker=kafka_broker, report=lambda _: None)
+
+    result = play(scenario("pattern-pause"), evolve(SAFE, make=make_blind), setting)
+
+    assert (result.error, result.failures) == (None, (Failure.LOST,))
+    assert result.counts.missing == 200

@@ -1,0 +1,92 @@
+"""
+The suite's brokers, options and markers.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import choice, markers, shared
+from tests.brokers.results import ResultsFile
+from tests.model import options as model_options
+from tests.records import options as records_options
+from tests.regression import options as regression_options
+
+# kafka-python 3.0.12 lets go of the socket of a connection that failed without closing
+# it, and testcontainers never closes its own; the warning comes whenever the collector
+# finds one, mostly in a test that has nothing to do with it. That our own broker closes
+# everything is tested in a process of its own.
+UNCLOSED_BY_OTHERS = "ignore:unclosed <socket.socket:ResourceWarning"
+
+CHOICE = pytest.StashKey[choice.Choice]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """
+    Add the options of the whole suite, those of its parts included.
+    """
+    group = parser.getgroup("kafka")
+    group.addoption(
+        "--kafka",
+        default="auto",
+        choices=["auto", *choice.Kind],
+        help="the broker to test against (auto: the first that is to be had of "
+        "bootstrap, docker, java, embedded)",
+    )
+    group.addoption(
+        "--results-file",
+        type=Path,
+        default=None,
+        help="write each test's outcome to this file, for tests.brokers.merge_results",
+    )
+    regression_options.pytest_addoption(parser)
+    model_options.pytest_addoption(parser)
+    records_options.pytest_addoption(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Choose the broker; it is started by the first test that uses it.
+    """
+    markers.register(config)
+    config.addinivalue_line("filterwarnings", UNCLOSED_BY_OTHERS)
+    config.stash[CHOICE] = choice.choose(config.option.kafka)
+    kind = config.stash[CHOICE].kind
+    if kind in {choice.Kind.JAVA, choice.Kind.DOCKER} and not shared.is_worker(config):
+        config.pluginmanager.register(shared.BrokerForWorkers(kind))
+    if config.option.results_file is not None and not shared.is_worker(config):
+        results = ResultsFile(config.option.results_file)
+        config.pluginmanager.register(results, "safeconsumer-results")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """
+    Tell which broker was chosen and why.
+    """
+    chosen = config.stash[CHOICE]
+    return f"kafka broker: {chosen.kind} ({chosen.reason})"
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """
+    Skip what does not fit the broker.
+    """
+    markers.apply(items, config.stash[CHOICE])
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
+    """
+    Lend the broker that was chosen, for the whole session.
+    """
+    kind = pytestconfig.stash[CHOICE].kind
+    lent = shared.lent_to(pytestconfig, kind)
+    if lent is not None:
+        yield lent
+        return
+    with choice.start(kind) as broker:
+        yield broker

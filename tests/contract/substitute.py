@@ -1,0 +1,30 @@
+"""
+A pytest plugin that puts our four classes in the place of upstream's.
+
+For upstream's own tests only: ``python -m tests.contract.upstream`` runs them.
+"""
+
+import kafka
+import kafka.consumer
+import kafka.consumer.fetcher
+import kafka.consumer.group
+import kafka.consumer.subscription_state
+import kafka.coordinator.consumer
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.subscription import LedgerSubscription
+
+# test_package asks for the name under which upstream is imported.
+SafeConsumer.__name__ = "KafkaConsumer"
+
+for module, name, ours in (
+    (kafka, "KafkaConsumer", SafeConsumer),
+    (kafka.consumer, "KafkaConsumer", SafeConsumer),
+    (kafka.consumer.group, "KafkaConsumer", SafeConsumer),
+    (kafka.consumer.fetcher, "Fetcher", PauseSafeFetcher),
+    (kafka.consumer.subscription_state, "SubscriptionState", LedgerSubscription),
+    (kafka.coordinator.consumer, "ConsumerCoordinator", PauseSafeCoordinator),
+):
+    setattr(module, name, ours)

@@ -1,0 +1,128 @@
+"""
+One changed import line: every name, signature, default and key of upstream works.
+"""
+
+import inspect
+from collections.abc import Iterator
+
+import kafka
+import pytest
+from kafka.errors import IllegalStateError, KafkaConfigurationError
+
+import safeconsumer
+from safeconsumer import SafeConsumer
+from tests.kafka.offline import offline
+
+PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
+METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
+
+# What upstream takes, and we take as well: pause and resume take targets.
+VARARGS = {"pause", "resume"}
+
+
+def test_the_class_under_upstreams_name_is_ours() -> None:
+    """
+    ``from safeconsumer import KafkaConsumer``.
+    """
+    assert safeconsumer.KafkaConsumer is SafeConsumer
+    assert issubclass(SafeConsumer, kafka.KafkaConsumer)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_signature_is_upstreams(name: str) -> None:
+    """
+    The same parameters with the same defaults; more only by keyword.
+    """
+    theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
+    ours = inspect.signature(getattr(SafeConsumer, name)).parameters
+    shared = [one for one in ours.values() if one.kind is not one.KEYWORD_ONLY]
+    extra = [one for one in ours.values() if one.kind is one.KEYWORD_ONLY]
+    assert [(one.kind, one.default) for one in theirs.values()] == [
+        (one.kind, one.default) for one in shared
+    ]
+    assert all(one.default is not inspect.Parameter.empty for one in extra)
+    if name not in VARARGS:
+        assert list(theirs) == [one.name for one in shared]
+
+
+def test_the_constructor_takes_upstreams_arguments() -> None:
+    """
+    Topics and keys; ours are keyword-only, with defaults.
+    """
+    ours = inspect.signature(SafeConsumer).parameters
+    kinds = {one.name: one.kind for one in ours.values()}
+    assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")
+    assert inspect.Parameter.VAR_KEYWORD is kinds.pop("configs")
+    assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
+    assert not set(kinds) & set(kafka.KafkaConsumer.DEFAULT_CONFIG)
+
+
+def test_the_defaults_are_upstreams() -> None:
+    """
+    Also those of configuration.
+    """
+    assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
+
+
+@pytest.fixture
+def safe() -> Iterator[SafeConsumer]:
+    """
+    One that needs no answer.
+    """
+    with offline(SafeConsumer) as consumer:
+        yield consumer
+
+
+def test_every_key_is_accepted_with_its_default() -> None:
+    """
+    All of them at once, but for where to connect and what to assume there.
+    """
+    configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}
+    del configs["bootstrap_servers"], configs["api_version"]
+    with offline(SafeConsumer, **configs) as consumer:
+        assert configs.items() <= consumer.config.items()
+
+
+def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
+    """
+    The same class, the same words.
+    """
+    messages = []
+    for kind in (kafka.KafkaConsumer, SafeConsumer):
+        with pytest.raises(KafkaConfigurationError) as caught:
+            kind(bootstrap_servers="127.0.0.1:1", no_such_key=1)
+        assert type(caught.value) is KafkaConfigurationError
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_documented(name: str) -> None:
+    """
+    ``help()`` goes on working.
+    """
+    assert inspect.getdoc(getattr(SafeConsumer, name))
+
+
+def test_upstreams_pause_of_something_unassigned_is_no_bare_key_error(
+    safe: SafeConsumer,
+) -> None:
+    """
+    Upstream raises ``KeyError``; ours is what its other calls raise.
+    """
+    tp = kafka.TopicPartition("orders", 0)
+    safe.assign([tp])
+    with pytest.raises(IllegalStateError, match="audit:0"):
+        safe.pause(kafka.TopicPartition("audit", 0))
+
+
+def test_names_that_are_ours_alone_are_not_upstreams() -> None:
+    """
+    A later upstream that uses one of them is noticed here.
+    """
+    ours = {
+        name
+        for name in vars(SafeConsumer)
+        if not name.startswith("_") and name not in PUBLIC
+    }
+    assert ours == {"decoder", "explain", "held", "holds", "pause_all", "resume_all"}

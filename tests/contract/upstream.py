@@ -1,0 +1,101 @@
+"""
+Runs kafka-python's own consumer tests with our four classes in the place of theirs.
+
+``python -m tests.contract.upstream --source DIR`` takes a checkout of the tag nearest
+to the installed version; with ``--bootstrap HOST:PORT`` it runs upstream's consumer
+integration tests against that broker, too. ``--stock`` runs the same without
+substitution, to compare. Prints JSON; fails if a test failed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.contract.upstream_report import REPORT_VARIABLE
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+UNIT = ("test/consumer", "test/test_mock_broker.py", "test/test_package.py")
+INTEGRATION = ("test/integration/test_consumer_integration.py",)
+
+# Seconds for one run; the unit tests take 10, the integration tests a minute or two.
+LIMIT = 900
+
+
+def main() -> int:
+    """
+    Run, print, and tell by the status whether all passed.
+    """
+    options = _options()
+    with tempfile.TemporaryDirectory() as folder:
+        # Tests only: with the package beside them they would test the checkout.
+        shutil.copytree(options.source / "test", Path(folder, "test"))
+        reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
+        if options.bootstrap:
+            reports["integration"] = _run(
+                folder,
+                INTEGRATION,
+                _broker(options.bootstrap, options.broker_version, folder),
+                substituted=not options.stock,
+            )
+    sys.stdout.write(json.dumps(reports, indent=2) + "\n")
+    return int(any(report["failed"] for report in reports.values()))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--broker-version", default="4.1.0")
+    parser.add_argument("--stock", action="store_true")
+    return parser.parse_args()
+
+
+def _broker(bootstrap: str, version: str, folder: str) -> dict[str, str]:
+    # Upstream's fixture wants an existing folder also for a broker that runs already.
+    return {
+        "KAFKA_VERSION": version,
+        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KAFKA_ROOT": folder,
+    }
+
+
+def _run(
+    folder: str, tests: tuple[str, ...], more: Mapping[str, str], *, substituted: bool
+) -> dict[str, int]:
+    report = Path(folder, "report.json")
+    report.unlink(missing_ok=True)
+    plugins = ["tests.contract.upstream_report"]
+    if substituted:
+        plugins.append("tests.contract.substitute")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:safeconsumer"]
+    command += [part for plugin in plugins for part in ("-p", plugin)]
+    command += ["-o", "log_level=DEBUG", "--timeout=300", *tests]
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own arguments
+        command,
+        cwd=folder,
+        env={
+            **os.environ,
+            **more,
+            "PYTHONPATH": str(REPOSITORY),
+            REPORT_VARIABLE: str(report),
+        },
+        stdout=sys.stderr,
+        timeout=LIMIT,
+        check=False,
+    )
+    if not report.exists():
+        message = f"pytest ended with {done.returncode} and left no report"
+        raise SystemExit(message)
+    result: dict[str, int] = json.loads(report.read_text(encoding="utf-8"))
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

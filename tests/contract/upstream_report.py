@@ -1,0 +1,76 @@
+"""
+A pytest plugin that counts outcomes, and how often each of our classes was made.
+
+For ``python -m tests.contract.upstream``; the report goes to the file that the
+environment names.
+"""
+
+import functools
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.subscription import LedgerSubscription
+
+REPORT_VARIABLE = "SAFECONSUMER_UPSTREAM_REPORT"
+CLASSES = {
+    "SafeConsumer": SafeConsumer,
+    "PauseSafeFetcher": PauseSafeFetcher,
+    "PauseSafeCoordinator": PauseSafeCoordinator,
+    "LedgerSubscription": LedgerSubscription,
+}
+
+outcomes: Counter[str] = Counter()
+constructed: Counter[str] = Counter()
+failures: list[str] = []
+
+
+def _counted(name: str, kind: type) -> None:
+    init = kind.__init__  # type: ignore[misc]  # of whatever class has it
+
+    @functools.wraps(init)
+    def counting(self: Any, *args: Any, **configs: Any) -> None:  # noqa: ANN401 - as given
+        if type(self) is kind:
+            constructed[name] += 1
+        init(self, *args, **configs)
+
+    kind.__init__ = counting  # type: ignore[misc]  # the point of it
+
+
+for class_name, ours in CLASSES.items():
+    _counted(class_name, ours)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """
+    Count a test once: by its call, or by what kept it from being called.
+    """
+    if report.when == "call" or report.outcome != "passed":
+        outcomes[report.outcome] += 1
+        if report.failed:
+            failures.append(report.nodeid)
+
+
+def pytest_sessionfinish() -> None:
+    """
+    Write the report.
+    """
+    Path(os.environ[REPORT_VARIABLE]).write_text(
+        json.dumps(
+            {
+                "passed": outcomes["passed"],
+                "failed": outcomes["failed"],
+                "skipped": outcomes["skipped"],
+                "constructed": {name: constructed[name] for name in CLASSES},
+                "failures": failures,
+            }
+        ),
+        encoding="utf-8",
+    )

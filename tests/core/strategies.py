@@ -1,0 +1,69 @@
+"""
+Hypothesis strategies for scopes, holds, assignments and what is done to them.
+
+Names are few, so that random operations meet each other; text is anything.
+"""
+
+import re
+import string
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import Hold, Lifetime
+from safeconsumer._core.scopes import Scope
+
+# The whole folder is to run in under 2 s.
+quick = settings(max_examples=30, deadline=None)
+
+TOPICS = ("orders", "orders.eu", "audit")
+PATTERNS = ("orders.*", "audit|orders", "(?i)AUDIT", "nothing", ".+")
+OWNERS = ("app", "ops", "pump")
+PARTITIONS = tuple((topic, number) for topic in TOPICS for number in range(3))
+
+partitions = st.sampled_from(PARTITIONS)
+assignments = st.lists(partitions, unique=True, max_size=len(PARTITIONS))
+
+owners = st.sampled_from(OWNERS)
+lifetimes = st.sampled_from(Lifetime)
+reasons = st.none() | st.sampled_from(("full", "deploy"))
+moments = st.integers(min_value=0, max_value=20).map(float)
+
+
+def _pattern(text: str) -> Scope:
+    return scopes.pattern(re.compile(text))
+
+
+known_scopes: st.SearchStrategy[Scope] = st.one_of(
+    partitions.map(lambda tp: scopes.partition(*tp)),
+    st.sampled_from(TOPICS).map(scopes.topic),
+    st.sampled_from(PATTERNS).map(_pattern),
+    st.just(scopes.Everything()),
+)
+
+holds = st.builds(
+    Hold,
+    scope=known_scopes,
+    owner=owners,
+    reason=reasons,
+    lifetime=lifetimes,
+    deadline=st.none() | moments,
+)
+
+keys = st.tuples(known_scopes, owners)
+
+topic_names = st.text(
+    string.ascii_letters + string.digits + "._-", min_size=1, max_size=249
+).filter(lambda name: name not in {".", ".."})
+partition_numbers = st.integers(min_value=0, max_value=2**31 - 1)
+pattern_texts = st.sampled_from(PATTERNS) | st.text(min_size=1, max_size=40).map(
+    re.escape
+)
+
+any_scopes: st.SearchStrategy[Scope] = st.one_of(
+    st.builds(scopes.partition, topic_names, partition_numbers),
+    topic_names.map(scopes.topic),
+    pattern_texts.map(_pattern),
+    st.just(scopes.Everything()),
+)

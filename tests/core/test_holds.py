@@ -1,0 +1,172 @@
+import math
+from datetime import timedelta
+
+import pytest
+
+from safeconsumer import HoldSettingError, SafeConsumerError
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import (
+    Hold,
+    Lifetime,
+    checked_duration,
+    checked_lifetime,
+    checked_owner,
+    checked_reason,
+)
+
+ORDERS = scopes.topic("orders")
+
+
+@pytest.mark.parametrize(
+    "owner", ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7]
+)
+def test_an_owner_must_be_printable_text(owner: object) -> None:
+    """
+    1 to 249 printable characters, not only blanks.
+    """
+    with pytest.raises(HoldSettingError, match="owner"):
+        checked_owner(owner)
+
+
+@pytest.mark.parametrize("owner", ["a", "x" * 249, "team of J\u00fcrgen"])
+def test_a_legal_owner_stays_as_it_is(owner: str) -> None:
+    """
+    Names are not changed.
+    """
+    assert checked_owner(owner) == owner
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["x" * 1025, "\u00fc" * 513, "two\nlines", "bell\x07", "\x1b[0m", b"bytes", 1],
+)
+def test_a_reason_must_fit_one_log_line(reason: object) -> None:
+    """
+    At most 1,024 bytes of UTF-8, and no control characters.
+    """
+    with pytest.raises(HoldSettingError, match="reason"):
+        checked_reason(reason)
+
+
+@pytest.mark.parametrize("reason", [None, "", "x" * 1024, "\u00fc" * 512])
+def test_a_legal_reason_stays_as_it_is(reason: str | None) -> None:
+    """
+    None means that none was given.
+    """
+    assert checked_reason(reason) == reason
+
+
+@pytest.mark.parametrize(
+    "for_",
+    [
+        0,
+        -1,
+        -0.0,
+        math.nan,
+        math.inf,
+        -math.inf,
+        timedelta(0),
+        timedelta(-1),
+        True,
+        "1",
+    ],
+)
+def test_a_duration_must_be_positive_and_finite(for_: object) -> None:
+    """
+    ``for_`` <= 0 or not finite is an error at once, not a hold that never ends.
+    """
+    with pytest.raises(HoldSettingError, match="for_"):
+        checked_duration(for_)
+
+
+@pytest.mark.parametrize(
+    ("for_", "seconds"),
+    [(None, None), (1, 1.0), (0.25, 0.25), (timedelta(minutes=2), 120.0)],
+)
+def test_a_duration_is_seconds(for_: object, seconds: float | None) -> None:
+    """
+    Seconds, or a timedelta.
+    """
+    assert checked_duration(for_) == seconds
+
+
+@pytest.mark.parametrize("for_", [10**400, -(10**400)], ids=["huge", "negative"])
+def test_a_number_of_seconds_that_no_float_holds_is_refused(for_: int) -> None:
+    """
+    A Python int may be larger than any float.
+    """
+    with pytest.raises(HoldSettingError, match="for_"):
+        checked_duration(for_)
+
+
+@pytest.mark.parametrize("lifetime", [None, "until_resumed", 1])
+def test_a_lifetime_must_be_a_lifetime(lifetime: object) -> None:
+    """
+    Its text is not enough.
+    """
+    with pytest.raises(HoldSettingError, match="lifetime"):
+        checked_lifetime(lifetime)
+
+
+def test_the_error_is_a_value_error_and_ours() -> None:
+    """
+    Existing handlers fit.
+    """
+    with pytest.raises(HoldSettingError) as caught:
+        checked_duration(0)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, SafeConsumerError)
+
+
+def test_a_hold_is_known_by_scope_and_owner() -> None:
+    """
+    Reason and times do not make another hold.
+    """
+    one = Hold(scope=ORDERS, owner="ops", reason="a", placed_at=1.0)
+    other = Hold(scope=ORDERS, owner="ops", reason="b", placed_at=2.0)
+    assert one.key == (ORDERS, "ops")
+    assert one.key == other.key
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"placed_at": 9.0}, True),
+        ({"reason": "other"}, False),
+        ({"lifetime": Lifetime.WHILE_ASSIGNED}, False),
+        ({"deadline": 5.0}, False),
+    ],
+)
+def test_whether_placing_again_asks_for_something_else(
+    change: dict[str, object], *, same: bool
+) -> None:
+    """
+    Only reason, lifetime and time limit do; a time limit always starts anew.
+    """
+    before = Hold(scope=ORDERS, reason="full")
+    again = Hold(**{"scope": ORDERS, "reason": "full", **change})
+    assert same is again.asks_the_same_as(before)
+
+
+def test_a_hold_as_plain_values() -> None:
+    """
+    Ready for JSON; the monotonic deadline, of no use elsewhere, is left out.
+    """
+    hold = Hold(
+        scope=scopes.partition("orders", 3),
+        owner="ops",
+        reason="deploy",
+        placed_at=10.0,
+        expires_at=12.5,
+        lifetime=Lifetime.WHILE_ASSIGNED,
+        deadline=99.0,
+    )
+    assert hold.as_dict() == {
+        "scope": "orders:3",
+        "owner": "ops",
+        "reason": "deploy",
+        "placed_at": 10.0,
+        "expires_at": 12.5,
+        "lifetime": "while_assigned",
+    }

@@ -1,0 +1,114 @@
+import re
+
+import pytest
+
+from safeconsumer import SafeConsumerError, ScopeSyntaxError
+from safeconsumer._core import scopes
+
+ILLEGAL_NAMES = [
+    "",
+    ".",
+    "..",
+    "two words",
+    "new\nline",
+    "nul\x00",
+    "trailing\n",
+    "caf\u00e9",
+    "slash/ed",
+    "x" * 250,
+]
+
+
+@pytest.mark.parametrize("name", ILLEGAL_NAMES, ids=ascii)
+def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
+    """
+    Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or ..
+    """
+    with pytest.raises(ScopeSyntaxError) as caught:
+        scopes.topic(name)
+    assert repr(name[:249]) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"orders", ["orders"]])
+def test_a_topic_name_that_is_no_text_is_refused(name: object) -> None:
+    """
+    Also by the class of errors that a drop-in user knows for bad values.
+    """
+    with pytest.raises(ScopeSyntaxError) as caught:
+        scopes.topic(name)
+    assert isinstance(caught.value, SafeConsumerError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_longest_legal_name_is_accepted() -> None:
+    """
+    249 characters are legal.
+    """
+    assert scopes.topic("x" * 249).topic == "x" * 249
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, True, 1.0, "1", None])
+def test_an_illegal_partition_number_is_refused(number: object) -> None:
+    """
+    A partition is an INT32 from 0.
+    """
+    with pytest.raises(ScopeSyntaxError, match="orders"):
+        scopes.partition("orders", number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":3",
+        "orders:",
+        "orders:-1",
+        "orders:+1",
+        "orders: 1",
+        "orders:x",
+        "orders:\u0663",
+        "orders:1:2",
+        "orders:2147483648",
+        "orders:" + "9" * 5000,
+        "@everything",
+        "re:",
+        "re:(",
+        "re:a{99999999999999999999}",
+        "re:" + "x" * 4097,
+        "re:" + "(" * 2000 + ")" * 2000,
+    ],
+    ids=lambda text: text[:24],
+)
+def test_text_that_is_no_scope_is_refused(text: str) -> None:
+    """
+    Every way to be wrong is the same typed error.
+    """
+    with pytest.raises(ScopeSyntaxError):
+        scopes.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "message"),
+    [
+        (re.compile(""), "1 to 4096 characters"),
+        (re.compile("x" * 4097), "1 to 4096 characters"),
+        (re.compile(b"orders"), "of bytes"),
+        (re.compile("orders", re.IGNORECASE), "flags"),
+        (re.compile("orders", re.VERBOSE), "flags"),
+    ],
+)
+def test_a_pattern_whose_text_does_not_say_it_all_is_refused(
+    compiled: re.Pattern[str], message: str
+) -> None:
+    """
+    Empty, too long, of bytes, or with flags that the text does not carry.
+    """
+    with pytest.raises(ScopeSyntaxError, match=message):
+        scopes.pattern(compiled)
+
+
+def test_inline_flags_are_accepted() -> None:
+    """
+    They stand in the text.
+    """
+    assert scopes.pattern(re.compile("(?i)ORDERS")).matches("orders")

@@ -1,0 +1,103 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer._core import scopes
+from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
+from tests.core.strategies import any_scopes, quick
+
+
+@quick
+@given(any_scopes)
+def test_a_scope_reads_back_as_it_was_written(scope: Scope) -> None:
+    """
+    ``parse`` is the opposite of ``str``.
+    """
+    assert scopes.parse(str(scope)) == scope
+
+
+@quick
+@given(st.lists(any_scopes, max_size=8))
+def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
+    """
+    The notation alone says what is meant.
+    """
+    assert len(set(several)) == len({str(one) for one in several})
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("orders:3", Partition("orders", 3)),
+        ("orders", Topic("orders")),
+        ("re:ord.*", Pattern("ord.*", re.compile("ord.*"))),
+        ("re:a:b", Pattern("a:b", re.compile("a:b"))),
+        ("@all", Everything()),
+    ],
+)
+def test_the_notation(text: str, scope: Scope) -> None:
+    """
+    One notation everywhere.
+    """
+    assert scopes.parse(text) == scope
+
+
+@pytest.mark.parametrize(
+    ("text", "covered", "uncovered"),
+    [
+        ("orders:3", [("orders", 3)], [("orders", 2), ("orders.eu", 3)]),
+        ("orders", [("orders", 0), ("orders", 7)], [("orders.eu", 0)]),
+        ("re:orders", [("orders", 0)], [("orders.eu", 0), ("my.orders", 0)]),
+        ("re:ord.*", [("orders", 0), ("orders.eu", 9)], [("audit", 0)]),
+        ("re:(?i)ORDERS", [("orders", 0)], [("order", 0)]),
+        ("@all", [("orders", 0), ("__consumer_offsets", 49)], []),
+    ],
+)
+def test_what_a_scope_covers(
+    text: str, covered: list[tuple[str, int]], uncovered: list[tuple[str, int]]
+) -> None:
+    """
+    A topic covers all its partitions, a pattern the whole name, ``@all`` all.
+    """
+    scope = scopes.parse(text)
+    assert covered == [tp for tp in [*covered, *uncovered] if scope.covers(tp)]
+
+
+class CountingPattern:
+    """
+    A compiled expression of another library, as google-re2's: not an ``re.Pattern``.
+    """
+
+    pattern = "orders.*"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def fullmatch(self, string: str, /) -> object | None:
+        self.asked.append(string)
+        return re.fullmatch(self.pattern, string)
+
+
+def test_a_pattern_of_another_library_is_accepted() -> None:
+    """
+    Whatever offers ``pattern`` and ``fullmatch`` will do, and equals its ``re`` twin.
+    """
+    scope = scopes.pattern(CountingPattern())
+    assert scope.covers(("orders.eu", 0))
+    assert scope == scopes.pattern(re.compile("orders.*"))
+
+
+def test_an_expression_is_asked_once_per_topic_name() -> None:
+    """
+    Matching may be slow; the answer for a name never changes.
+    """
+    compiled = CountingPattern()
+    scope = scopes.pattern(compiled)
+    assert not scope.knows("orders")
+    for number in range(3):
+        assert scope.covers(("orders", number))
+        assert not scope.covers(("audit", number))
+    assert scope.knows("orders")
+    assert compiled.asked == ["orders", "audit"]

@@ -1,0 +1,85 @@
+"""
+Answers of a broker, made by hand and put where the IO thread would put them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import CompletedFetch
+from kafka.protocol.consumer import FetchResponse
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from safeconsumer._kafka.stamps import StampedOffset
+
+_PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+
+# The version of Fetch that these answers are of.
+VERSION = 12
+
+
+def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
+    """
+    Return one record batch with offsets from ``first`` on.
+    """
+    builder = MemoryRecordsBuilder(
+        magic=2, compression_type=0, batch_size=2**30, offset=first
+    )
+    for _ in range(count):
+        builder.append(timestamp=1, key=None, value=value, headers=[])
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def corrupted(data: bytes) -> bytes:
+    """
+    Return a batch whose checksum no longer fits.
+    """
+    return data[:-1] + bytes([data[-1] ^ 0xFF])
+
+
+def answer(
+    consumer: KafkaConsumer,
+    tp: TopicPartition,
+    offset: int,
+    data: bytes,
+    *,
+    error: int = 0,
+) -> None:
+    """
+    Put an answer to a fetch of this moment's ownership into the buffer.
+    """
+    fetcher = consumer._fetcher
+    epoch = getattr(fetcher, "_epochs", dict)().get(tp)
+    asked = offset if epoch is None else StampedOffset.of(offset, epoch)
+    fetcher._completed_fetches.append(
+        CompletedFetch(
+            tp,
+            asked,
+            VERSION,
+            _PartitionData(
+                partition_index=tp.partition,
+                error_code=error,
+                high_watermark=10**6,
+                records=data,
+            ),
+            None,
+        )
+    )
+
+
+def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
+    """
+    Assign partitions at offset 0, so that nothing has to be asked of a broker.
+    """
+    consumer.assign(list(partitions))
+    for tp in partitions:
+        if not consumer._subscription.assignment[tp].has_valid_position:
+            consumer.seek(tp, 0)
+
+
+def offsets(polled: dict[TopicPartition, Iterable[Any]]) -> dict[int, list[int]]:
+    """
+    Return the offsets of what a ``poll`` returned, by partition number.
+    """
+    return {tp.partition: [one.offset for one in ones] for tp, ones in polled.items()}

@@ -1,0 +1,44 @@
+"""
+Consumers whose broker takes connections and never answers.
+
+Whatever needs no answer can be tried on them in milliseconds, and nothing that a
+broker does can get in the way.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer
+
+
+@contextmanager
+def silent_broker() -> Iterator[str]:
+    """
+    Listen, so that connecting succeeds, and answer nothing.
+
+    A closed port would do as well, but upstream forgets to close the sockets of
+    failed attempts, and warnings are errors here.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextmanager
+def offline(
+    kind: type[KafkaConsumer],
+    *topics: str,
+    **configs: Any,  # noqa: ANN401 - upstream's keys and types
+) -> Iterator[Any]:
+    """
+    Make a consumer of the kind that reaches no broker, and close it.
+    """
+    with silent_broker() as address:
+        consumer = kind(
+            *topics, bootstrap_servers=address, api_version=(2, 3), **configs
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False, timeout_ms=0)

@@ -1,0 +1,174 @@
+"""
+Pausing what is not assigned yet: before anything, before the first poll (P5).
+"""
+
+import re
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import NotConsumedError
+from safeconsumer._core.events import PatternCoversNothing
+from tests.kafka.conftest import Maker
+from tests.kafka.fetches import assigned
+from tests.shell.lab import Told
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+AUDIT = TopicPartition("audit", 0)
+
+
+def _scopes(consumer: object) -> list[str]:
+    return [str(hold.scope) for hold in consumer.holds()]  # type: ignore[attr-defined]  # ours
+
+
+@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=str)
+def test_a_hold_before_anything_is_consumed_bites_at_assignment(
+    safe: Maker, target: object
+) -> None:
+    """
+    Any legal target is accepted; the first look after ``assign`` finds it quiet.
+    """
+    consumer = safe()
+    consumer.pause(target)  # type: ignore[arg-type]  # one of the three
+    assert consumer.paused() == set()
+    consumer.assign([A, AUDIT])
+    assert consumer.paused() == {A}
+
+
+@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=str)
+def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> None:
+    """
+    Subscribed, but not assigned yet: upstream raises ``KeyError``.
+    """
+    consumer = safe("orders", group_id="g")
+    consumer.pause(target)  # type: ignore[arg-type]  # one of the three
+    assert len(consumer.holds()) == 1
+    assert consumer.paused() == set()
+
+
+@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
+def test_what_is_not_subscribed_cannot_be_paused(safe: Maker, target: object) -> None:
+    """
+    It could never bite.
+    """
+    consumer = safe("orders", group_id="g")
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.pause(target)  # type: ignore[arg-type]  # one of the two
+    assert consumer.holds() == ()
+
+
+@pytest.mark.parametrize("target", ["orders.new", TopicPartition("orders.new", 5)])
+def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
+    safe: Maker, target: object
+) -> None:
+    """
+    Before it exists, too.
+    """
+    consumer = safe(group_id="g")
+    consumer.subscribe(pattern="orders.*")
+    consumer.pause(target)  # type: ignore[arg-type]  # one of the two
+    assert len(consumer.holds()) == 1
+    with pytest.raises(NotConsumedError):
+        consumer.pause("audit")
+
+
+@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
+def test_subscribe_checks_early_holds(safe: Maker, target: object) -> None:
+    """
+    It refuses, naming the hold, and changes nothing.
+    """
+    consumer = safe(group_id="g")
+    consumer.pause(target, "orders")  # type: ignore[arg-type]  # one of the two
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.subscribe(["orders"])
+    assert consumer.subscription() is None
+    assert len(consumer.holds()) == 2
+    consumer.resume(target)  # type: ignore[arg-type]  # one of the two
+    consumer.subscribe(["orders"])
+    assert consumer.subscription() == {"orders"}
+
+
+def test_subscribe_by_a_pattern_checks_early_holds(safe: Maker) -> None:
+    """
+    As upstream matches: a prefix will do.
+    """
+    consumer = safe(group_id="g")
+    consumer.pause("orders.eu")
+    with pytest.raises(NotConsumedError, match=r"orders\.eu"):
+        consumer.subscribe(pattern="audit")
+    consumer.subscribe(pattern="ord")
+    assert _scopes(consumer) == ["orders.eu"]
+
+
+@pytest.mark.parametrize("target", [B, "audit"], ids=str)
+def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
+    """
+    A partition must be among them, a topic have one among them.
+    """
+    consumer = safe()
+    consumer.pause(target)  # type: ignore[arg-type]  # one of the two
+    with pytest.raises(NotConsumedError):
+        consumer.assign([A])
+    assert consumer.assignment() == set()
+    assert len(consumer.holds()) == 1
+    consumer.assign([A, B, AUDIT])
+    assert len(consumer.paused()) == 1
+
+
+def test_early_holds_are_checked_once(safe: Maker) -> None:
+    """
+    Later, going away and coming back is what holds survive.
+    """
+    consumer = safe()
+    consumer.pause(A)
+    consumer.assign([A])
+    consumer.assign([B])
+    consumer.assign([A])
+    assert consumer.paused() == {A}
+
+
+def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
+    """
+    What they cover is decided topic by topic.
+    """
+    consumer = safe()
+    consumer.pause(re.compile("nothing"))
+    consumer.pause_all()
+    consumer.assign([A])
+    assert consumer.paused() == {A}
+
+
+@pytest.mark.parametrize("away", [[], [B]], ids=["unsubscribed", "other"])
+def test_a_hold_survives_assignment_away_and_back(
+    safe: Maker, away: list[TopicPartition]
+) -> None:
+    """
+    Upstream forgets it.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    consumer.pause(A)
+    consumer.assign(away)
+    assert consumer.paused() == set()
+    consumer.assign([A, B])
+    assert consumer.paused() == {A}
+
+
+def test_a_pattern_that_covers_nothing_is_told(safe: Maker, told: Told) -> None:
+    """
+    A warning for whoever mistyped it.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    consumer.pause(re.compile("order"))  # whole names: not orders
+    assert len(told.of(PatternCoversNothing)) == 1
+    assert consumer.paused() == set()
+
+
+def test_resuming_what_is_not_held_is_no_error(safe: Maker) -> None:
+    """
+    Wherever it is.
+    """
+    consumer = safe("orders", group_id="g")
+    assert consumer.resume(A, "audit", re.compile("x")) == ()
+    assert consumer.resume_all() == ()

@@ -1,0 +1,294 @@
+"""
+Owners, layers, lifetimes, blocks, and what the consumer says about them.
+"""
+
+import re
+from datetime import timedelta
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import HoldSettingError, Lifetime, NotConsumedError, SafeConsumer
+from tests.kafka.conftest import Maker
+from tests.kafka.fetches import assigned
+from tests.shell.lab import Told
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+AUDIT = TopicPartition("audit", 0)
+
+
+@pytest.fixture
+def consumer(safe: Maker) -> SafeConsumer:
+    """
+    With three partitions assigned.
+    """
+    made = safe()
+    assigned(made, A, B, AUDIT)
+    return made
+
+
+def _holds(consumer: SafeConsumer) -> list[tuple[str, str]]:
+    return [(str(hold.scope), hold.owner) for hold in consumer.holds()]
+
+
+def test_pause_and_resume_without_targets_do_nothing(
+    consumer: SafeConsumer, told: Told
+) -> None:
+    """
+    ``pause(*assignment())`` with nothing assigned must never pause everything.
+    """
+    consumer.pause(A)
+    told.events.clear()
+    consumer.pause()
+    assert consumer.resume() == ()
+    assert consumer.paused() == {A}
+    assert told.events == []
+
+
+def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
+    """
+    Empty means that it flows.
+    """
+    consumer.pause(A)
+    consumer.pause("orders", owner="ops", reason="deploy")
+    consumer.pause_all(owner="pump")
+    still = consumer.resume(A)
+    assert [(str(hold.scope), hold.owner) for hold in still] == [
+        ("orders", "ops"),
+        ("@all", "pump"),
+    ]
+    consumer.resume_all(owner="pump")
+    assert consumer.resume("orders", owner="ops") == ()
+    assert consumer.paused() == set()
+
+
+def test_resume_all_answers_with_others_holds_of_everything(
+    consumer: SafeConsumer,
+) -> None:
+    """
+    Holds of parts stay, and are not named.
+    """
+    consumer.pause_all()
+    consumer.pause_all(owner="ops")
+    consumer.pause(A)
+    assert [hold.owner for hold in consumer.resume_all()] == ["ops"]
+    assert consumer.resume_all(owner="ops") == ()
+    assert consumer.paused() == {A}
+
+
+def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
+    """
+    Resuming a partition does not lift its topic's hold, nor the other way round.
+    """
+    consumer.pause("orders")
+    assert len(consumer.resume(A)) == 1
+    assert consumer.paused() == {A, B}
+    consumer.pause(A)
+    consumer.resume("orders")
+    assert consumer.paused() == {A}
+
+
+def test_two_owners(consumer: SafeConsumer) -> None:
+    """
+    Neither lifts the other's.
+    """
+    consumer.pause(A)
+    consumer.pause(A, owner="ops")
+    consumer.resume(A, owner="nobody")
+    consumer.resume(A)
+    assert consumer.paused() == {A}
+    consumer.resume(A, owner="ops")
+    assert consumer.paused() == set()
+
+
+def test_holds_are_listed_also_while_they_cover_nothing_here(
+    consumer: SafeConsumer,
+) -> None:
+    """
+    Sorted by scope and owner.
+    """
+    consumer.pause(B, owner="ops")
+    consumer.pause(B, re.compile("nothing.*"))
+    consumer.pause_all(owner="pump")
+    assert _holds(consumer) == [
+        ("@all", "pump"),
+        ("orders:1", "app"),
+        ("orders:1", "ops"),
+        ("re:nothing.*", "app"),
+    ]
+
+
+def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> None:
+    """
+    Named tuples with ``topic`` and ``partition``, in a set of the caller's own.
+    """
+    consumer.pause(A)
+    mine = consumer.paused()
+    assert all(isinstance(tp, TopicPartition) for tp in mine)
+    mine.clear()
+    assert consumer.paused() == {A}
+
+
+def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
+    """
+    One line per hold, narrowest first; none for what flows.
+    """
+    consumer.pause(A, reason="queue is full", for_=3600)
+    consumer.pause("orders", owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
+    first, second = consumer.explain(A)
+    assert re.fullmatch(
+        r"orders:0 held by app, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, "
+        r"because queue is full, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
+        first,
+    )
+    assert second.startswith("orders held by ops, since ")
+    assert second.endswith("while assigned here")
+    assert consumer.explain(AUDIT) == ()
+
+
+def test_a_duration_of_centuries_can_be_explained(consumer: SafeConsumer) -> None:
+    """
+    Whoever means "for ever" writes strange numbers.
+    """
+    consumer.pause(A, for_=1e15)
+    (line,) = consumer.explain(A)
+    assert line.startswith("orders:0 held by app")
+
+
+def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
+    """
+    ``for_`` takes either.
+    """
+    consumer.pause(A, for_=timedelta(minutes=1))
+    (hold,) = consumer.holds()
+    assert hold.expires_at is not None
+    assert hold.expires_at - hold.placed_at == pytest.approx(60.0)
+
+
+def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
+    """
+    Under an owner of its own, so that it lifts nobody else's hold.
+    """
+    consumer.pause(A)
+    with consumer.held("orders", reason="batch"):
+        assert consumer.paused() == {A, B}
+        (reason,) = {hold.reason for hold in consumer.holds() if hold.owner != "app"}
+        assert reason == "batch"
+    assert consumer.paused() == {A}
+
+
+def test_blocks_nest(consumer: SafeConsumer) -> None:
+    """
+    The inner one does not lift the outer one's hold.
+    """
+    with consumer.held(A):
+        with consumer.held(A):
+            assert consumer.paused() == {A}
+        assert consumer.paused() == {A}
+    assert consumer.paused() == set()
+
+
+class BlockError(Exception):
+    """
+    Raised inside a block.
+    """
+
+
+def test_a_block_lifts_when_it_raises(consumer: SafeConsumer) -> None:
+    """
+    However it ends.
+    """
+    with pytest.raises(BlockError), consumer.held(A):
+        raise BlockError
+    assert consumer.holds() == ()
+
+
+def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
+    """
+    It may be lifted early by that name.
+    """
+    with consumer.held(A, owner="ops", for_=60):
+        assert _holds(consumer) == [("orders:0", "ops")]
+        consumer.resume(A, owner="ops")
+        assert consumer.paused() == set()
+
+
+def test_a_block_whose_target_is_bad_does_not_begin(consumer: SafeConsumer) -> None:
+    """
+    And leaves nothing.
+    """
+    entered = False
+    with pytest.raises(NotConsumedError), consumer.held(A, "unknown"):
+        entered = True
+    assert not entered
+    assert consumer.holds() == ()
+
+
+def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
+    """
+    ``strict_pause=True``: also what is subscribed, and patterns that cover nothing.
+    """
+    consumer = safe(strict_pause=True)
+    for target in (A, "orders", re.compile("ord.*")):
+        with pytest.raises(NotConsumedError):
+            consumer.pause(target)
+    assigned(consumer, A)
+    for target in (B, "audit", re.compile("aud.*")):
+        with pytest.raises(NotConsumedError):
+            consumer.pause(A, target)
+    assert consumer.holds() == ()
+    consumer.pause(A, "orders", re.compile("ord.*"))
+    assert len(consumer.holds()) == 3
+
+
+def test_a_consumer_can_start_paused(safe: Maker) -> None:
+    """
+    A consumer-level hold of the application, from before the first poll.
+    """
+    consumer = safe(start_paused=True)
+    assigned(consumer, A, B)
+    assert consumer.paused() == {A, B}
+    assert _holds(consumer) == [("@all", "app")]
+    consumer.resume_all()
+    assert consumer.paused() == set()
+
+
+def test_a_strict_consumer_can_start_paused(safe: Maker) -> None:
+    """
+    Nothing can be assigned yet; the two are no contradiction.
+    """
+    consumer = safe(start_paused=True, strict_pause=True)
+    assigned(consumer, A)
+    assert consumer.paused() == {A}
+
+
+def test_the_default_lifetime(safe: Maker) -> None:
+    """
+    Of holds placed without one; what is said wins.
+    """
+    consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
+    consumer.assign([AUDIT])
+    consumer.assign([A, B])
+    assert consumer.paused() == {B}
+
+
+def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
+    """
+    ``unsubscribe``, ``assign`` and ``close`` count as revoked.
+    """
+    consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
+    consumer.pause(B)
+    consumer.unsubscribe()
+    assert _holds(consumer) == [("orders:1", "app")]
+
+
+def test_a_lifetime_is_a_lifetime_or_the_default(consumer: SafeConsumer) -> None:
+    """
+    Nothing that merely looks empty.
+    """
+    for lifetime in (0, "", False):
+        with pytest.raises(HoldSettingError):
+            consumer.pause(A, lifetime=lifetime)  # type: ignore[arg-type]  # that is the test

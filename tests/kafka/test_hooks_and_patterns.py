@@ -1,0 +1,161 @@
+"""
+Foreign code inside the consumer: hooks that raise, patterns that are slow, signals.
+"""
+
+import re
+import time
+from types import FrameType
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer._core.events import Event, HoldsPlaced, PatternIsSlow
+from tests.kafka.conftest import Maker
+from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.shell.lab import Told
+from tests.shell.signals import handled_by, send
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class HookError(Exception):
+    """
+    Raised by a hook.
+    """
+
+
+def _raise(event: Event) -> None:
+    raise HookError(event)
+
+
+def test_a_hook_that_raises_breaks_no_call(safe: Maker) -> None:
+    """
+    Everything happens as without it, and nothing is lost.
+    """
+    consumer = safe(hooks=(_raise,))
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    answer(consumer, A, 0, batch(0, 2))
+    answer(consumer, B, 0, batch(0, 2))
+    assert offsets(consumer.poll(0)) == {1: [0, 1]}
+    consumer.resume(A)
+    assert offsets(consumer.poll(0)) == {0: [0, 1]}
+    assert consumer._ledger.dispatcher.failures[repr(_raise)] >= 3
+
+
+def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
+    """
+    It is called under no lock.
+    """
+    consumer: SafeConsumer
+
+    def follow(event: Event) -> None:
+        if isinstance(event, HoldsPlaced) and event.holds[0].owner == "app":
+            consumer.pause(B, owner="hook")
+
+    consumer = safe(hooks=(follow,))
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    assert consumer.paused() == {A, B}
+
+
+class SlowPattern:
+    """
+    An expression that takes its time, as a nested repetition does.
+    """
+
+    pattern = "(x+)+y|orders"
+
+    def fullmatch(self, string: str, /) -> object | None:
+        time.sleep(0.12)
+        return re.fullmatch("orders", string)
+
+
+def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> None:
+    """
+    By name; then its answer is remembered, and no look-up pays for it.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    consumer.pause(SlowPattern())
+    (slow,) = told.of(PatternIsSlow)
+    assert (slow.pattern, slow.topic) == ("re:(x+)+y|orders", "orders")
+    assert slow.seconds >= 0.12
+    start = time.monotonic()
+    for _ in range(20):
+        consumer.poll(0)
+    assert consumer.paused() == {A}
+    assert time.monotonic() - start < 1
+    assert len(told.of(PatternIsSlow)) == 1
+
+
+def test_a_slow_pattern_is_reported_at_assignment(safe: Maker, told: Told) -> None:
+    """
+    For names that were not known when it was placed.
+    """
+    consumer = safe()
+    consumer.pause(SlowPattern())
+    assert told.of(PatternIsSlow) == []
+    assigned(consumer, A)
+    assert [event.topic for event in told.of(PatternIsSlow)] == ["orders"]
+
+
+class PatternError(Exception):
+    """
+    Raised by an expression.
+    """
+
+
+class RaisingPattern:
+    """
+    An expression of another library that fails to match at all.
+    """
+
+    pattern = "raises"
+
+    def fullmatch(self, string: str, /) -> object | None:
+        raise PatternError(string)
+
+
+def test_a_pattern_that_raises_is_not_placed(safe: Maker) -> None:
+    """
+    Its error goes to whoever placed it, and nothing was applied.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    with pytest.raises(PatternError):
+        consumer.pause(A, RaisingPattern())
+    assert consumer.holds() == ()
+    answer(consumer, A, 0, batch(0, 1))
+    assert offsets(consumer.poll(0)) == {0: [0]}
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_handler_may_pause_and_resume(safe: Maker, told: Told) -> None:
+    """
+    No lock is taken there; the next poll obeys it and tells it.
+    """
+    consumer = safe()
+    assigned(consumer, A, B)
+    told.events.clear()
+    seen: list[object] = []
+
+    def handler(_: int, __: FrameType | None) -> None:
+        consumer.pause(A, reason="signal")
+        consumer.pause("orders", owner="signal")
+        seen.append(consumer.paused())
+        seen.append(consumer.resume("orders", owner="signal"))
+        seen.append(consumer.explain(A))
+        seen.append(len(consumer.holds()))
+
+    with handled_by(handler):
+        send()
+    paused, still, lines, holds = seen
+    assert paused == {A, B}
+    assert (still, len(lines), holds) == ((), 1, 1)  # type: ignore[arg-type]  # explain's
+    assert told.events == []
+    answer(consumer, A, 0, batch(0, 1))
+    answer(consumer, B, 0, batch(0, 1))
+    assert offsets(consumer.poll(0)) == {1: [0]}
+    assert told.names() == ["hold_placed", "hold_placed", "hold_removed"]

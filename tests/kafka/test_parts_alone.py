@@ -1,0 +1,191 @@
+"""
+Each part works constructed as upstream's is, beside a plain partner, and adopted.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.net.compat import KafkaNetClient
+
+from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
+from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.subscription import LedgerSubscription
+from safeconsumer.ledger import PauseLedger
+from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.kafka.offline import offline, silent_broker
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def client() -> Iterator[KafkaNetClient]:
+    """
+    Make a client of upstream's that reaches no broker.
+    """
+    with silent_broker() as address:
+        client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
+        yield client
+        client.close()
+
+
+class Consumer:
+    """
+    A fetcher and a subscription, as :func:`answer` expects them.
+    """
+
+    def __init__(self, fetcher: Fetcher, subscription: SubscriptionState) -> None:
+        self._fetcher = fetcher
+        subscription.assign_from_user([A, B])
+        for tp in (A, B):
+            subscription.seek(tp, 0)
+
+    def drain(self, max_records: int | None = None) -> dict[int, list[int]]:
+        records, _ = self._fetcher.fetched_records(max_records)
+        return offsets(records)
+
+
+PAIRS = [
+    pytest.param(PauseSafeFetcher, SubscriptionState, id="our fetcher"),
+    pytest.param(Fetcher, LedgerSubscription, id="our subscription"),
+    pytest.param(PauseSafeFetcher, LedgerSubscription, id="both"),
+]
+
+
+@pytest.mark.parametrize(("fetcher", "subscription"), PAIRS)
+def test_a_fetcher_and_a_subscription(
+    client: KafkaNetClient,
+    fetcher: type[Fetcher],
+    subscription: type[SubscriptionState],
+) -> None:
+    """
+    A paused partition is parked and comes back.
+    """
+    state = subscription()
+    pair = Consumer(fetcher(client, state), state)
+    answer(pair, A, 0, batch(0, 4))
+    assert pair.drain(2) == {0: [0, 1]}
+    state.pause(A)
+    assert set(state.paused_partitions()) == {A}
+    answer(pair, B, 0, batch(0, 2))
+    assert pair.drain() == {1: [0, 1]}
+    state.resume(A)
+    if fetcher is PauseSafeFetcher:  # with upstream's it starves: baseline row 12
+        assert pair.drain() == {0: [2, 3]}
+
+
+def test_our_subscription_keeps_a_pause_with_upstreams_fetcher(
+    client: KafkaNetClient,
+) -> None:
+    """
+    Away and back.
+    """
+    state = LedgerSubscription()
+    pair = Consumer(Fetcher(client, state), state)
+    state.pause(A)
+    state.assign_from_user([B])
+    assert set(state.paused_partitions()) == set()
+    state.assign_from_user([A, B])
+    state.seek(A, 0)
+    assert state.fetchable_partitions() == [B]
+    answer(pair, A, 0, batch(0, 4))
+    assert pair.drain() == {}
+
+
+@pytest.mark.parametrize("subscription", [SubscriptionState, LedgerSubscription])
+def test_our_coordinator_beside_either_subscription(
+    client: KafkaNetClient, subscription: type[SubscriptionState]
+) -> None:
+    """
+    It takes upstream's arguments, and none of its own.
+    """
+    state = subscription()
+    state.subscribe(topics=["orders"])
+    coordinator = PauseSafeCoordinator(client, state, group_id="g")
+    assert coordinator.need_rejoin()
+    coordinator.tell_departed(frozenset({A}))
+    coordinator.close(autocommit=False, timeout_ms=0)
+
+
+def test_upstreams_coordinator_beside_our_subscription(
+    client: KafkaNetClient,
+) -> None:
+    """
+    The other way round.
+    """
+    state = LedgerSubscription()
+    state.subscribe(topics=["orders"])
+    coordinator = ConsumerCoordinator(client, state, group_id="g")
+    assert coordinator.need_rejoin()
+    coordinator.close(autocommit=False, timeout_ms=0)
+
+
+def test_a_live_consumer_is_adopted() -> None:
+    """
+    Each part has our class, and what our class needs.
+    """
+    with offline(KafkaConsumer) as stock:
+        ledger = PauseLedger()
+        adopt(stock, ledger, 1000)
+        assert type(stock._subscription) is LedgerSubscription
+        assert type(stock._fetcher) is PauseSafeFetcher
+        assert type(stock._coordinator) is PauseSafeCoordinator
+        assert stock._subscription.ledger is ledger
+        assigned(stock, A, B)
+        stock.pause(A)
+        answer(stock, A, 0, batch(0, 2))
+        assert stock.poll(0) == {}
+        stock.resume(A)
+        assert offsets(stock.poll(0)) == {0: [0, 1]}
+
+
+def test_adopting_twice_changes_nothing_more() -> None:
+    """
+    Data that is parked stays parked, holds hold.
+    """
+    with offline(SafeConsumer) as consumer:
+        assigned(consumer, A)
+        consumer.pause(A)
+        answer(consumer, A, 0, batch(0, 2))
+        consumer.poll(0)
+        parked = consumer._parts.parked_bytes
+        assert parked
+        adopt(consumer, consumer._ledger, 1000)
+        assert consumer._parts.parked_bytes == parked
+        assert consumer.paused() == {A}
+        consumer.resume(A)
+        assert offsets(consumer.poll(0)) == {0: [0, 1]}
+
+
+def test_a_part_that_lacks_something_is_not_adopted() -> None:
+    """
+    The consumer is still upstream's then, in all its parts.
+    """
+    with offline(KafkaConsumer) as stock:
+        kept = stock._coordinator._join_task
+        del stock._coordinator._join_task
+        with pytest.raises(UnsupportedKafkaPythonError, match="_join_task"):
+            adopt(stock, PauseLedger(), 1000)
+        stock._coordinator._join_task = kept
+        assert type(stock._subscription) is SubscriptionState
+        assert type(stock._fetcher) is Fetcher
+        assert type(stock._coordinator) is ConsumerCoordinator
+
+
+def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
+    """
+    One place where holds live.
+    """
+    with offline(SafeConsumer) as consumer:
+        assigned(consumer, A)
+        consumer._subscription.pause(A)
+        assert [(str(hold.scope), hold.owner) for hold in consumer.holds()] == [
+            ("orders:0", "app")
+        ]
+        consumer._subscription.resume(A)
+        assert consumer.holds() == ()

@@ -1,0 +1,168 @@
+"""
+A waiting ``poll`` sees a lifted hold at once, and an expired one in time (P10).
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+from kafka.future import Future
+
+from safeconsumer import SafeConsumer
+from tests.kafka.conftest import Maker
+from tests.kafka.fetches import answer, assigned, batch, offsets
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+ROUNDS = 7
+WOKEN_WITHIN = 0.050  # seconds, from the contract
+
+Result = dict[int, list[int]]
+
+
+def _parked(safe: Maker, *, in_flight: bool) -> SafeConsumer:
+    """
+    Make a consumer that is paused, with data parked, and perhaps a fetch under way.
+    """
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer.pause(A, B)
+    answer(consumer, A, 0, batch(0, ROUNDS))
+    assert consumer.poll(0) == {}
+    if in_flight:
+        consumer._fetcher._fetch_futures.append(Future())
+    return consumer
+
+
+class Waiting:
+    """
+    A poll of 5 s under way on another thread.
+    """
+
+    def __init__(self, consumer: SafeConsumer) -> None:
+        self.result: Result = {}
+        self.returned_at = 0.0
+        self._waits = threading.Event()
+        self._watch(consumer)
+        self._thread = threading.Thread(target=self._poll, args=(consumer,))
+        self._thread.start()
+        assert self._waits.wait(10)
+
+    def _watch(self, consumer: SafeConsumer) -> None:
+        # both ways to wait begin by asking how long
+        fetcher = consumer._fetcher
+        ask = type(fetcher)._until_expiry
+
+        def asked(timeout_ms: float | None) -> float | None:
+            self._waits.set()
+            return ask(fetcher, timeout_ms)
+
+        fetcher._until_expiry = asked
+
+    def _poll(self, consumer: SafeConsumer) -> None:
+        self.result = offsets(consumer.poll(5000, max_records=1))
+        self.returned_at = time.monotonic()
+
+    def seconds_after(self, act: Callable[[], object]) -> float:
+        start = time.monotonic()
+        act()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self.returned_at - start
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "fetching"])
+def test_a_resume_on_another_thread_ends_the_wait(
+    safe: Maker, *, in_flight: bool
+) -> None:
+    """
+    Parked data comes within 50 ms, whether a fetch is under way or nothing is.
+    """
+    consumer = _parked(safe, in_flight=in_flight)
+    seconds = []
+    for number in range(ROUNDS):
+        waiting = Waiting(consumer)
+        seconds.append(waiting.seconds_after(lambda: consumer.resume(A)))
+        assert waiting.result == {0: [number]}
+        consumer.pause(A)
+    assert statistics.median(seconds) <= WOKEN_WITHIN, seconds
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "fetching"])
+def test_an_expiry_ends_the_wait_and_never_early(
+    safe: Maker, *, in_flight: bool
+) -> None:
+    """
+    No timer thread: the wait itself is capped.
+    """
+    consumer = _parked(safe, in_flight=in_flight)
+    consumer.pause(A, owner="timed", for_=0.3)
+    consumer.resume(A)
+    start = time.monotonic()
+    assert offsets(consumer.poll(5000, max_records=1)) == {0: [0]}
+    assert 0.29 <= time.monotonic() - start < 2.5  # long before the poll would end
+    assert consumer.paused() == {B}
+
+
+def test_a_hold_that_does_not_expire_keeps_the_wait_long(safe: Maker) -> None:
+    """
+    A paused poll blocks for the time asked.
+    """
+    consumer = _parked(safe, in_flight=False)
+    start = time.monotonic()
+    assert consumer.poll(400) == {}
+    assert 0.4 <= time.monotonic() - start <= 0.8
+
+
+def test_a_paused_poll_does_not_spin(safe: Maker) -> None:
+    """
+    Less than 5 % of one processor.
+    """
+    consumer = _parked(safe, in_flight=False)
+    consumer.poll(0)
+    start, used = time.monotonic(), time.thread_time()
+    consumer.poll(1000)
+    assert time.thread_time() - used <= 0.05 * (time.monotonic() - start)
+
+
+def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
+    """
+    Between the first drain and the wait: the second drain must see it at once.
+    """
+    consumer = _parked(safe, in_flight=True)
+    fetcher = consumer._fetcher
+    send = fetcher.send_fetches
+
+    def resume_and_send() -> object:
+        fetcher.send_fetches = send
+        consumer.resume(A)
+        return send()
+
+    fetcher.send_fetches = resume_and_send
+    start = time.monotonic()
+    assert offsets(consumer.poll(5000, max_records=1)) == {0: [0]}
+    assert time.monotonic() - start <= 0.5
+
+
+def test_a_pause_on_another_thread_during_the_wait_is_obeyed(safe: Maker) -> None:
+    """
+    The final check comes after the wait; what was taken goes back.
+    """
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer._fetcher._fetch_futures.append(Future())
+    waiting = Waiting(consumer)
+
+    def pause_and_answer() -> None:
+        consumer.pause(A)
+        answer(consumer, A, 0, batch(0, 1))
+        answer(consumer, B, 0, batch(0, 1))
+        consumer._fetcher.wake()
+
+    waiting.seconds_after(pause_and_answer)
+    assert waiting.result == {1: [0]}
+    consumer.resume(A)
+    assert offsets(consumer.poll(0)) == {0: [0]}

@@ -1,0 +1,29 @@
+"""
+The model test's pytest options; ``tests/conftest.py`` calls the hook.
+
+A hook that adds options works only in a plugin or in a conftest that pytest loads at
+its start, which ``tests/conftest.py`` is.
+"""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """
+    Add ``--model-examples`` and ``--model-random``.
+    """
+    group = parser.getgroup("model")
+    group.addoption(
+        "--model-examples",
+        type=int,
+        default=None,
+        metavar="N",
+        help="model test: try N random histories (default: a number that takes a few "
+        "seconds)",
+    )
+    group.addoption(
+        "--model-random",
+        action="store_true",
+        default=False,
+        help="model test: other histories in every run (default: always the same)",
+    )

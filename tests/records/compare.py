@@ -1,0 +1,160 @@
+"""
+Both decoders do the same with the same data, and everything seen is compared.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import field, frozen
+from kafka import TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord, Fetcher
+from kafka.protocol.consumer import IsolationLevel
+from kafka.record import MemoryRecords
+
+from safeconsumer._kafka.decoders import choose
+
+TP = TopicPartition("orders", 3)
+_MOST_TAKES = 40
+
+
+@frozen
+class Aborted:
+    """
+    An entry of a Fetch answer's list of aborted transactions.
+    """
+
+    producer_id: int
+    first_offset: int
+
+
+@frozen(kw_only=True)
+class Case:
+    """
+    An answer, and how it is read.
+
+    Attributes:
+        takes: how many records each ``take`` asks for; the last goes on.
+        drained_after: so many takes, and the rest is thrown away.
+    """
+
+    data: bytes
+    fetch_offset: int = 0
+    takes: Sequence[int | None] = (None,)
+    drained_after: int = _MOST_TAKES
+    check_crcs: bool = True
+    committed: bool = False
+    aborted: Sequence[Aborted] = ()
+    metrics: bool = True
+    key_deserializer: Any = None
+    value_deserializer: Any = None
+
+
+@frozen
+class Aggregator:
+    """
+    Remembers what upstream's fetch metrics would add up.
+    """
+
+    told: list[tuple[Any, ...]] = field(factory=list)
+
+    def record(self, *what: Any) -> None:  # noqa: ANN401 - upstream's types
+        self.told.append(what)
+
+
+def compared(case: Case) -> list[Any]:
+    """
+    Return what both decoders did; fail if it is not the same.
+    """
+    stock = story(Fetcher.PartitionRecords, case)
+    ours = story(choose("compiled").records, case)
+    for number, (one, other) in enumerate(zip(stock, ours, strict=False)):
+        assert one == other, f"step {number} of {case}"
+    assert stock == ours, case
+    return stock
+
+
+def story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
+    """
+    Read an answer with one decoder; an error ends nothing, only the caller's interest.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deserializers that take two arguments
+        return _story(kind, case)
+
+
+def records_of(steps: list[Any]) -> list[tuple[Any, ...]]:
+    """
+    Return the fields of all records of a story, without their types.
+    """
+    return [
+        tuple(value for _, value in fields)
+        for step in steps
+        if step[0] == "taken"
+        for _, fields, _ in step[1]
+    ]
+
+
+def errors_of(steps: list[Any]) -> list[type]:
+    """
+    Return the classes of all errors of a story.
+    """
+    return [step[1] for step in steps if step[0] == "raised"]
+
+
+def _story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
+    aggregator = Aggregator()
+    drained: list[Any] = []
+    try:
+        part = _opened(kind, case, aggregator, drained)
+    except Exception as error:  # noqa: BLE001 - compared with the other decoder's
+        return [("raised", type(error), str(error))]
+    steps: list[Any] = []
+    for number in range(min(case.drained_after, _MOST_TAKES)):
+        if not part:
+            break
+        steps.append(_take(part, case.takes[min(number, len(case.takes) - 1)]))
+        steps.append(
+            (part.next_fetch_offset, part.leader_epoch, bool(part), part.records_read)
+        )
+        if steps[-2] == ("taken", []) and part:
+            break  # an error has ended it
+    part.drain()
+    steps.append((aggregator.told, len(drained), bool(part), part.records_read))
+    part.drain()
+    steps.append((aggregator.told, len(drained)))
+    return steps
+
+
+def _opened(
+    kind: Any,  # noqa: ANN401 - either class
+    case: Case,
+    aggregator: Aggregator,
+    drained: list[Any],
+) -> Any:  # noqa: ANN401 - either class
+    return kind(
+        case.fetch_offset,
+        TP,
+        MemoryRecords(case.data),
+        key_deserializer=case.key_deserializer,
+        value_deserializer=case.value_deserializer,
+        check_crcs=case.check_crcs,
+        isolation_level=IsolationLevel.READ_COMMITTED
+        if case.committed
+        else IsolationLevel.READ_UNCOMMITTED,
+        aborted_transactions=list(case.aborted),
+        metric_aggregator=aggregator if case.metrics else None,
+        on_drain=drained.append,
+    )
+
+
+def _take(part: Any, n: int | None) -> tuple[Any, ...]:  # noqa: ANN401 - either class
+    try:
+        return "taken", [_seen(record) for record in part.take(n)]
+    except Exception as error:  # noqa: BLE001 - compared with the other decoder's
+        return "raised", type(error), str(error)
+
+
+def _seen(record: ConsumerRecord) -> tuple[Any, ...]:
+    headers = [(type(one), *map(type, one)) for one in record.headers or ()]
+    return type(record), [(type(one), one) for one in record], headers

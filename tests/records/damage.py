@@ -1,0 +1,125 @@
+"""
+Answers that are broken at random, in all places: headers, records, compressed data.
+"""
+
+import random
+from collections.abc import Callable
+
+from kafka import codec as codecs
+
+from tests.records.batches import (
+    ABORT,
+    COMMIT,
+    Frame,
+    Row,
+    legacy_sealed,
+    marker,
+    sealed,
+    written,
+)
+from tests.records.compare import Aborted, Case
+
+_HEADER, _MAGIC_AT, _LOW_ATTRIBUTES = 61, 16, 22
+_LEAST = {2: _HEADER, 1: 34, 0: 26}
+_ODD = (0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+_LONGEST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1 as a varint
+_PACK = (
+    bytes,
+    codecs.gzip_encode,
+    codecs.snappy_encode,
+    codecs.lz4_encode,
+    codecs.zstd_encode,
+)
+
+_ROWS = (
+    [Row(5, b"k", b"v")],
+    [Row(5, None, None), Row(-3, b"", b"", (("h", b"1"), ("n", None)), gap=2)],
+    [Row(2**40, b"key", b"value" * 20, (("é", b"x" * 70),))] * 12,
+    [Row(1, None, b"x" * 130)] * 40,
+    [Row(7, b"a", b"b", (("", b""),) * 5), Row(2**61, gap=200)],
+)
+
+
+def case(dice: random.Random) -> Case:
+    """
+    Damage one batch, and put others before and behind it, or none.
+    """
+    at = dice.choice((0, 0, 3, 2**40))
+    before, broken_at = _one(dice, at) if dice.random() < 0.3 else (b"", at)
+    whole, behind = _one(dice, broken_at)
+    after = _one(dice, behind)[0] if dice.random() < 0.3 else b""
+    data = before + _damaged(dice, whole) + after
+    if dice.random() < 0.1:
+        data = data[: dice.randrange(len(data) + 1)]
+    return Case(
+        data=data,
+        fetch_offset=dice.choice((at, at, at + 1, behind, behind + 3)),
+        takes=dice.choice(((None,), (1,), (3, None), (2, 5))),
+        check_crcs=dice.random() < 0.5,
+        committed=dice.random() < 0.5,
+        aborted=[Aborted(7, at)] if dice.random() < 0.5 else [],
+    )
+
+
+def _one(dice: random.Random, at: int) -> tuple[bytes, int]:
+    if dice.random() < 0.1:
+        return marker(at, dice.choice((ABORT, COMMIT)), 7)
+    magic = dice.choice((2, 2, 2, 2, 1, 0))
+    transactional = magic == 2 and dice.random() < 0.2
+    frame = Frame(
+        magic=magic,
+        codec=dice.randrange(5 if magic == 2 else 4),
+        producer=7 if transactional else -1,
+        transactional=transactional,
+        log_append=dice.random() < 0.2,
+    )
+    return written(at, dice.choice(_ROWS), frame)
+
+
+def _damaged(dice: random.Random, data: bytes) -> bytes:
+    magic = data[_MAGIC_AT]
+    if dice.random() < 0.1:  # the length is the first thing to go
+        return _hit(dice, data, 0)
+    if magic == 2 and dice.random() < 0.4:
+        data = _inside(dice, data)
+    else:
+        data = _hit(dice, data, dice.choice((_MAGIC_AT, 17, 21, 40, 50, _HEADER)))
+    if dice.random() < 0.15 or len(data) < _LEAST.get(magic, _HEADER):
+        return data
+    return bytes((sealed if magic == 2 else legacy_sealed)(data))
+
+
+def _inside(dice: random.Random, data: bytes) -> bytes:
+    # records are damaged, and then compressed as they should be
+    codec = data[_LOW_ATTRIBUTES] & 0x07
+    unpack: tuple[Callable[[bytes], bytes], ...] = (
+        bytes,
+        codecs.gzip_decode,
+        codecs.snappy_decode,
+        codecs.lz4_decode,
+        codecs.zstd_decode,
+    )
+    records = _hit(dice, unpack[codec](data[_HEADER:]), 0)
+    return data[:_HEADER] + bytes(_PACK[codec](records))
+
+
+def _hit(dice: random.Random, data: bytes, first: int) -> bytes:
+    broken = bytearray(data)
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        if first >= len(broken):
+            break
+        at = dice.randrange(first, len(broken))
+        match dice.randrange(7):
+            case 0 | 1:
+                broken[at] ^= 1 << dice.randrange(8)
+            case 2:
+                broken[at] = dice.choice(_ODD)
+            case 3:
+                del broken[at:]
+            case 4:
+                del broken[at : at + dice.randrange(1, 5)]
+            case 5:
+                broken[at:at] = dice.randbytes(dice.randrange(1, 5))
+            case _:
+                broken[at : at + 1] = _LONGEST[dice.randrange(10) :]
+    return bytes(broken)

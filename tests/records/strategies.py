@@ -1,0 +1,121 @@
+"""
+Answers of brokers, drawn by Hypothesis.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve, frozen
+from hypothesis import strategies as st
+
+from tests.records.batches import ABORT, COMMIT, Frame, Row, many, marker, written
+from tests.records.compare import Aborted, Case
+
+PRODUCERS = (7, 8)
+# As far apart as the format can tell: a time is written as its distance from the
+# first one's, in 64 bits.
+_LONG = 2**63 - 1
+_TIMES = (
+    st.integers(1_600_000_000_000, 1_800_000_000_000)
+    | st.integers(-1000, 1000)
+    | st.sampled_from((-1, 0, 2**62, -(2**62), 2**53 + 1, _LONG, -_LONG))
+    | st.integers(-_LONG, _LONG)
+)
+_BLOBS = st.none() | st.binary(max_size=20) | st.just(b"x" * 300)
+_HEADERS = st.lists(st.tuples(st.text(max_size=5), _BLOBS), max_size=3).map(tuple)
+_GAPS = st.just(0) | st.integers(0, 9)
+_COUNTS = st.just(0) | st.just(0) | st.just(0) | st.integers(1, 5000)
+TAKES = st.lists(st.integers(0, 9) | st.integers(1, 3000) | st.none(), min_size=1)
+
+
+@st.composite
+def rows(draw: Callable[..., Any], *, magic: int = 2) -> list[Row]:
+    """
+    Draw the records of one batch.
+    """
+    row = st.builds(
+        Row,
+        _TIMES,
+        _BLOBS,
+        _BLOBS,
+        _HEADERS if magic == 2 else st.just(()),
+        _GAPS,
+    )
+    drawn = draw(st.lists(row, min_size=1, max_size=6))
+    first = drawn[0].timestamp
+    count = draw(_COUNTS)
+    return [
+        row if abs(row.timestamp - first) < 2**63 else evolve(row, timestamp=first)
+        for row in (many(drawn, count) if count else drawn)
+    ]
+
+
+@frozen(kw_only=True)
+class _Log:
+    """
+    What has been written so far, and which transactions are open.
+    """
+
+    data: bytes = b""
+    end: int = 0
+    opened: tuple[tuple[int, int], ...] = ()
+    aborted: tuple[Aborted, ...] = ()
+
+    def plus(self, batch: tuple[bytes, int]) -> "_Log":
+        return evolve(self, data=self.data + batch[0], end=batch[1])
+
+
+@st.composite
+def answers(draw: Callable[..., Any]) -> Case:
+    """
+    Draw several batches of all kinds in one answer, and how they are read.
+    """
+    log = _Log(end=draw(st.integers(0, 50)))
+    first = log.end
+    kinds = st.sampled_from(("plain", "plain", "legacy", "data", "data", "marker"))
+    for kind in draw(st.lists(kinds, min_size=1, max_size=6)):
+        log = draw(_grown(log, kind))
+    cut = draw(st.just(0) | st.integers(0, 80))
+    extra = st.builds(Aborted, st.sampled_from(PRODUCERS), st.integers(0, log.end))
+    return Case(
+        data=log.data[: len(log.data) - cut],
+        fetch_offset=draw(st.just(first) | st.integers(0, log.end + 2)),
+        takes=draw(TAKES),
+        drained_after=draw(st.just(40) | st.integers(0, 4)),
+        check_crcs=draw(st.booleans()),
+        committed=draw(st.booleans()),
+        aborted=[*log.aborted, *draw(st.just([]) | st.lists(extra, max_size=2))],
+        metrics=draw(st.sampled_from((True, True, False))),
+    )
+
+
+@st.composite
+def _grown(draw: Callable[..., Any], log: _Log, kind: str) -> _Log:
+    if kind == "marker":
+        return draw(_ended(log))
+    magic = draw(st.sampled_from((0, 1))) if kind == "legacy" else 2
+    producer = draw(st.sampled_from(PRODUCERS)) if kind == "data" else -1
+    frame = Frame(
+        magic=magic,
+        codec=draw(st.integers(0, 4 if magic == 2 else 3)),
+        epoch=draw(st.integers(-1, 5)),
+        producer=producer,
+        transactional=kind == "data" and draw(st.integers(0, 4)) > 0,
+        log_append=draw(st.booleans()),
+        tail=draw(_GAPS) if magic == 2 else 0,
+    )
+    if frame.transactional and producer not in dict(log.opened):
+        log = evolve(log, opened=(*log.opened, (producer, log.end)))
+    return log.plus(written(log.end, draw(rows(magic=magic)), frame))
+
+
+@st.composite
+def _ended(draw: Callable[..., Any], log: _Log) -> _Log:
+    producer = draw(st.sampled_from(PRODUCERS))
+    kind = draw(st.sampled_from((ABORT, COMMIT)))
+    opened = dict(log.opened)
+    begun = opened.pop(producer, None)
+    if begun is not None and kind == ABORT:
+        log = evolve(log, aborted=(*log.aborted, Aborted(producer, begun)))
+    log = evolve(log, opened=tuple(opened.items()))
+    return log.plus(marker(log.end, kind, producer, draw(st.integers(-1, 5))))

@@ -1,0 +1,149 @@
+"""
+Compressed data that is unusual or broken is read alike (P15).
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from kafka import codec as codecs
+
+from tests.records.batches import Frame, Row, sealed, written
+from tests.records.compare import Case, compared, records_of
+
+ROWS = [Row(5, b"k", b"value" * 10)] * 20
+HEADER = 61
+PLAIN = written(0, ROWS, Frame())[0][HEADER:]
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of user data, LZ4's and Zstd's
+PACK: dict[int, Callable[[bytes], bytes]] = {
+    1: codecs.gzip_encode,
+    2: codecs.snappy_encode,
+    3: codecs.lz4_encode,
+    4: codecs.zstd_encode,
+}
+
+
+def _read(codec: int, section: bytes) -> int:
+    header = written(0, ROWS, Frame())[0][:HEADER]
+    data = sealed(header[:22] + bytes([codec]) + header[23:] + section)
+    return len(records_of(compared(Case(data=bytes(data)))))
+
+
+def _ends(good: bytes) -> Iterator[bytes]:
+    for size in range(1, 13):
+        yield good[:-size]
+        yield good + bytes(size)
+        yield good + bytes(range(1, size + 1))
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_ends_that_are_missing_or_too_many(codec: int) -> None:
+    """
+    Libraries differ in what they forgive.
+    """
+    good = PACK[codec](PLAIN)
+    assert _read(codec, good) == 20
+    assert min(_read(codec, section) for section in _ends(good)) == 0
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_several_streams_in_one_batch(codec: int) -> None:
+    """
+    Whole, torn apart, with nothing before and behind.
+    """
+    pack = PACK[codec]
+    good = pack(PLAIN)
+    torn = pack(PLAIN[:100]) + pack(PLAIN[100:])
+    for section in (
+        torn,
+        good + good,
+        pack(b"") + good,
+        good + pack(b""),
+        SKIPPABLE + good,
+        good + SKIPPABLE,
+        b"",
+    ):
+        _read(codec, section)
+
+
+def test_snappy_without_and_with_a_foreign_frame() -> None:
+    """
+    Producers other than Java's write it raw, or count the version otherwise.
+    """
+    framed = codecs.snappy_encode(PLAIN)
+    assert _read(2, snappy.compress(PLAIN)) == 20
+    assert _read(2, framed[:8] + b"\1\0\0\0\1\0\0\0" + framed[16:]) == 20
+    for broken in (framed[:16], framed[:15], b"\xff\xff\xff\xff\x0f" + framed):
+        assert _read(2, broken) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"block_linked": True},
+        {"content_checksum": True},
+        {"block_checksum": True},
+        {"store_size": False},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+    ],
+    ids=str,
+)
+def test_lz4_of_every_kind(options: dict[str, int]) -> None:
+    """
+    And each with every one of its bytes damaged.
+    """
+    good = lz4.frame.compress(PLAIN, **options)
+    assert _read(3, good) == 20
+    _flipped(3, good)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"write_checksum": True}, {"write_content_size": False}, {"level": 19}],
+    ids=str,
+)
+def test_zstd_of_every_kind(options: dict[str, int]) -> None:
+    """
+    And each with every one of its bytes damaged.
+    """
+    good = zstandard.ZstdCompressor(**options).compress(PLAIN)
+    assert _read(4, good) == 20
+    _flipped(4, good)
+
+
+def _flipped(codec: int, good: bytes) -> None:
+    for at in range(len(good)):
+        _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+
+
+_ALONE = """
+import sys
+for name in ("snappy", "lz4", "lz4.frame", "lz4f", "lz4framed", "zstandard"):
+    sys.modules[name] = None
+from kafka.record import MemoryRecords
+from safeconsumer._kafka.decoders import choose
+from tests.records.compare import TP
+data = bytes.fromhex(sys.argv[1])
+part = choose("compiled").records(0, TP, MemoryRecords(data))
+print(len(part.take()))
+"""
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_the_extra_brings_codecs_where_upstream_has_none(codec: int) -> None:
+    """
+    Stock asks for one more library there.
+    """
+    data, _ = written(0, ROWS, Frame(codec=codec))
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
+        [sys.executable, "-c", _ALONE, data.hex()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("20\n", 0), done.stderr

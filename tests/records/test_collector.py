@@ -1,0 +1,98 @@
+"""
+The garbage collector stands still while records are made, and only then.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.record import MemoryRecords
+from kafka.serializer import Deserializer
+
+from safeconsumer._kafka.decoders import choose
+from tests.records.batches import Frame, Row, written
+from tests.records.compare import TP
+
+
+class Noting(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Notes whether the collector runs, and raises when it is told to.
+    """
+
+    def __init__(self, error: type[BaseException] | None = None) -> None:
+        self.error = error
+        self.enabled: list[bool] = []
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        del topic, headers
+        self.enabled.append(gc.isenabled())
+        if self.error is not None:
+            raise self.error
+        return data
+
+
+@pytest.fixture
+def collector() -> Iterator[Callable[[bool], None]]:
+    """
+    Switch the collector on or off; it is as before afterwards.
+    """
+    before = gc.isenabled()
+    yield lambda on: gc.enable() if on else gc.disable()
+    (gc.enable if before else gc.disable)()
+
+
+def _part(noting: Noting, magic: int = 2) -> Any:  # noqa: ANN401 - our subclass
+    data, _ = written(0, [Row(value=b"v")] * 3, Frame(magic=magic))
+    return choose("compiled").records(
+        0, TP, MemoryRecords(data), value_deserializer=noting
+    )
+
+
+@pytest.mark.parametrize("magic", [2, 1])
+@pytest.mark.parametrize("on", [True, False])
+def test_it_is_as_it_was(
+    collector: Callable[[bool], None],
+    on: bool,  # noqa: FBT001 - pytest's way
+    magic: int,
+) -> None:
+    """
+    Enabled again; left alone where the application has disabled it.
+    """
+    collector(on)
+    noting = Noting()
+    assert len(_part(noting, magic).take()) == 3
+    assert noting.enabled == [False] * 3
+    assert gc.isenabled() == on
+
+
+@pytest.mark.parametrize("error", [ValueError, StopIteration, KeyboardInterrupt])
+@pytest.mark.parametrize("on", [True, False])
+def test_after_an_error_too(
+    collector: Callable[[bool], None],
+    on: bool,  # noqa: FBT001 - pytest's way
+    error: type[BaseException],
+) -> None:
+    """
+    Ctrl-C in the middle of a deserializer included.
+    """
+    collector(on)
+    expected = RuntimeError if error is StopIteration else error
+    with pytest.raises(expected):
+        _part(Noting(error)).take()
+    assert gc.isenabled() == on
+
+
+def test_nothing_more_comes_after_ctrl_c() -> None:
+    """
+    As from upstream's generator: what was taken and lost is fetched again.
+    """
+    noting = Noting()
+    part = _part(noting)
+    assert len(part.take(1)) == 1
+    noting.error = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        part.take()
+    noting.error = None
+    assert part.take() == []
+    assert part.next_fetch_offset == 1

@@ -1,0 +1,132 @@
+"""
+Deserializers of all three forms, and what they raise, count alike (P15).
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import KafkaConsumer
+from kafka.serializer import Deserializer
+
+from tests.kafka.offline import offline
+from tests.records.batches import Frame, Row, written
+from tests.records.compare import Case, compared, errors_of, records_of
+from tests.records.strategies import answers
+from tests.records.test_equality import SLOW
+
+ERRORS: list[type[Exception]] = [ValueError, StopIteration, TypeError]
+
+
+class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Raises for data of some first letters, and notes what it was asked for.
+    """
+
+    def __init__(self, error: type[Exception] | None, letters: bytes) -> None:
+        self.error = error
+        self.letters = letters
+
+    def deserialize(
+        self, topic: str, headers: list[Any], data: bytes | None
+    ) -> tuple[Any, ...]:
+        if self.error and data and data[0] in self.letters:
+            raise self.error(data)
+        return topic, len(headers), data
+
+
+class Two(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    The older form, without headers.
+    """
+
+    def __init__(self, picky: Picky) -> None:
+        self.picky = picky
+
+    def deserialize(self, topic: str, data: bytes | None) -> tuple[Any, ...]:  # type: ignore[override]
+        return self.picky.deserialize(topic, [], data)
+
+
+class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Changes the headers it is shown.
+    """
+
+    def deserialize(
+        self, topic: str, headers: list[Any], data: bytes | None
+    ) -> str | None:
+        headers.append((topic, data))
+        return None if data is None else data.decode("latin-1")
+
+
+def wrapped(deserializer: Callable[[bytes | None], Any]) -> Any:  # noqa: ANN401
+    """
+    Return what a consumer makes of a plain callable.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with offline(KafkaConsumer, value_deserializer=deserializer) as consumer:
+            return consumer._fetcher.config["value_deserializer"]
+
+
+def _plain(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8")
+
+
+WRAPPED = wrapped(_plain)  # raises UnicodeDecodeError for many bytes
+
+pickies = st.builds(
+    Picky, st.sampled_from([None, *ERRORS]), st.binary(min_size=1, max_size=9)
+)
+deserializers = (
+    st.none()
+    | pickies
+    | st.builds(Two, pickies)
+    | st.builds(Meddling)
+    | st.just(WRAPPED)
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@given(case=answers(), key=deserializers, value=deserializers)
+def test_whatever_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
+    """
+    The same results, or the same error at the same record, whatever was taken before.
+    """
+    compared(evolve(case, key_deserializer=key, value_deserializer=value))
+
+
+FORMS = [lambda picky: picky, Two, lambda picky: wrapped(_calling(picky))]
+
+
+def _calling(picky: Picky) -> Callable[[bytes | None], Any]:
+    return lambda data: picky.deserialize("", [], data)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["object", "two arguments", "callable"])
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("start", [0, 4, 6])
+def test_the_error_comes_behind_what_stands_before_it(
+    form: Callable[[Picky], Any], error: type[Exception], start: int
+) -> None:
+    """
+    ``StopIteration`` as ``RuntimeError``; also if what raises would be skipped.
+    """
+    rows = [Row(value=b"%d" % number, headers=(("h", b"v"),)) for number in range(9)]
+    data, _ = written(0, rows, Frame(codec=1))
+    case = Case(
+        data=data,
+        fetch_offset=start,
+        takes=(2, None),
+        value_deserializer=form(Picky(error, b"5")),
+    )
+    steps = compared(case)
+    if form is Two and error is TypeError:
+        assert errors_of(steps) == [TypeError]
+    expected = RuntimeError if error is StopIteration else error
+    assert errors_of(steps) == [expected]
+    assert [record[3] for record in records_of(steps)] == [*range(start, 5)]

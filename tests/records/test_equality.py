@@ -1,0 +1,154 @@
+"""
+The compiled decoder answers as upstream's does (P15).
+"""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from kafka.errors import CorruptRecordError
+
+from tests.records.batches import ABORT, COMMIT, Frame, Row, many, marker, written
+from tests.records.compare import Aborted, Case, compared, errors_of, records_of
+from tests.records.strategies import answers
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(case=answers())
+def test_whatever_a_broker_may_answer(case: Case) -> None:
+    """
+    Records, their types, positions, epochs, metrics: the same after every take.
+    """
+    compared(case)
+
+
+def _offsets(case: Case) -> list[int]:
+    return [record[3] for record in records_of(compared(case))]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_every_codec_from_the_middle(codec: int) -> None:
+    """
+    A broker sends the whole batch; what stands below the fetch offset is skipped.
+    """
+    rows = [Row(5, b"k", b"v" * 50, (("h", b"1"), ("n", None)))] * 100
+    first, after = written(10, rows, Frame(codec=codec))
+    second, _ = written(after, rows, Frame(codec=codec))
+    case = Case(data=first + second, fetch_offset=60, takes=(7,))
+    assert _offsets(case) == [*range(60, 210)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000, 5000])
+def test_batches_of_any_size(count: int) -> None:
+    """
+    As one, and in the pieces that ``max_poll_records`` makes.
+    """
+    rows = many([Row(-5, None, b"x"), Row(2**40, b"key", None)], count)
+    data, _ = written(0, rows, Frame(codec=3))
+    for n in (None, 1, 499, 500, count):
+        case = Case(data=data, takes=(n,) if n != 1 else (1, 1, None))
+        assert _offsets(case) == [*range(count)]
+
+
+def test_holes_and_missing_tails() -> None:
+    """
+    The position goes on behind what compaction took away.
+    """
+    first, after = written(5, [Row(gap=3), Row(gap=4)], Frame(tail=6))
+    second, end = written(after + 10, [Row(gap=1)], Frame(tail=2))
+    steps = compared(Case(data=first + second, takes=(1,)))
+    assert [record[3] for record in records_of(steps)] == [8, 13, 31]
+    positions = [step[0] for step in steps if isinstance(step[0], int)]
+    assert positions == [9, 14, 32, end]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", range(4))
+def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
+    """
+    Also in one answer: no record is lost, and an epoch stays where it was.
+    """
+    frame = Frame(magic=magic, codec=codec)
+    data, at = b"", 0
+    for each in (frame, frame, Frame(epoch=4), frame, frame, Frame(epoch=5)):
+        more, at = written(at, [Row(value=b"v")] * 5, each)
+        data += more
+    steps = compared(Case(data=data, takes=(3,), fetch_offset=2))
+    got = records_of(steps)
+    assert [record[3] for record in got] == [*range(2, 30)]
+    assert [record[2] for record in got] == [-1] * 8 + [4] * 15 + [5] * 5
+
+
+def test_old_records_below_the_fetch_offset_only() -> None:
+    """
+    Upstream's position follows even what it skips.
+    """
+    data, _ = written(0, [Row()] * 3, Frame(magic=1, codec=1))
+    assert _offsets(Case(data=data, fetch_offset=9)) == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_aborted_transactions(committed: bool) -> None:  # noqa: FBT001 - pytest's
+    """
+    Left out under ``read_committed`` until their marker, and only there.
+    """
+    mine = Frame(producer=7, transactional=True, codec=4)
+    data, at = b"", 0
+    for batch in (mine, ABORT, mine, COMMIT, Frame(producer=7), mine, ABORT):
+        more, at = (
+            written(at, [Row(value=b"v")] * 4, batch)
+            if isinstance(batch, Frame)
+            else marker(at, batch, 7)
+        )
+        data += more
+    case = Case(data=data, committed=committed, aborted=[Aborted(7, 0), Aborted(7, 14)])
+    last = [] if committed else [*range(14, 18)]
+    start = [] if committed else [*range(4)]
+    assert _offsets(case) == [*start, *range(5, 9), *range(10, 14), *last]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_control_batch_without_a_record(committed: bool) -> None:  # noqa: FBT001
+    """
+    Compaction leaves such; upstream stumbles over it under ``read_committed``.
+    """
+    frame = Frame(producer=7, transactional=True, control=True)
+    data, _ = written(0, [], frame)
+    more, _ = written(1, [Row()], Frame())
+    steps = compared(Case(data=data + more, committed=committed))
+    assert errors_of(steps) == ([RuntimeError] if committed else [])
+
+
+@pytest.mark.parametrize("check_crcs", [True, False])
+def test_checksums(check_crcs: bool) -> None:  # noqa: FBT001 - pytest's
+    """
+    Records of the batches before come first; then the error, then nothing more.
+    """
+    good, at = written(0, [Row()] * 3, Frame())
+    bad, at = written(at, [Row(value=b"abc")] * 3, Frame())
+    rest, _ = written(at, [Row()], Frame())
+    bad = bad[:17] + bytes(4) + bad[21:]
+    steps = compared(Case(data=good + bad + rest, check_crcs=check_crcs))
+    assert errors_of(steps) == ([CorruptRecordError] if check_crcs else [])
+    assert len(records_of(steps)) == (3 if check_crcs else 7)
+
+
+@pytest.mark.parametrize("cut", range(1, 80))
+def test_a_partial_last_batch(cut: int) -> None:
+    """
+    Brokers send them; they are fetched again.
+    """
+    good, at = written(0, [Row()] * 3, Frame())
+    half, _ = written(at, [Row(value=b"abc")] * 3, Frame())
+    steps = compared(Case(data=good + half[:-cut]))
+    assert len(records_of(steps)) == 3
+
+
+def test_metrics_when_drained_in_the_middle() -> None:
+    """
+    What was read counts, what was thrown away does not.
+    """
+    rows = [Row(value=b"v" * size) for size in (1, 2, 70, 70, 70, 70, 70, 200)] * 30
+    data, _ = written(0, rows, Frame(codec=1))
+    for takes in range(4):
+        compared(Case(data=data * 2, takes=(13,), drained_after=takes))

@@ -1,0 +1,160 @@
+"""
+Positions, seeks and commits of a paused partition.
+"""
+
+import pytest
+from kafka import OffsetAndMetadata
+from kafka.structs import TopicPartition
+
+from tests.regression.lab import Lab
+from tests.regression.matrix import HOWS, matrix, passes
+from tests.regression.members import InListener
+from tests.regression.support import delivered
+from tests.regression.wire import Wire
+
+pytestmark = pytest.mark.any_broker
+
+ORDERS = ("seek, pause, resume", "pause, seek, resume")
+STATES = ("parsed", "raw")
+
+
+@matrix(stock=passes(), order=ORDERS, state=STATES, how=HOWS)
+def test_a_seek_wins_over_parked_data(
+    lab: Lab, client: str, order: str, state: str, how: str
+) -> None:
+    """
+    Rows R7 and 18: after a seek while paused the sought offset comes, not parked data.
+    """
+    _, (p0, witness) = lab.topic_with(each=30, partitions=2)
+    reader = lab.assigned(client, [p0, witness], how=how)
+    if state == "parsed":
+        reader.take(4)
+        steps = order.split(", ")
+    else:
+        wire = Wire(reader.consumer)
+        wire.hold("Fetch")
+        reader.until(lambda: wire.held("Fetch"))
+        steps = [*order.split(", ")[:2], "release", "resume"]
+    start = len(reader.log)
+    for step in steps:
+        if step == "seek":
+            reader.consumer.seek(p0, 20)
+        elif step == "pause":
+            reader.consumer.pause(p0)
+        elif step == "release":
+            wire.release("Fetch")
+            lab.beats(reader, witness, times=1)
+        else:
+            assert delivered(reader.log[start:], [p0]) == 0
+            reader.consumer.resume(p0)
+    reader.drain({p0: range(20, 30)})
+
+
+@matrix(stock=passes(), how=HOWS)
+def test_seek_to_beginning_and_end_while_paused(
+    lab: Lab, client: str, how: str
+) -> None:
+    """
+    Rows R8 and 18: both work on a paused partition, and neither wakes it.
+    """
+    _, (p0, witness) = lab.topic_with(each=10, partitions=2)
+    reader = lab.assigned(client, [p0, witness], how=how)
+    # Without a limit, so that no batch is left half read: that is row 12's matter.
+    reader.until(lambda: len(reader.log) == 20)
+    consumer = reader.consumer
+    consumer.pause(p0)
+    consumer.seek_to_end(p0)
+    assert consumer.position(p0) == 10
+    consumer.seek_to_beginning(p0)
+    assert consumer.position(p0) == 0
+    assert delivered(lab.beats(reader, witness), [p0]) == 0
+    assert consumer.paused() == {p0}
+    consumer.resume(p0)
+    reader.drain({p0: range(10)})
+
+
+FIRST_POSITIONS = {"earliest": 0, "latest": 10, "none": 4}
+
+
+@matrix(stock=passes(), reset=tuple(FIRST_POSITIONS), how=HOWS)
+def test_a_partition_paused_before_its_first_position_gets_one(
+    lab: Lab, client: str, reset: str, how: str
+) -> None:
+    """
+    Row R8: by reset or by commit; and it stays quiet until resumed.
+    """
+    _, (p0, witness) = lab.topic_with(each=10, partitions=2)
+    group = lab.name("g")
+    reader = lab.reader(client, how=how, group=group, auto_offset_reset=reset)
+    consumer = reader.consumer
+    consumer.assign([p0, witness])
+    if reset == "none":
+        consumer.commit({tp: OffsetAndMetadata(4, "", -1) for tp in (p0, witness)})
+    consumer.pause(p0)
+    assert consumer.position(p0) == FIRST_POSITIONS[reset]
+    assert consumer.position(witness) == FIRST_POSITIONS[reset]
+    assert delivered(lab.beats(reader, witness), [p0]) == 0
+    lab.produce(p0)
+    consumer.resume(p0)
+    reader.drain({p0: range(FIRST_POSITIONS[reset], 11)})
+
+
+@matrix(stock=passes(), reset=("earliest", "latest"))
+def test_a_pause_before_the_first_record_keeps_the_sought_start(
+    lab: Lab, client: str, reset: str
+) -> None:
+    """
+    Rows R17 and R12: seek and pause in the listener; the start is the one sought.
+    """
+    topic, tps = lab.topic_with(each=10, partitions=2)
+    p0, witness = tps
+    reader = lab.reader(client, group=lab.name("g"), auto_offset_reset=reset)
+    consumer = reader.consumer
+
+    def seek_and_pause(assigned: set[TopicPartition]) -> None:
+        for tp in assigned:
+            consumer.seek(tp, 6)
+        consumer.pause(*(assigned & {p0}))
+
+    consumer.subscribe([topic], listener=InListener(assigned=seek_and_pause))
+    reader.until_joined(reader.owns(tps))
+    assert delivered(lab.beats(reader, witness), [p0]) == 0
+    assert consumer.position(p0) == 6
+    consumer.resume(p0)
+    reader.drain({p0: range(6, 10)})
+    assert reader.log[0].offset == 6
+
+
+@matrix(stock=passes(), how=HOWS, commits=("by hand", "automatic"))
+def test_commits_while_paused_are_what_was_delivered(
+    lab: Lab, client: str, how: str, commits: str
+) -> None:
+    """
+    Rows R13 and 18: a commit works while paused, and covers no parked record.
+    """
+    _, (p0, witness) = lab.topic_with(each=20, partitions=2)
+    automatic = commits == "automatic"
+    reader = lab.reader(
+        client,
+        how=how,
+        group=lab.name("g"),
+        enable_auto_commit=automatic,
+        auto_commit_interval_ms=100,
+    )
+    consumer = reader.consumer
+    consumer.assign([p0, witness])
+    reader.take(27)
+    consumer.pause(p0)
+    if automatic:
+        lab.beats(reader, witness)
+        end = lab.end(witness)
+        reader.until(lambda: consumer.committed(witness) == end)
+    else:
+        consumer.commit()
+    wanted = delivered(reader.log, [p0])
+    committed = consumer.committed(p0)
+    assert committed == wanted
+    assert consumer.position(p0) == wanted
+    consumer.resume(p0)
+    if wanted < 20 and client == "safe":  # what stock does next is row 12's matter
+        reader.drain({p0: range(wanted, 20)})

@@ -1,0 +1,100 @@
+"""
+A ledger whose time stands still until a test moves it, and what it told.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from safeconsumer._core import scopes
+from safeconsumer._core.events import Event
+from safeconsumer._core.scopes import Scope, TopicPartition
+from safeconsumer.hooks import Hook
+from safeconsumer.ledger import PauseLedger
+
+E = TypeVar("E", bound=Event)
+
+A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
+ORDERS: Scope = scopes.topic("orders")
+AUDIT: Scope = scopes.topic("audit")
+ALL: Scope = scopes.Everything()
+
+
+class Clock:
+    """
+    Seconds that pass when told to, and what to do when somebody looks.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.on_look: Callable[[], None] | None = None
+
+    def __call__(self) -> float:
+        if self.on_look is not None:
+            self.on_look()
+        return self.now
+
+
+class Told:
+    """
+    A hook that remembers.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [one for one in self.events if isinstance(one, kind)]
+
+    def names(self) -> list[str]:
+        return [one.name for one in self.events]
+
+
+class Lab:
+    """
+    One ledger with a clock, a hook that remembers, and more hooks if wanted.
+    """
+
+    def __init__(self, *hooks: Hook) -> None:
+        self.clock, self.told = Clock(), Told()
+        self.ledger = PauseLedger(
+            (self.told, *hooks),
+            client_id="c",
+            group_id="g",
+            clock=self.clock,
+            wall=lambda: 1.0,
+        )
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        """
+        Assign outside a poll, and tell it.
+        """
+        self.ledger.assign(partitions)
+        self.ledger.deliver()
+
+    def hold(self, *scopes: Scope, owner: str = "app", **more: object) -> None:
+        self.ledger.place(scopes, owner=owner, **more)  # type: ignore[arg-type]  # passed on
+
+    def lift(self, *scopes: Scope, owner: str = "app") -> None:
+        self.ledger.remove([(scope, owner) for scope in scopes])
+
+    def quiet(self) -> set[TopicPartition]:
+        return set(self.ledger.quiet())
+
+    def poll(self, *assignments: Iterable[TopicPartition]) -> list[set[TopicPartition]]:
+        """
+        Do what a ``poll`` does that is given these assignments, one after another.
+
+        Returns:
+            What was quiet after each of them.
+        """
+        self.ledger.begin_call()
+        seen = []
+        for one in assignments:
+            self.ledger.assign(one)
+            seen.append(self.quiet())
+        self.ledger.end_call()
+        self.ledger.deliver()
+        return seen

@@ -1,0 +1,195 @@
+import re
+
+from safeconsumer import Lifetime
+from safeconsumer._core import events, scopes
+from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+
+ORD = scopes.pattern(re.compile("ord.*"))
+
+
+def test_placing_several_holds_is_one_event() -> None:
+    """
+    One per call, naming what became quiet by it.
+    """
+    lab = Lab()
+    lab.assign(A, B, C)
+    lab.hold(ORDERS)
+    lab.told.events.clear()
+    lab.hold(ORDERS, AUDIT, ALL, owner="ops", reason="deploy")
+    (placed,) = lab.told.events
+    assert isinstance(placed, events.HoldsPlaced)
+    assert [hold.scope for hold in placed.holds] == [ORDERS, AUDIT, ALL]
+    assert placed.quiet == (C,)
+    assert (placed.client_id, placed.group_id, placed.at) == ("c", "g", 1.0)
+
+
+def test_an_unchanged_hold_emits_nothing() -> None:
+    """
+    A loop that pauses again and again is not heard.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(ORDERS, reason="full")
+    lab.told.events.clear()
+    version = lab.ledger.view().state.version
+    lab.hold(ORDERS, reason="full")
+    assert lab.told.events == []
+    assert lab.ledger.view().state.version == version
+
+
+def test_lifting_several_holds_is_one_event() -> None:
+    """
+    It names what flows by it and what still holds.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, AUDIT)
+    lab.hold(ORDERS, owner="ops")
+    lab.told.events.clear()
+    lab.lift(ORDERS, AUDIT)
+    (removed,) = lab.told.events
+    assert isinstance(removed, events.HoldsRemoved)
+    assert [hold.scope for hold in removed.holds] == [ORDERS, AUDIT]
+    assert removed.flowing == (C,)
+    assert [hold.owner for hold in removed.remaining] == ["ops"]
+
+
+def test_lifting_what_is_not_held_emits_nothing() -> None:
+    """
+    A no-op is silent.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.lift(ORDERS)
+    assert lab.told.names() == ["assignment_changed"]
+
+
+def test_a_bound_hold_that_ends_is_told() -> None:
+    """
+    An event says so.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
+    lab.assign(C)
+    (ended,) = lab.told.of(events.HoldsEnded)
+    assert [hold.scope for hold in ended.holds] == [ORDERS]
+    assert ended.departed == (A,)
+    lab.assign(A, C)
+    assert lab.quiet() == set()
+
+
+def test_a_bound_hold_of_a_kept_partition_does_not_end() -> None:
+    """
+    Decided when the new assignment is applied, whatever was revoked before it.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
+    lab.assign(A, B)
+    assert lab.told.of(events.HoldsEnded) == []
+    assert lab.quiet() == {A, B}
+
+
+def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
+    """
+    A warning, so that nobody wonders why nothing arrives.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, reason="full")
+    lab.assign(C)
+    assert lab.told.of(events.HoldsBit) == []
+    lab.assign(A, C)
+    (bit,) = lab.told.of(events.HoldsBit)
+    assert bit.level == "warning"
+    assert bit.partitions == (A,)
+    assert [hold.reason for hold in bit.holds] == ["full"]
+
+
+def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
+    """
+    Paused before it was assigned: that is what was asked for.
+    """
+    lab = Lab()
+    lab.hold(ORDERS)
+    lab.assign(A, C)
+    assert lab.told.of(events.HoldsBit) == []
+    (changed,) = lab.told.of(events.AssignmentChanged)
+    assert changed.quiet == (A,)
+
+
+def test_a_hold_placed_while_away_is_no_warning() -> None:
+    """
+    Only what was quiet when it left, and still is, surprises anybody.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.assign(C)
+    lab.hold(ORDERS)
+    lab.assign(A, C)
+    assert lab.told.of(events.HoldsBit) == []
+
+
+def test_the_same_assignment_emits_nothing() -> None:
+    """
+    A rebalance that changes nothing here is told by the join's own event.
+    """
+    lab = Lab()
+    lab.assign(A, B)
+    lab.told.events.clear()
+    lab.assign(B, A)
+    assert lab.told.events == []
+
+
+def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
+    """
+    Among the assigned and the known topics; none is a warning.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
+    (placed,) = lab.told.of(events.HoldsPlaced)
+    assert placed.topics == ("orders", "ordinary")
+    assert lab.told.of(events.PatternCoversNothing) == []
+    lab.hold(scopes.pattern(re.compile("nothing")), known_topics=lambda: ["ordinary"])
+    (nothing,) = lab.told.of(events.PatternCoversNothing)
+    assert nothing.level == "warning"
+
+
+def test_a_slow_pattern_is_reported_by_name() -> None:
+    """
+    ``re`` holds the interpreter lock; heartbeats stop with it.
+    """
+    lab = Lab()
+
+    class Slow:
+        pattern = "slow"
+
+        def fullmatch(self, _: str, /) -> None:
+            lab.clock.now += 0.25
+
+    lab.hold(scopes.pattern(Slow()), known_topics=lambda: ["orders"])
+    (slow,) = lab.told.of(events.PatternIsSlow)
+    assert (slow.pattern, slow.topic) == ("re:slow", "orders")
+    assert abs(0.25 - slow.seconds) < 1e-6
+    lab.assign(A)
+    assert len(lab.told.of(events.PatternIsSlow)) == 1
+
+
+def test_nothing_is_delivered_under_the_lock() -> None:
+    """
+    A hook may ask, place and lift.
+    """
+    lab = Lab()
+
+    def hook(event: events.Event) -> None:
+        if isinstance(event, events.HoldsPlaced) and event.holds[0].scope == ORDERS:
+            lab.hold(AUDIT, owner="hook")
+            lab.lift(ORDERS)
+
+    lab = Lab(hook)
+    lab.assign(A, C)
+    lab.hold(ORDERS)
+    assert lab.quiet() == {C}
+    assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3

@@ -1,0 +1,91 @@
+import re
+
+import pytest
+
+from safeconsumer import Hold, Lifetime
+from safeconsumer._core import scopes
+from safeconsumer.explain import explain_lines, hold_line
+from tests.shell.lab import ALL, ORDERS, A, C, Lab
+
+# 2024-05-06 07:08:09 UTC
+AT = 1714979289.0
+
+
+@pytest.mark.parametrize(
+    ("hold", "line"),
+    [
+        (
+            Hold(scope=ORDERS, placed_at=AT),
+            "orders held by app, since 2024-05-06 07:08:09Z, until resumed",
+        ),
+        (
+            Hold(scope=scopes.partition("orders", 3), owner="ops", reason="deploy"),
+            (
+                "orders:3 held by ops, since 1970-01-01 00:00:00Z, because deploy, "
+                "until resumed"
+            ),
+        ),
+        (
+            Hold(scope=ALL, placed_at=AT, lifetime=Lifetime.WHILE_ASSIGNED),
+            "@all held by app, since 2024-05-06 07:08:09Z, while assigned here",
+        ),
+        (
+            Hold(
+                scope=scopes.pattern(re.compile("ord.*")),
+                placed_at=AT,
+                expires_at=AT + 60,
+            ),
+            (
+                "re:ord.* held by app, since 2024-05-06 07:08:09Z, "
+                "until 2024-05-06 07:09:09Z"
+            ),
+        ),
+    ],
+)
+def test_one_line_about_one_hold(hold: Hold, line: str) -> None:
+    """
+    Who, why, since when, until when.
+    """
+    assert hold_line(hold) == line
+
+
+def test_a_time_that_no_calendar_knows() -> None:
+    """
+    ``for_`` may be any number of seconds; asking about it must not raise.
+    """
+    hold = Hold(scope=ORDERS, placed_at=AT, expires_at=AT + 1e300)
+    assert hold_line(hold).startswith("orders held by app")
+
+
+def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
+    """
+    One line each, and none for others.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ALL, owner="ops")
+    lab.hold(ORDERS, scopes.partition(*A), scopes.partition(*C))
+    names = [line.split(" ")[0] for line in explain_lines(lab.ledger.view(), A)]
+    assert names == ["orders:0", "orders", "@all"]
+
+
+def test_a_closed_gate_has_a_line() -> None:
+    """
+    It is no hold, but it keeps the partition quiet.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(ORDERS)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, C])
+    (line,) = explain_lines(lab.ledger.view(), C)
+    assert line.startswith("gate: ")
+
+
+def test_a_flowing_partition_has_nothing_to_explain() -> None:
+    """
+    An empty answer.
+    """
+    lab = Lab()
+    lab.assign(A)
+    assert explain_lines(lab.ledger.view(), A) == ()

@@ -1,0 +1,129 @@
+import logging
+
+import pytest
+
+from safeconsumer._core.events import Event
+from safeconsumer.hooks import Dispatcher, LazyHook
+from tests.shell.lab import AUDIT, ORDERS, A, Lab, Told
+
+
+class BrokenError(Exception):
+    """
+    Raised by a hook.
+    """
+
+
+class Broken:
+    """
+    A hook that always raises.
+    """
+
+    def __call__(self, event: Event) -> None:
+        raise BrokenError(event.name)
+
+    def __repr__(self) -> str:
+        return "Broken()"
+
+
+def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The other hooks are called, it is counted each time and logged once.
+    """
+    after = Told()
+    lab = Lab(Broken(), after)
+    with caplog.at_level(logging.ERROR, logger="safeconsumer"):
+        lab.assign(A)
+        lab.hold(ORDERS)
+        lab.lift(ORDERS)
+    assert len(after.events) == 3
+    assert lab.ledger.dispatcher.failures == {"Broken()": 3}
+    (record,) = caplog.records
+    assert "Broken()" in record.getMessage()
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], BrokenError)
+
+
+def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
+    """
+    The hold was placed before anybody was told.
+    """
+    lab = Lab(Broken())
+    lab.assign(A)
+    lab.hold(ORDERS, AUDIT)
+    assert lab.quiet() == {A}
+    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().state}
+
+
+class _Repr:
+    """
+    A hook that raises, and cannot even be named.
+    """
+
+    def __call__(self, _: Event) -> None:
+        raise BrokenError
+
+    def __repr__(self) -> str:
+        raise BrokenError
+
+
+def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
+    """
+    Also its ``repr`` is foreign code.
+    """
+    after = Told()
+    lab = Lab(_Repr(), after)
+    lab.assign(A)
+    assert len(after.events) == 1
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
+    """
+    What is no ``Exception`` goes through, and the ledger stays usable.
+    """
+
+    def hook(_: Event) -> None:
+        raise stop
+
+    lab = Lab(hook)
+    with pytest.raises(stop):
+        lab.hold(ORDERS)
+    assert {ORDERS} == {hold.scope for hold in lab.ledger.view().state}
+
+
+@pytest.mark.parametrize("hook", [None, "hook", 3])
+def test_what_is_no_hook_is_refused_at_once(hook: object) -> None:
+    """
+    Not at the first event, hours later.
+    """
+    with pytest.raises(TypeError, match="hook"):
+        Dispatcher([hook])  # type: ignore[list-item]  # that is the test
+
+
+def test_a_lazy_hook_is_imported_at_the_first_event() -> None:
+    """
+    And only then: a module that is not there breaks nothing before.
+    """
+    hook = LazyHook("no_such_module:hook")
+    assert repr(hook) == "LazyHook('no_such_module:hook')"
+    with pytest.raises(ModuleNotFoundError):
+        hook(Event())
+
+
+SEEN: list[Event] = []
+
+
+def remember(event: Event) -> None:
+    SEEN.append(event)
+
+
+def test_a_lazy_hook_passes_events_on() -> None:
+    """
+    To the function its path names.
+    """
+    SEEN.clear()
+    hook = LazyHook(f"{__name__}:remember")
+    events = [Event(at=1.0), Event(at=2.0)]
+    for event in events:
+        hook(event)
+    assert events == SEEN

@@ -1,0 +1,105 @@
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from safeconsumer._core import events, scopes
+from safeconsumer._core.holds import Hold
+from safeconsumer.instrumentation._structlog import log_event
+
+PLACED = events.HoldsPlaced(
+    at=1.0,
+    client_id="c",
+    holds=(Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy"),),
+    quiet=(("orders", 0),),
+)
+BIT = events.HoldsBit(partitions=(("orders", 0),), holds=())
+
+
+@pytest.fixture(autouse=True)
+def _as_installed() -> Iterator[None]:
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+
+
+def test_an_unconfigured_structlog_means_standard_logging(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Logger ``safeconsumer``, one line per event, nothing printed.
+    """
+    with caplog.at_level(logging.INFO, logger="safeconsumer"):
+        log_event(PLACED)
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("safeconsumer", logging.INFO)
+    line = record.getMessage()
+    for part in ("safeconsumer.hold_placed", "orders:0", "ops", "deploy", "client_id"):
+        assert part in line
+    assert "\n" not in line
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_level_of_an_event_is_the_level_of_its_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    And what the application filters away is not even rendered.
+    """
+    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
+        log_event(PLACED)
+        log_event(BIT)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "hold_bit_on_assignment" in caplog.text
+
+
+def test_a_configured_structlog_gets_the_fields(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    The application's processors decide what becomes of them.
+    """
+    capture = LogCapture()
+    structlog.configure(processors=[capture])
+    log_event(PLACED)
+    (entry,) = capture.entries
+    assert entry["event"] == "safeconsumer.hold_placed"
+    assert entry["log_level"] == "info"
+    assert entry["quiet"] == ["orders:0"]
+    assert "at" not in entry
+    assert "group_id" not in entry
+    assert caplog.records == []
+
+
+_PROGRAM = """
+import sys
+import safeconsumer
+from safeconsumer.consumer import DEFAULT_HOOKS
+from safeconsumer._core.events import HoldsBit
+from safeconsumer._core.events import PauseForgotten
+assert "structlog" not in sys.modules, "imported too early"
+from safeconsumer.hooks import Dispatcher
+dispatcher = Dispatcher(DEFAULT_HOOKS)
+dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
+dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
+assert "structlog" in sys.modules
+assert not dispatcher.failures, dispatcher.failures
+"""
+
+
+def test_a_program_that_configured_nothing_has_a_clean_stdout() -> None:
+    """
+    A drop-in never prints what nobody asked for; structlog waits for an event.
+    """
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
+        [sys.executable, "-c", _PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -1,0 +1,98 @@
+import threading
+
+from safeconsumer._core import scopes
+from safeconsumer._core.events import HoldsPlaced, HoldsRemoved
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer._core.view import PauseView
+from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+
+ROUNDS = 150
+
+
+def _is_consistent(view: PauseView) -> bool:
+    expected = {
+        tp for tp in view.partitions() if tp in view.gates or view.state.covers(tp)
+    }
+    return expected == set(view.quiet)
+
+
+def _hammer(lab: Lab, owner: str) -> None:
+    for number in range(ROUNDS):
+        lab.hold(ORDERS, scopes.partition(*C), owner=owner, reason=str(number))
+        lab.lift(ORDERS, owner=owner)
+        lab.hold(ALL, owner=owner)
+        lab.lift(ALL, owner=owner)
+
+
+def _reassign(lab: Lab) -> None:
+    assignments: list[tuple[TopicPartition, ...]] = [(A, B, C), (A,), (), (B, C)]
+    for number in range(ROUNDS):
+        lab.assign(*assignments[number % len(assignments)])
+    lab.assign(A, B, C)
+
+
+def test_writers_readers_and_rebalances_at_once() -> None:
+    """
+    Every snapshot is whole, nobody's hold is lost, every change is told once.
+    """
+    lab = Lab()
+    writers = [
+        threading.Thread(target=_hammer, args=(lab, f"owner-{number}"))
+        for number in range(3)
+    ]
+    writers.append(threading.Thread(target=_reassign, args=(lab,)))
+    for one in writers:
+        one.start()
+    looks = 0
+    while any(one.is_alive() for one in writers) or not looks:
+        assert _is_consistent(lab.ledger.view())
+        looks += 1
+    for one in writers:
+        one.join(30)
+    assert lab.quiet() == {C}
+    assert {(scopes.partition(*C), f"owner-{number}") for number in range(3)} == {
+        hold.key for hold in lab.ledger.view().state
+    }
+    lab.ledger.deliver()
+    placed = sum(len(event.holds) for event in lab.told.of(HoldsPlaced))
+    removed = sum(len(event.holds) for event in lab.told.of(HoldsRemoved))
+    assert placed == 3 * ROUNDS * 3
+    assert removed == 3 * ROUNDS * 2
+
+
+def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
+    """
+    No reader sees half of it.
+    """
+    lab = Lab()
+    lab.assign(A, B, C)
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(ROUNDS):
+            lab.hold(ORDERS, AUDIT)
+            lab.lift(ORDERS, AUDIT)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(frozenset(lab.ledger.view().quiet))
+    writer.join(30)
+    assert seen <= {frozenset(), frozenset({A, B, C})}
+
+
+def test_whoever_waits_is_woken_by_what_changes_here() -> None:
+    """
+    A waiting ``poll`` looks again; a hold of elsewhere wakes nobody.
+    """
+    lab = Lab()
+    lab.assign(A)
+    woken: list[str] = []
+    lab.ledger.wakers.append(lambda: woken.append("again"))
+    lab.hold(AUDIT)
+    assert woken == []
+    lab.hold(ORDERS)
+    lab.lift(ORDERS)
+    assert woken == ["again", "again"]

@@ -1,0 +1,28 @@
+"""
+An embedded broker for the tests of the kit itself, whatever the suite runs on.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from safeconsumer.testing import Clients, EmbeddedBroker
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """
+    Start one broker for one test: 0.1 s.
+    """
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
+    """
+    Make clients of that broker, and close them before it stops.
+    """
+    made = Clients(broker)
+    yield made
+    made.close()

@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import choice
+from tests.brokers.choice import BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, Kind
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """
+    Pretend a machine that has nothing at all.
+    """
+    for name in (BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, "DOCKER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(choice, "_SOCKET", tmp_path / "docker.sock")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_bare_machine_gets_the_embedded_broker() -> None:
+    """
+    The reason names every better kind and why it is not to be had.
+    """
+    chosen = choice.choose("auto")
+    assert chosen.kind is Kind.EMBEDDED
+    assert chosen.reason == (
+        f"auto: {BOOTSTRAP_VARIABLE} is not set; no Docker engine; no java in PATH"
+    )
+
+
+def test_the_mock_is_refused_where_a_real_broker_is_required(
+    machine: pytest.MonkeyPatch,
+) -> None:
+    """
+    CI says so, and then nobody falls back in silence.
+    """
+    machine.setenv(REQUIRE_VARIABLE, "real")
+    with pytest.raises(pytest.UsageError, match="no Docker engine"):
+        choice.choose("auto")
+    assert choice.choose("embedded").kind is Kind.EMBEDDED  # asked for by name
+
+
+def test_an_address_comes_first(machine: pytest.MonkeyPatch) -> None:
+    """
+    Who names a cluster means it.
+    """
+    machine.setenv(BOOTSTRAP_VARIABLE, "kafka:9092")
+    assert choice.choose("auto").kind is Kind.BOOTSTRAP
+
+
+@pytest.mark.usefixtures("machine")
+def test_bootstrap_without_an_address_is_an_error() -> None:
+    """
+    The message names the variable.
+    """
+    with pytest.raises(pytest.UsageError, match=BOOTSTRAP_VARIABLE):
+        choice.choose("bootstrap")
+
+
+def test_a_docker_host_that_is_dead_is_no_engine(
+    machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    A socket that nobody listens on is found out at once.
+    """
+    machine.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
+    chosen = choice.choose("auto")
+    assert chosen.kind is Kind.EMBEDDED
+    assert "no Docker engine answers" in chosen.reason
+
+
+def test_java_is_chosen_with_java_and_its_jars_only(
+    machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    Jars are not fetched by surprise.
+    """
+    java = tmp_path / "java"
+    java.touch()
+    java.chmod(0o755)
+    assert "jars are not fetched" in choice.choose("auto").reason
+    machine.setattr(choice.jars, "are_fetched", lambda: True)
+    assert choice.choose("auto").kind is Kind.JAVA
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_kind_can_be_had_by_name(machine: pytest.MonkeyPatch, kind: Kind) -> None:
+    """
+    The option wins over everything that was found.
+    """
+    machine.setenv(BOOTSTRAP_VARIABLE, "kafka:9092")
+    assert choice.choose(str(kind)).kind is kind

@@ -1,0 +1,201 @@
+import subprocess
+import sys
+from contextlib import closing
+from socket import create_connection
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer.testing import (
+    BrokerCommandError,
+    Clients,
+    EmbeddedBroker,
+    EmbeddedBrokerUnavailableError,
+    UnsupportedByBrokerError,
+    _librdkafka,
+)
+from tests.testing.support import produce, read
+
+
+def address(broker: EmbeddedBroker) -> tuple[str, int]:
+    host, port = broker.bootstrap.split(",")[0].split(":")
+    return host, int(port)
+
+
+def test_records_come_back_in_order(clients: Clients) -> None:
+    """
+    What is produced to a partition is consumed from it, in order.
+    """
+    topic = clients.topic(partitions=3)
+    produce(clients.producer(), topic, partitions=3, each=10)
+    records = read(clients.consumer(KafkaConsumer, topic), 30)
+    for partition in range(3):
+        values = [int(r.value) for r in records if r.partition == partition]
+        assert values == list(range(10))
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 64])
+def test_a_topic_has_the_partitions_asked_for(
+    clients: Clients, partitions: int
+) -> None:
+    """
+    Any number of partitions can be had, not only the mock's four.
+    """
+    topic = clients.topic(partitions)
+    consumer = clients.consumer(KafkaConsumer)
+    assert consumer.partitions_for_topic(topic) == set(range(partitions))
+
+
+def test_several_brokers_share_the_partitions() -> None:
+    """
+    Each broker of a cluster leads partitions and is talked to.
+    """
+    with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
+        topic = clients.topic(partitions=3)
+        for broker_id in broker.broker_ids:
+            broker.move_leader(topic, broker_id - 1, broker_id)
+        produce(clients.producer(), topic, partitions=3, each=1)
+        read(clients.consumer(KafkaConsumer, topic), 3)
+        assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
+
+
+def test_a_stopped_broker_refuses_connections() -> None:
+    """
+    After stop() nobody listens any more, and a second stop() does nothing.
+    """
+    broker = EmbeddedBroker().start()
+    where = address(broker)
+    create_connection(where, timeout=5).close()
+    broker.stop()
+    broker.stop()
+    with pytest.raises(ConnectionRefusedError):
+        create_connection(where, timeout=5)
+
+
+def test_a_broker_starts_again_empty() -> None:
+    """
+    start() after stop() is a new cluster without the old topics.
+    """
+    broker = EmbeddedBroker()
+    for _ in range(2):
+        with broker, closing(Clients(broker)):
+            broker.create_topic("again", partitions=2)  # refused if it were there
+
+
+def test_nothing_is_left_open() -> None:
+    """
+    A process in which resource warnings are errors ends in silence.
+    """
+    program = (
+        "import gc\n"
+        "from safeconsumer.testing import EmbeddedBroker\n"
+        "from socket import create_connection\n"
+        "with EmbeddedBroker(brokers=2) as broker:\n"
+        "    host, port = broker.bootstrap.split(',')[0].split(':')\n"
+        "    client = create_connection((host, int(port)), timeout=5)\n"
+        # An ApiVersions, version 0, so that both sides of the front are open.
+        "    client.sendall(bytes.fromhex('0000000b001200000000000100 0161'))\n"
+        "    assert client.recv(100)\n"
+        "client.close()\n"
+        "gc.collect()\n"
+    )
+    options = ("-W", "error::ResourceWarning", "-c", program)
+    done = subprocess.run(  # noqa: S603  our own command line
+        [sys.executable, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_broker_that_does_not_run_says_so() -> None:
+    """
+    Every command of a stopped broker is an error that names the cure.
+    """
+    with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
+        EmbeddedBroker().create_topic("orders")
+
+
+def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> None:
+    """
+    The cluster's refusal is passed on with the command.
+    """
+    broker.create_topic("orders")
+    with pytest.raises(BrokerCommandError, match="topic_create"):
+        broker.create_topic("orders")
+
+
+def test_what_it_cannot_do_it_refuses(broker: EmbeddedBroker) -> None:
+    """
+    Growing and deleting topics raise at once instead of doing nothing.
+    """
+    with pytest.raises(UnsupportedByBrokerError, match="add_partitions"):
+        broker.add_partitions("orders", 5)
+    with pytest.raises(UnsupportedByBrokerError, match="delete_topic"):
+        broker.delete_topic("orders")
+
+
+def test_a_cluster_has_brokers() -> None:
+    """
+    No broker at all is an error at once.
+    """
+    with pytest.raises(ValueError, match="at least one"):
+        EmbeddedBroker(brokers=0)
+
+
+def test_the_log_names_what_a_fetch_asked_for(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """
+    A Fetch is logged with client and partitions: a paused one is not asked for.
+    """
+    topic = clients.topic(partitions=2)
+    produce(clients.producer(), topic, partitions=2, each=1)
+    consumer = clients.consumer(KafkaConsumer, client_id="one")
+    paused, running = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer.assign([paused, running])
+    consumer.pause(paused)
+    read(consumer, 1)
+    fetches = broker.requests("Fetch")
+    assert {fetch.client_id for fetch in fetches} == {"one"}
+    assert {fetch.partitions for fetch in fetches} == {(running,)}
+    broker.clear_requests()
+    assert broker.requests("Produce") == ()
+
+
+def test_clients_find_the_version_out_by_themselves(clients: Clients) -> None:
+    """
+    A client without api_version works as well: the front mends the mock's ApiVersions.
+    """
+    topic = clients.topic(partitions=1)
+    produce(clients.producer(api_version=None), topic, partitions=1, each=3)
+    consumer = clients.consumer(KafkaConsumer, topic, group="g", api_version=None)
+    assert [int(record.value) for record in read(consumer, 3)] == [0, 1, 2]
+
+
+def test_without_confluent_kafka_the_error_names_the_install_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A missing package is a typed error that says what to install.
+    """
+    monkeypatch.setattr(_librdkafka, "find_spec", lambda _: None)
+    with pytest.raises(
+        EmbeddedBrokerUnavailableError, match=r"pip install 'safeconsumer\[demo\]'"
+    ):
+        EmbeddedBroker().start()
+
+
+def test_a_library_without_the_mock_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A librdkafka that lacks a function is a typed error that names the version needed.
+    """
+    monkeypatch.setattr(
+        _librdkafka, "_FUNCTIONS", {"rd_kafka_mock_unknown": (None, ())}
+    )
+    with pytest.raises(EmbeddedBrokerUnavailableError, match=r"confluent-kafka >= 2"):
+        EmbeddedBroker().start()

@@ -1,0 +1,281 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeconsumer.testing import _apis
+from safeconsumer.testing._group import Group, GroupState
+from safeconsumer.testing._members import JoinAnswer, JoinRequest
+
+SESSION, REBALANCE = 10.0, 60.0
+
+
+class Clock:
+    """
+    Scheduled calls that are made when the test says that time has passed.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._calls: list[Call] = []
+
+    def schedule(self, seconds: float, function: Callable[[], None]) -> "Call":
+        call = Call(self._now + seconds, function)
+        self._calls.append(call)
+        return call
+
+    def pass_(self, seconds: float) -> None:
+        end = self._now + seconds
+        while due := [c for c in self._calls if not c.is_done and c.at <= end]:
+            call = min(due, key=lambda c: c.at)
+            self._now, call.is_done = call.at, True
+            call.function()
+        self._now = end
+
+
+class Call:
+    def __init__(self, at: float, function: Callable[[], None]) -> None:
+        self.at = at
+        self.function = function
+        self.is_done = False
+
+    def cancel(self) -> None:
+        self.is_done = True
+
+
+class Lab:
+    """
+    One group and the answers that its members have heard.
+    """
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.group = Group(self.clock.schedule)
+        self.joins: dict[str, list[JoinAnswer]] = {}
+        self.syncs: dict[str, list[tuple[int, bytes]]] = {}
+        self.ids: dict[str, str] = {}
+
+    def join(self, name: str, **changes: Any) -> None:  # noqa: ANN401  its fields
+        fields: dict[str, Any] = {
+            "member_id": self.ids.get(name, ""),
+            "client_id": name,
+            "instance_id": None,
+            "session_timeout": SESSION,
+            "rebalance_timeout": REBALANCE,
+            "protocols": {"range": b"topics"},
+            "is_id_required": False,
+        }
+        self.group.join(
+            JoinRequest(**{**fields, **changes}), lambda a: self._joined(name, a)
+        )
+
+    def sync(self, name: str, **assignments: bytes) -> None:
+        by_id = {self.ids[member]: value for member, value in assignments.items()}
+        self.group.sync(
+            self.ids[name],
+            self.group.generation,
+            by_id,
+            lambda *answer: self.syncs.setdefault(name, []).append(answer),
+        )
+
+    def beat(self, name: str) -> int:
+        return self.group.heartbeat(self.ids[name], self.group.generation)
+
+    def leave(self, name: str) -> int:
+        return self.group.leave(self.ids[name])
+
+    def _joined(self, name: str, answer: JoinAnswer) -> None:
+        self.joins.setdefault(name, []).append(answer)
+        self.ids[name] = answer.member_id
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+@pytest.fixture
+def two(lab: Lab) -> Lab:
+    """
+    Let a (the leader) and b join, into generation 2, without a sync.
+    """
+    lab.join("a")
+    lab.join("b")
+    lab.join("a")
+    return lab
+
+
+@pytest.fixture
+def stable(two: Lab) -> Lab:
+    """
+    Let the same two sync.
+    """
+    two.sync("a", a=b"A", b=b"B")
+    two.sync("b")
+    return two
+
+
+def test_the_leader_hears_of_all_members(two: Lab) -> None:
+    heard = {name: two.joins[name][-1] for name in ("a", "b")}
+    assert [m[0] for m in heard["a"].members] == [two.ids["a"], two.ids["b"]]
+    assert heard["b"].members == ()
+    assert {h.leader for h in heard.values()} == {two.ids["a"]}
+    assert {h.generation for h in heard.values()} == {2}
+
+
+def test_a_follower_that_syncs_first_waits_for_the_leader(two: Lab) -> None:
+    two.sync("b")
+    assert "b" not in two.syncs
+    two.sync("a", a=b"A", b=b"B")
+    assert two.syncs == {"a": [(0, b"A")], "b": [(0, b"B")]}
+
+
+def test_a_follower_that_syncs_last_gets_its_assignment(two: Lab) -> None:
+    """
+    Where librdkafka's mock answers INVALID_REQUEST.
+    """
+    two.sync("a", a=b"A", b=b"B")
+    assert two.group.state is GroupState.STABLE
+    two.sync("b")
+    assert two.syncs["b"] == [(0, b"B")]
+
+
+def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: Lab) -> None:
+    assert stable.beat("a") == _apis.NONE
+    stable.join("c")
+    assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
+    assert "c" not in stable.joins  # it waits for the others
+
+
+def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: Lab) -> None:
+    """
+    Where librdkafka's mock waits for the session timeout less a second.
+    """
+    stable.join("c")
+    stable.join("a")
+    stable.join("b")
+    assert {answers[-1].generation for answers in stable.joins.values()} == {3}
+
+
+def test_who_does_not_join_in_time_is_out(stable: Lab) -> None:
+    stable.join("c")
+    stable.join("a")
+    for _ in range(7):  # b lives, but does not join
+        stable.beat("b")
+        stable.clock.pass_(SESSION - 1)
+    assert stable.group.members == (stable.ids["a"], stable.ids["c"])
+    assert stable.beat("b") == _apis.UNKNOWN_MEMBER_ID
+
+
+def test_who_is_silent_for_its_session_is_out(stable: Lab) -> None:
+    stable.clock.pass_(SESSION * 0.6)
+    stable.beat("a")
+    stable.clock.pass_(SESSION * 0.6)
+    assert stable.group.members == (stable.ids["a"],)
+    assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
+
+
+def test_who_waits_for_an_answer_does_not_expire(two: Lab) -> None:
+    two.sync("b")
+    two.beat("a")
+    two.clock.pass_(SESSION * 0.9)
+    two.beat("a")
+    two.clock.pass_(SESSION * 0.9)
+    assert len(two.group.members) == 2
+
+
+def test_a_leader_that_never_syncs_is_out(two: Lab) -> None:
+    two.sync("b")
+    for _ in range(7):
+        two.beat("a")
+        two.clock.pass_(SESSION - 1)
+    assert two.group.members == (two.ids["b"],)
+    assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
+
+
+def test_a_join_during_the_sync_begins_anew(two: Lab) -> None:
+    two.sync("b")
+    two.join("c")
+    assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
+    assert two.group.state is GroupState.PREPARING
+
+
+def test_the_last_to_leave_empties_the_group(stable: Lab) -> None:
+    assert stable.leave("a") == _apis.NONE
+    assert stable.leave("b") == _apis.NONE
+    assert stable.group.state is GroupState.EMPTY
+    assert stable.leave("b") == _apis.UNKNOWN_MEMBER_ID
+
+
+def test_a_new_member_is_given_an_id_first(lab: Lab) -> None:
+    lab.join("a", is_id_required=True)
+    assert lab.joins["a"][0].error == _apis.MEMBER_ID_REQUIRED
+    assert lab.group.members == ()
+    lab.join("a", is_id_required=True)
+    assert lab.joins["a"][1].generation == 1
+
+
+def test_an_id_that_is_not_used_holds_nobody_up_for_ever(stable: Lab) -> None:
+    stable.join("late", is_id_required=True)
+    stable.join("c")
+    stable.join("a")
+    stable.join("b")
+    assert stable.group.state is GroupState.PREPARING
+    stable.clock.pass_(SESSION + 1)
+    assert stable.group.state is GroupState.COMPLETING
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (GroupState.PREPARING, _apis.NONE),
+        (GroupState.COMPLETING, _apis.REBALANCE_IN_PROGRESS),
+        (GroupState.STABLE, _apis.NONE),
+    ],
+)
+def test_a_commit_is_refused_only_before_the_assignment(
+    stable: Lab, state: GroupState, answer: int
+) -> None:
+    if state is not GroupState.STABLE:
+        stable.join("c")
+    if state is GroupState.COMPLETING:
+        stable.join("a")
+        stable.join("b")
+    assert stable.group.state is state
+    assert stable.group.commit(stable.ids["a"], stable.group.generation) == answer
+
+
+def test_a_commit_of_an_older_generation_is_refused(stable: Lab) -> None:
+    group, member = stable.group, stable.ids["a"]
+    assert group.commit(member, group.generation - 1) == _apis.ILLEGAL_GENERATION
+    assert group.commit("nobody", group.generation) == _apis.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_without_a_group_passes(lab: Lab) -> None:
+    assert lab.group.commit("", -1) == _apis.NONE
+
+
+def test_the_protocol_is_the_one_most_members_prefer(lab: Lab) -> None:
+    lab.join("a", protocols={"range": b"", "sticky": b""})
+    lab.join("b", protocols={"sticky": b"", "range": b""})
+    lab.join("c", protocols={"sticky": b"", "range": b"", "other": b""})
+    lab.join("a", protocols={"range": b"", "sticky": b""})
+    assert lab.joins["c"][-1].protocol == "sticky"
+
+
+def test_a_member_without_a_common_protocol_is_refused(stable: Lab) -> None:
+    stable.join("c", protocols={"sticky": b""})
+    assert stable.joins["c"][-1].error == _apis.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_second_holder_fences_the_first_of_a_static_id(lab: Lab) -> None:
+    lab.join("a", instance_id="one")
+    old = lab.ids["a"]
+    lab.sync("a", a=b"A")
+    lab.join("b", instance_id="one")
+    assert lab.joins["b"][-1].leader == old  # so it does not assign
+    assert lab.joins["b"][-1].generation == 1
+    lab.sync("b")
+    assert lab.syncs["b"] == [(0, b"A")]
+    lab.join("a", instance_id="one", member_id=old)
+    assert lab.joins["a"][-1].error == _apis.FENCED_INSTANCE_ID

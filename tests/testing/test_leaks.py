@@ -1,0 +1,159 @@
+import re
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer.testing import (
+    Clients,
+    EmbeddedBroker,
+    Ghost,
+    LeakError,
+    NoLeak,
+    PollTimeoutError,
+    poll_until,
+)
+from tests.testing.support import produce, read
+
+
+@pytest.fixture
+def topic(clients: Clients) -> str:
+    """
+    Make a topic with 20 records in each of two partitions.
+    """
+    name = clients.topic(partitions=2)
+    produce(clients.producer(), name, partitions=2, each=20)
+    return name
+
+
+@pytest.fixture
+def consumer(clients: Clients, topic: str) -> KafkaConsumer:
+    """
+    Make a stock consumer of both partitions, one record at a time.
+    """
+    made = clients.consumer(KafkaConsumer, max_poll_records=1, consumer_timeout_ms=5000)
+    made.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    return made
+
+
+def test_a_stock_consumer_leaks_when_its_partitions_move_away_and_back(
+    clients: Clients, topic: str
+) -> None:
+    """
+    A real leak of the stock client is found, and the message tells what happened.
+    """
+    member = clients.consumer(KafkaConsumer, topic, group="g")
+    poll_until([member], lambda: len(member.assignment()) == 2)
+    member.seek_to_beginning(*member.assignment())
+    member.pause(*member.assignment())
+    watch = NoLeak(member)
+
+    def move_partitions_away_and_back() -> None:
+        with watch:
+            stranger = clients.consumer(KafkaConsumer, group="g")
+            ghost = Ghost(stranger, [topic], [member], 30.0)
+            ghost.join()
+            ghost.leave()
+            poll_until([member], lambda: watch.leaks)
+
+    with pytest.raises(LeakError, match="the client had forgotten the pause") as caught:
+        move_partitions_away_and_back()
+    moved = {leak.partition for leak in watch.leaks}
+    assert all(f"{topic}:{partition}: " in str(caught.value) for partition in moved)
+
+
+def test_what_is_not_paused_may_flow(consumer: KafkaConsumer, topic: str) -> None:
+    """
+    Records of the other partition are no leak.
+    """
+    consumer.pause(TopicPartition(topic, 0))
+    with NoLeak(consumer) as watch:
+        assert {record.partition for record in read(consumer, 5)} == {1}
+    assert watch.leaks == []
+
+
+@pytest.mark.parametrize("as_pattern", [False, True])
+def test_a_topic_can_be_meant_to_be_silent(
+    consumer: KafkaConsumer,
+    topic: str,
+    as_pattern: bool,  # noqa: FBT001  the parameter of a test
+) -> None:
+    """
+    Topics and patterns count for every partition, though the client knows no such.
+    """
+    target = re.compile(re.escape(topic)) if as_pattern else topic
+    with (
+        pytest.raises(LeakError, match="5 records of paused"),
+        NoLeak(consumer, target),
+    ):
+        read(consumer, 5)
+
+
+def test_iteration_is_watched_too(consumer: KafkaConsumer, topic: str) -> None:
+    """
+    A record that iteration hands out counts once, not again for the poll behind it.
+    """
+    watch = NoLeak(consumer, topic)
+    with pytest.raises(LeakError, match="1 record "), watch:
+        next(consumer)
+    assert len(watch.leaks) == 1
+
+
+def test_a_pause_inside_counts_until_its_resume(
+    consumer: KafkaConsumer, topic: str
+) -> None:
+    """
+    What is paused and resumed within the context is allowed afterwards.
+    """
+    partition = TopicPartition(topic, 0)
+    with NoLeak(consumer) as watch:
+        consumer.pause(partition)
+        assert {record.partition for record in read(consumer, 20)} == {1}
+        consumer.resume(partition)
+        assert {record.partition for record in read(consumer, 20)} == {0}
+    assert watch.leaks == []
+
+
+def test_the_consumer_is_itself_again_afterwards(consumer: KafkaConsumer) -> None:
+    """
+    Its class is put back, whatever happened inside.
+    """
+    msg = "inside"
+    with pytest.raises(RuntimeError, match=msg), NoLeak(consumer):
+        raise RuntimeError(msg)
+    assert type(consumer) is KafkaConsumer
+
+
+def test_an_error_inside_is_not_hidden_by_a_leak(
+    consumer: KafkaConsumer, topic: str
+) -> None:
+    """
+    The first thing that went wrong is what the test reports.
+    """
+    msg = "inside"
+    watch = NoLeak(consumer, topic)
+
+    def fail_after_a_leak() -> None:
+        with watch:
+            read(consumer, 1)
+            raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match=msg):
+        fail_after_a_leak()
+    assert len(watch.leaks) == 1
+
+
+def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """
+    More members than partitions: the ghost gets none, and the error says so.
+    """
+    name = clients.topic(partitions=1)
+    # Partitions are dealt out by the members' names.
+    member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
+    poll_until([member], member.assignment)
+    stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
+    ghost = Ghost(stranger, [name], [member], 2.0)
+    with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
+        ghost.join()
+    assert len(broker.members("g")) == 2  # it is a member for all that

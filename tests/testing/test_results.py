@@ -1,0 +1,147 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import markers, merge_results
+from tests.brokers.choice import Choice, Kind
+from tests.brokers.results import ResultsFile
+
+TESTS = """
+import pytest
+
+def test_passes(): pass
+def test_fails(): assert False
+@pytest.mark.skip
+def test_is_skipped(): pass
+@pytest.mark.xfail
+def test_fails_as_known(): assert False
+@pytest.mark.xfail(strict=False)
+def test_passes_as_not_known(): pass
+@pytest.fixture
+def broken():
+    yield
+    raise RuntimeError
+def test_breaks_at_its_end(broken): pass
+"""
+
+MARKED = """
+import pytest
+
+@pytest.fixture
+def kafka_broker(): return None
+def test_pure(): pass
+@pytest.mark.any_broker
+def test_any(kafka_broker): pass
+@pytest.mark.real_broker
+def test_real(kafka_broker): pass
+@pytest.mark.embedded_broker
+def test_embedded(kafka_broker): pass
+@pytest.mark.container_broker
+def test_container(kafka_broker): pass
+"""
+
+
+class Chosen:
+    """
+    A plugin that does what the suite's conftest does, for a choice made up.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self._choice = Choice(kind, "made up")
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        markers.register(config)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        markers.apply(items, self._choice)
+
+
+def write(path: Path, **outcomes: str) -> str:
+    path.write_text(json.dumps(outcomes))
+    return str(path)
+
+
+def test_each_outcome_is_written(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """
+    The file has one line for each test, the worst of its phases.
+    """
+    pytester.makepyfile(test_it=TESTS)
+    file = tmp_path / "results.json"
+    pytester.inline_run("-p", "no:randomly", plugins=[ResultsFile(file)])
+    outcomes = json.loads(file.read_text())
+    assert {test.split("::")[1]: outcome for test, outcome in outcomes.items()} == {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        "test_is_skipped": "skipped",
+        "test_fails_as_known": "xfailed",
+        "test_passes_as_not_known": "xpassed",
+        "test_breaks_at_its_end": "failed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "run"),
+    [
+        (Kind.EMBEDDED, {"pure", "any", "embedded"}),
+        (Kind.JAVA, {"pure", "any", "real"}),
+        (Kind.DOCKER, {"pure", "any", "real", "container"}),
+        (Kind.BOOTSTRAP, {"pure", "any", "real"}),
+    ],
+)
+def test_markers_pick_the_tests_that_fit(
+    pytester: pytest.Pytester, tmp_path: Path, kind: Kind, run: set[str]
+) -> None:
+    """
+    What does not fit the broker is skipped, not failed.
+    """
+    pytester.makepyfile(test_it=MARKED)
+    file = tmp_path / "results.json"
+    pytester.inline_run("--strict-markers", plugins=[Chosen(kind), ResultsFile(file)])
+    outcomes = json.loads(file.read_text())
+    passed = {t.split("::test_")[1] for t, o in outcomes.items() if o == "passed"}
+    assert passed == run
+    assert len(outcomes) == 5
+
+
+def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> None:
+    """
+    A test that uses the broker says which one it needs.
+    """
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.fixture\n"
+        "def kafka_broker(): return None\n"
+        "def test_it(kafka_broker): pass\n"
+    )
+    result = pytester.runpytest_inprocess(plugins=[Chosen(Kind.EMBEDDED)])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it uses kafka_broker without a marker*"])
+
+
+def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
+    """
+    Skipped here and run there is what the kinds of brokers are for.
+    """
+    one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
+    two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
+    assert merge_results.main([one, two]) == 0
+
+
+def test_a_test_that_ran_nowhere_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    All skipped is a failure of the whole.
+    """
+    one = write(tmp_path / "1", a="passed", b="skipped")
+    two = write(tmp_path / "2", b="skipped")
+    assert merge_results.main([one, two]) == 1
+    assert "never ran: b" in capsys.readouterr().out
+
+
+def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
+    """
+    An empty file is not a success.
+    """
+    assert merge_results.main([write(tmp_path / "1")]) == 1

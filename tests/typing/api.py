@@ -1,0 +1,161 @@
+"""
+The public API as a type checker sees it. Nothing here is run.
+
+``mypy`` reads it: what a user may write must pass, what it answers must have these
+types, and what is wrong must be refused (an ignore that is not needed is an error).
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any, assert_type
+
+from kafka import TopicPartition
+
+import safeconsumer
+from safeconsumer import (
+    BlockingCallInListenerError,
+    ConcurrentPollError,
+    ForkedConsumerError,
+    Hold,
+    HoldSettingError,
+    KafkaConsumer,
+    Lifetime,
+    MissingExtraError,
+    NotConsumedError,
+    SafeConsumer,
+    SafeConsumerError,
+    ScopeSyntaxError,
+    TargetTypeError,
+    UnsupportedKafkaPythonError,
+)
+from safeconsumer._core.events import Event
+
+TP = TopicPartition("orders", 3)
+
+
+def use(*values: object) -> None:
+    """
+    Take values, so that nothing stands about unused.
+    """
+
+
+def construct() -> None:
+    """
+    With upstream's keys and ours, under either name.
+    """
+
+    def hook(event: Event) -> None:
+        use(event.as_dict())
+
+    assert_type(SafeConsumer(), SafeConsumer)
+    assert_type(KafkaConsumer("orders", "audit"), SafeConsumer)
+    assert_type(safeconsumer.KafkaConsumer(bootstrap_servers=["x:1"]), SafeConsumer)
+    SafeConsumer(
+        "orders",
+        group_id="g",
+        start_paused=True,
+        default_lifetime=Lifetime.WHILE_ASSIGNED,
+        strict_pause=True,
+        parked_max_bytes=1024,
+        hooks=[hook],
+    )
+    SafeConsumer(hooks=())
+    SafeConsumer(start_paused="yes")  # type: ignore[arg-type]  # must be refused
+    SafeConsumer(hooks=hook)  # type: ignore[arg-type]  # must be refused
+    SafeConsumer(default_lifetime="forever")  # type: ignore[arg-type]  # must be refused
+
+
+def place(consumer: SafeConsumer) -> None:
+    """
+    Partitions, topics, patterns; owner, reason, duration, lifetime.
+    """
+    consumer.pause()
+    consumer.pause(TP, "orders", re.compile("ord.*"))
+    consumer.pause(*consumer.assignment())
+    consumer.pause(TP, owner="ops", reason="deploy", for_=1.5)
+    consumer.pause(TP, for_=timedelta(minutes=1), lifetime=Lifetime.UNTIL_RESUMED)
+    consumer.pause_all(owner="ops", reason="deploy", for_=60, lifetime=None)
+    assert_type(consumer.resume(TP, "orders", owner="ops"), tuple[Hold, ...])
+    assert_type(consumer.resume_all(owner="ops"), tuple[Hold, ...])
+    block: AbstractContextManager[None]
+    block = consumer.held(TP, reason="batch", owner="ops", for_=5)
+    use(block)
+    with consumer.held("orders") as nothing:
+        assert_type(nothing, None)
+    # Whatever stands in a target's place passes: kafka-python ships no types, so
+    # its TopicPartition is Any to a checker, and a union with Any takes everything.
+    consumer.pause(TP, "ops", reason=5)  # type: ignore[arg-type]  # must be refused
+    consumer.pause(TP, until=5)  # type: ignore[call-arg]  # must be refused
+    consumer.pause_all("orders")  # type: ignore[call-arg]  # must be refused
+
+
+def ask(consumer: SafeConsumer) -> None:
+    """
+    Get answers.
+    """
+    for tp in consumer.paused():
+        consumer.explain(tp)
+    assert_type(consumer.holds(), tuple[Hold, ...])
+    assert_type(consumer.explain(TP), tuple[str, ...])
+
+
+def read(consumer: SafeConsumer) -> None:
+    """
+    Read records: upstream's class, which is untyped.
+    """
+    for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
+        use(tp.topic, [record.value for record in records])
+    for record in consumer:
+        use(record.offset)
+    consumer.commit()
+    consumer.commit({TP: None}, timeout_ms=5)
+    consumer.assign([TP])
+    consumer.subscribe(["orders"])
+    consumer.subscribe(pattern="ord.*", listener=None)
+    consumer.unsubscribe()
+    consumer.close(autocommit=False, timeout_ms=100)
+
+
+def hold(one: Hold) -> None:
+    """
+    Look at a hold's properties; it is frozen.
+    """
+    assert_type(one.owner, str)
+    assert_type(one.reason, str | None)
+    assert_type(one.placed_at, float)
+    assert_type(one.expires_at, float | None)
+    assert_type(one.lifetime, Lifetime)
+    assert_type(str(one.scope), str)
+    assert_type(one.as_dict(), dict[str, object])
+    one.owner = "other"  # type: ignore[misc]  # must be refused
+
+
+def errors() -> None:
+    """
+    One tree, and the classes that existing handlers catch.
+    """
+    ours: list[type[SafeConsumerError]] = [
+        BlockingCallInListenerError,
+        ConcurrentPollError,
+        ForkedConsumerError,
+        HoldSettingError,
+        MissingExtraError,
+        NotConsumedError,
+        ScopeSyntaxError,
+        TargetTypeError,
+        UnsupportedKafkaPythonError,
+    ]
+    values: list[type[ValueError]] = [HoldSettingError, ScopeSyntaxError]
+    runtime: type[RuntimeError] = BlockingCallInListenerError
+    wrong_type: type[TypeError] = TargetTypeError
+    imports: list[type[ImportError]] = [MissingExtraError, UnsupportedKafkaPythonError]
+    use(ours, values, runtime, wrong_type, imports)
+
+
+def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer], None]:
+    """
+    Pass ours to what was written for upstream's class.
+    """
+    return function
