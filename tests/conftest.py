@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import chance
 from tests.brokers import choice, markers, shared
 from tests.brokers.results import ResultsFile
 from tests.model import options as model_options
@@ -19,6 +20,8 @@ from tests.regression import options as regression_options
 # finds one, mostly in a test that has nothing to do with it. That our own broker closes
 # everything is tested in a process of its own.
 UNCLOSED_BY_OTHERS = "ignore:unclosed <socket.socket:ResourceWarning"
+
+chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
 CHOICE = pytest.StashKey[choice.Choice]()
 

@@ -10,20 +10,13 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Add ``--model-examples`` and ``--model-random``.
+    Add ``--model-examples``.
     """
-    group = parser.getgroup("model")
-    group.addoption(
+    parser.getgroup("model").addoption(
         "--model-examples",
         type=int,
         default=None,
         metavar="N",
         help="model test: try N random histories (default: a number that takes a few "
         "seconds)",
-    )
-    group.addoption(
-        "--model-random",
-        action="store_true",
-        default=False,
-        help="model test: other histories in every run (default: always the same)",
     )

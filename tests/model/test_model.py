@@ -3,8 +3,8 @@ Random histories of one consumer, judged at every step; and that faults are foun
 
 The real consumer, subscription, fetcher and coordinator's hooks run over a client
 without network, threads or time (``network.py``). What must be is worked out beside it
-(``truth.py``). ``--model-examples=N`` runs N histories, ``--model-random`` other ones
-each time.
+(``truth.py``). ``--model-examples=N`` runs N histories, ``--hypothesis-profile=random``
+other ones each time.
 """
 
 import logging
@@ -71,14 +71,11 @@ def _strict_and_silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def chance(pytestconfig: pytest.Config) -> dict[str, Any]:
+def chance() -> dict[str, Any]:
     """
     Return the settings of Hypothesis that all runs share.
     """
     return {
-        "deadline": None,
-        "database": None,
-        "derandomize": not pytestconfig.getoption("--model-random", default=False),
         "report_multiple_bugs": False,
         "suppress_health_check": list(HealthCheck),
     }

@@ -142,7 +142,7 @@ def _same(data: bytes, steps: list[int | None], **options: Any) -> None:
 
 
 @given(drawn=batches, steps=takes, start=st.integers(0, 30), checks=st.booleans())
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=250)
 def test_records_positions_and_metrics_are_the_same(
     drawn: list[tuple[Any, ...]], steps: list[int | None], start: int, *, checks: bool
 ) -> None:
@@ -153,7 +153,7 @@ def test_records_positions_and_metrics_are_the_same(
 
 
 @given(drawn=batches, steps=takes, start=st.integers(0, 6))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_deserializers_and_their_errors_are_the_same(
     drawn: list[tuple[Any, ...]], steps: list[int | None], start: int
 ) -> None:
@@ -170,7 +170,7 @@ def test_deserializers_and_their_errors_are_the_same(
 
 
 @given(drawn=batches, steps=takes, aborted=st.integers(0, 12))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_aborted_transactions_are_left_out_alike(
     drawn: list[tuple[Any, ...]], steps: list[int | None], aborted: int
 ) -> None:
@@ -199,7 +199,7 @@ def test_aborted_transactions_are_left_out_alike(
     checks=st.booleans(),
     sealed=st.booleans(),
 )
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 def test_damaged_batches_are_damaged_alike(  # noqa: PLR0913 - the ways to damage one
     drawn: list[tuple[Any, ...]],
     steps: list[int | None],
