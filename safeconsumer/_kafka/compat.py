@@ -96,6 +96,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         "_handle_offset_commit_response",
         ("self", "offsets", "send_time", "response"),
     ),
+    (
+        consumer.ConsumerCoordinator,
+        "fetch_committed_offsets_async",
+        ("self", "partitions", "timeout_ms"),
+    ),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
     (base.BaseCoordinator, "join_group_async", ("self", "timeout_ms")),
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
@@ -113,6 +118,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 COROUTINES = (
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
+    (consumer.ConsumerCoordinator, "fetch_committed_offsets_async"),
     (base.BaseCoordinator, "join_group_async"),
     (base.BaseCoordinator, "_do_join_and_sync_async"),
 )
@@ -153,6 +159,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_generation",
         "_join_task",
         "_manager",
+        "_offset_fetch_futures",
         "_rebalance_protocol",
         "rejoining",
         "rejoin_needed",

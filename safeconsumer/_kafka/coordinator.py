@@ -3,6 +3,7 @@ Upstream's group coordinator: joins are never forgotten, and every one is seen.
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import frozen
@@ -43,6 +44,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
       member's heartbeats go on meanwhile.
     - A join begun for an older subscription is not applied.
     - A fenced static member raises on every ``poll``.
+    - An answer about committed offsets that nobody waited for is used only while
+      nothing has changed since it was asked for; upstream keeps it, and may start from
+      it hours and generations later.
 
     Works constructed as upstream's class is and adopted by ``__class__`` (then call
     :meth:`prepare`), beside a plain ``SubscriptionState`` too.
@@ -68,6 +72,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._has_stale_join = False
         self._fenced: FencedInstanceIdError | None = None
         self._committed: set[TopicPartition] = set()
+        self._commits = 0
+        self._asked: dict[frozenset[TopicPartition], tuple[object, ...]] = {}
 
     # ------------------------------------------------------------ polling
 
@@ -273,19 +279,33 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         send_time: float,
         response: object,
     ) -> None:
+        self._commits += 1
         super()._handle_offset_commit_response(offsets, send_time, response)
         self._committed.update(offsets)
 
     async def fetch_committed_offsets_async(
-        self, partitions: object, timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Fetch committed offsets, and remember who has one.
         """
+        asked = frozenset(partitions)
+        self._forget_outdated_answer(asked)
         offsets: dict[TopicPartition, OffsetAndMetadata]
-        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
+        offsets = await super().fetch_committed_offsets_async(asked, timeout_ms)
+        self._asked.pop(asked, None)
         self._committed.update(offsets)
         return offsets
+
+    def _forget_outdated_answer(self, partitions: frozenset[TopicPartition]) -> None:
+        # Upstream files a question under its partitions alone. One that outlasted
+        # its poll must be found by the next, and must not be found after that.
+        assigned = self._subscription.assignment
+        states = {tp: assigned.get(tp) for tp in partitions}
+        now = (self._generation, self._commits, states)
+        if self._asked.get(partitions) != now:
+            self._offset_fetch_futures.pop(partitions, None)
+            self._asked[partitions] = now
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
         """

@@ -7,7 +7,7 @@ from kafka import OffsetAndMetadata
 from kafka.structs import TopicPartition
 
 from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, matrix, passes
+from tests.regression.matrix import HOWS, fails, matrix, passes
 from tests.regression.members import InListener
 from tests.regression.support import delivered
 from tests.regression.wire import Wire
@@ -123,6 +123,32 @@ def test_a_pause_before_the_first_record_keeps_the_sought_start(
     consumer.resume(p0)
     reader.drain({p0: range(6, 10)})
     assert reader.log[0].offset == 6
+
+
+@matrix(stock=fails("an unused answer about committed offsets is kept and used later"))
+def test_an_answer_about_commits_is_not_used_after_newer_ones(
+    lab: Lab, client: str
+) -> None:
+    """
+    Found by the model: it goes on where it was committed meanwhile.
+    """
+    _, (p0, witness) = lab.topic_with(each=10, partitions=2)
+    reader = lab.reader(client, group=lab.name("g"))
+    consumer = reader.consumer
+    consumer.assign([p0])
+    consumer.commit({p0: OffsetAndMetadata(2, "", -1)})
+    wire = Wire(consumer)
+    wire.hold("OffsetFetch")
+    reader.until(lambda: wire.held("OffsetFetch"))
+    asked = list(consumer._coordinator._offset_fetch_futures.values())
+    consumer.seek(p0, 7)  # the question is not asked again; its answer comes
+    wire.release("OffsetFetch")
+    reader.until(lambda: all(future.is_done for future in asked))
+    reader.drain({p0: range(7, 10)})
+    consumer.commit()
+    consumer.assign([witness])
+    consumer.assign([p0])
+    assert consumer.position(p0) == 10
 
 
 @matrix(stock=passes(), how=HOWS, commits=("by hand", "automatic"))
