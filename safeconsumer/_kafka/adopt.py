@@ -8,12 +8,14 @@ beyond upstream's attributes is made afterwards. This must happen before the fir
 """
 
 from kafka import KafkaConsumer
+from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
 from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.selector import NetworkSelector
 
 from safeconsumer._kafka import compat
+from safeconsumer._kafka.cluster import PauseSafeCluster
 from safeconsumer._kafka.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.subscription import LedgerSubscription
@@ -41,6 +43,9 @@ def adopt(
     compat.require_attributes(consumer._fetcher, Fetcher)
     compat.require_attributes(consumer._coordinator, ConsumerCoordinator)
     compat.require_attributes(consumer._net, NetworkSelector)
+    if type(consumer._cluster) is ClusterMetadata:  # of a client of upstream's own
+        compat.require_attributes(consumer._cluster, ClusterMetadata)
+        consumer._cluster.__class__ = PauseSafeCluster
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger
     consumer._fetcher.__class__ = PauseSafeFetcher

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import kafka
+from kafka import cluster
 from kafka.consumer import fetcher, group, subscription_state
 from kafka.coordinator import base, consumer
 from kafka.net import selector
@@ -111,6 +112,9 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         "_handle_heartbeat_response",
         ("self", "response", "send_time"),
     ),
+    (cluster.ClusterMetadata, "metadata_request", ("self",)),
+    (cluster.ClusterMetadata, "update_metadata", ("self", "metadata")),
+    (cluster.ClusterMetadata, "request_update", ("self",)),
     (group.KafkaConsumer, "_poll_once", ("self", "timer", "max_records")),
     (group.KafkaConsumer, "_message_generator_v2", ("self",)),
 )
@@ -165,6 +169,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "rejoin_needed",
         "state",
     ),
+    cluster.ClusterMetadata: ("_topics", "need_all_topic_metadata"),
     group.KafkaConsumer: (
         "_subscription",
         "_fetcher",

@@ -7,6 +7,10 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 # A test that stopped its broker must not wait for request_timeout_ms to say goodbye.
+# kafka-python's own consumer can miss the metadata of what it subscribes to while an
+# answer is on its way, and asks again when that is too old: by default in 5 minutes.
+_METADATA_MAX_AGE_MS = 2000
+
 _CLOSE_MS = 2000
 
 
@@ -68,7 +72,11 @@ class Clients:
 
         """
         timeouts = {} if group is None else self._broker.group_config
-        defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+        defaults = {
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
+        }
         consumer = cls(
             *topics,
             **{

@@ -42,6 +42,7 @@ UPSTREAM = (
 
 # Those that ours are children of.
 PARENTS = (
+    ClusterMetadata,
     KafkaConsumer,
     Fetcher,
     Fetcher.PartitionRecords,

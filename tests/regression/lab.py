@@ -19,6 +19,9 @@ from tests.regression.members import Member
 from tests.regression.support import BOUND, ROUND, Reader, delivered
 from tests.regression.support import partitions_of as partitions_of_topic
 
+STOCK_LOOKS_AGAIN = 2000
+"""Milliseconds; stock can miss what it subscribed to, see ``test_fetching``."""
+
 ASSIGNOR_CLASSES = {
     one.name: one
     for one in (
@@ -182,6 +185,7 @@ class Lab:
             "fetch_max_wait_ms": 50,
             "retry_backoff_ms": 50,
             "partition_assignment_strategy": [ASSIGNOR_CLASSES.get(assignor, assignor)],
+            **({"metadata_max_age_ms": STOCK_LOOKS_AGAIN} if client == "stock" else {}),
             **(self.broker.group_config if group else {}),
             **({"heartbeat_interval_ms": 100} if group else {}),
             **config,

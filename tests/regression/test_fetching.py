@@ -49,6 +49,24 @@ def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
     reader.drain({p0: range(5)})
 
 
+@matrix(stock=fails("a topic subscribed while metadata is on its way is forgotten"))
+def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
+    lab: Lab, client: str
+) -> None:
+    """
+    Without it, now and then a new consumer reads nothing for five minutes.
+    """
+    _, (p0,) = lab.topic_with(each=3, partitions=1)
+    reader = lab.reader(client, metadata_max_age_ms=300_000)
+    wire = Wire(reader.consumer)
+    wire.hold("Metadata")
+    reader.consumer._cluster.request_update()
+    wire.wait_held("Metadata")
+    reader.consumer.subscribe([p0.topic])
+    wire.release("Metadata")
+    reader.drain({p0: range(3)})
+
+
 LEVELS = ("partition", "topic", "pattern", "consumer")
 
 
