@@ -43,7 +43,7 @@ class PauseSafeFetcher(DrainingFetcher):
         """
         super().prepare(parked_max_bytes)
         self._lifted = threading.Event()
-        self._wakeup: Future | None = None
+        self._waker: Future | None = None
 
     def fetch_records(
         self,
@@ -79,7 +79,7 @@ class PauseSafeFetcher(DrainingFetcher):
         End the wait of :meth:`fetch_records`, if one is under way. Any thread.
         """
         self._lifted.set()
-        wakeup = self._wakeup
+        wakeup = self._waker
         if wakeup is not None and not wakeup.is_done:
             try:
                 self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
@@ -90,7 +90,7 @@ class PauseSafeFetcher(DrainingFetcher):
         self, futures: Iterable[Future], timeout_ms: float | None
     ) -> None:
         wakeup = Future()
-        self._wakeup = wakeup
+        self._waker = wakeup
         try:
             for future in futures:
                 future.add_both(lambda _: _resolve(wakeup))
@@ -99,7 +99,7 @@ class PauseSafeFetcher(DrainingFetcher):
         except kafka_errors.KafkaTimeoutError:
             return
         finally:
-            self._wakeup = None
+            self._waker = None
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing in flight: upstream sleeps one backoff and looks again, blind to a
