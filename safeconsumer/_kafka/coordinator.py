@@ -3,11 +3,13 @@ Upstream's group coordinator: joins are never forgotten, and every one is seen.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from attrs import frozen
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.coordinator.base import MemberState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import FencedInstanceIdError
 from kafka.protocol.consumer import OffsetResetStrategy
@@ -72,7 +74,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._has_stale_join = False
         self._fenced: FencedInstanceIdError | None = None
         self._committed: set[TopicPartition] = set()
-        self._commits = 0
+        self._commits: Counter[TopicPartition] = Counter()
         self._asked: dict[frozenset[TopicPartition], tuple[object, ...]] = {}
 
     # ------------------------------------------------------------ polling
@@ -94,7 +96,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
         finally:
             self._deliver()
-        return ready and not self._has_stale_join
+        waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
+        return ready and not waits
 
     def need_rejoin(self) -> bool:
         """
@@ -117,7 +120,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Tell the heartbeat loop whether to go on: also for a join not yet applied.
         """
-        return bool(super().stable()) or self._joined is not None
+        joined = self._joined
+        return bool(super().stable()) or (
+            joined is not None and joined.generation is self._generation
+        )
 
     async def _do_join_and_sync_async(self) -> bytes:
         self._joined = None
@@ -136,11 +142,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
-        if self._rebalance_protocol == RebalanceProtocol.EAGER:
-            self._subscription.assign_from_subscribed([])  # the listener was told
-        else:
-            await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
-        self._note_lost()
+        try:
+            if self._rebalance_protocol == RebalanceProtocol.EAGER:
+                self._subscription.assign_from_subscribed([])  # the listener was told
+            else:
+                await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
+        finally:
+            self._note_lost()
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """
@@ -207,8 +215,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _drop_stale_join(self, generation: int) -> None:
         # What it assigned was asked for by a subscription that is over. Until the
-        # next join completes nothing may flow: others own the old partitions now.
+        # next join completes nothing may flow, and nothing may be committed in the
+        # generation just joined: others own the old partitions now. So this member
+        # is in the middle of joining still; what prepares a join is not done again.
         self._has_stale_join = self._subscription.partitions_auto_assigned()
+        with self._lock:
+            self.rejoining = True
+            self.state = MemberState.REBALANCING
         self.request_rejoin()
         self._emit(events.StaleJoinDropped, generation=generation)
         self._deliver()
@@ -279,7 +292,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         send_time: float,
         response: object,
     ) -> None:
-        self._commits += 1
+        self._commits.update(offsets.keys())
         super()._handle_offset_commit_response(offsets, send_time, response)
         self._committed.update(offsets)
 
@@ -301,8 +314,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Upstream files a question under its partitions alone. One that outlasted
         # its poll must be found by the next, and must not be found after that.
         assigned = self._subscription.assignment
-        states = {tp: assigned.get(tp) for tp in partitions}
-        now = (self._generation, self._commits, states)
+        states = {tp: (assigned.get(tp), self._commits[tp]) for tp in partitions}
+        now = (self._generation, states)
+        asked, futures = self._asked, self._offset_fetch_futures
+        self._asked = {key: asked[key] for key in asked.keys() & futures.keys()}
         if self._asked.get(partitions) != now:
             self._offset_fetch_futures.pop(partitions, None)
             self._asked[partitions] = now

@@ -1,0 +1,155 @@
+"""
+A join that has succeeded while no ``poll`` was under way, and is not applied yet.
+
+And one that is never applied, because the subscription is another by then. Only ours
+has these states; kafka-python forgets such a join.
+"""
+
+import time
+
+import pytest
+from kafka import OffsetAndMetadata
+from kafka.coordinator.base import MemberState
+from kafka.structs import TopicPartition
+
+from tests.regression.lab import Lab
+from tests.regression.members import InListener
+from tests.regression.support import Reader, wait_until
+from tests.regression.wire import Wire
+
+pytestmark = pytest.mark.any_broker
+
+# Seconds. Before the cure the IO thread came back when the session was over, 10 s.
+RESPONSIVE = 4.0
+
+
+def begin_a_join(reader: Reader) -> Wire:
+    """
+    Let a poll give up on a join; the answer to JoinGroup is here and kept back.
+    """
+    consumer = reader.consumer
+    wire = Wire(consumer)
+    wire.hold("JoinGroup")
+    consumer._coordinator.request_rejoin()
+    reader.until(lambda: wire.held("JoinGroup"))
+    return wire
+
+
+def complete_it_between_polls(reader: Reader) -> None:
+    """
+    Let a join begin in a poll and succeed after it.
+    """
+    begin_a_join(reader).release("JoinGroup")
+    wait_until(lambda: reader.consumer._coordinator._joined is not None)
+
+
+def joined(lab: Lab, **config: object) -> tuple[Reader, TopicPartition]:
+    """
+    Make the only member of a group, with its partition assigned.
+    """
+    topic, (p0,) = lab.topic_with(each=10, partitions=1)
+    reader = lab.reader("safe", topic, group=lab.name("g"), **config)
+    reader.until_joined(reader.owns([p0]))
+    return reader, p0
+
+
+def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
+    """
+    The member leaves by ``max_poll_interval_ms``, and the IO thread does not spin.
+    """
+    reader, p0 = joined(lab, max_poll_interval_ms=1500, session_timeout_ms=10_000)
+    coordinator = reader.consumer._coordinator
+    complete_it_between_polls(reader)
+    wait_until(lambda: coordinator.state is MemberState.UNJOINED)
+
+    async def answer() -> None:
+        pass
+
+    asked = time.monotonic()
+    coordinator._manager.run(answer)
+    assert time.monotonic() - asked < RESPONSIVE
+    wait_until(lambda: not coordinator._heartbeat_enabled)
+    reader.until(lambda: reader.owns([p0])() and len(reader.log) >= 10)
+
+
+def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
+    """
+    ``unsubscribe`` forgets the join; the partition assigned by hand flows.
+    """
+    reader, p0 = joined(lab)
+    consumer = reader.consumer
+    complete_it_between_polls(reader)
+    consumer.unsubscribe()
+    consumer.assign([p0])
+    wait_until(lambda: not consumer._coordinator._heartbeat_enabled)
+    consumer.seek(p0, 0)
+    reader.drain({p0: range(10)})
+
+
+def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None:
+    """
+    A join for an older subscription holds nothing up once there is none at all.
+    """
+    reader, p0 = joined(lab)
+    consumer = reader.consumer
+    wire = begin_a_join(reader)
+    consumer.subscribe([p0.topic, lab.topic(partitions=1)])
+    wire.release("JoinGroup")
+    wire.hold("JoinGroup")  # of the join that follows
+    reader.until(lambda: consumer._coordinator._has_stale_join)
+    consumer.unsubscribe()
+    consumer.assign([p0])
+    consumer.seek(p0, 0)
+    reader.drain({p0: range(10)})
+
+
+def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
+    """
+    Its generation is not used for positions that others may have moved since.
+    """
+    topic, (p0,) = lab.topic_with(each=10, partitions=1)
+    another = lab.topic(partitions=1)
+    told: list[str] = []
+    listener = InListener(revoked=lambda _: told.append("revoked"))
+    reader = lab.reader(
+        "safe",
+        group=lab.name("g"),
+        enable_auto_commit=True,
+        hooks=[lambda event: told.append(event.name)],
+    )
+    consumer = reader.consumer
+    consumer.subscribe([topic], listener=listener)
+    reader.until_joined(reader.owns([p0]))
+    reader.until(lambda: len(reader.log) == 10)
+    told.clear()
+    wire = begin_a_join(reader)
+    commits = wire.count("OffsetCommit")
+    consumer.subscribe([topic, another], listener=listener)
+    wire.release("JoinGroup")
+    wire.hold("JoinGroup")  # of the join that follows
+    reader.until(lambda: wire.held("JoinGroup"))
+    assert told == ["revoked", "stale_join_dropped"]
+    assert wire.count("OffsetCommit") == commits
+    wire.release("JoinGroup")
+    reader.until_joined(reader.owns([p0, TopicPartition(another, 0)]))
+
+
+def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> None:
+    """
+    With a commit after each short poll a gained partition gets its position, too.
+    """
+    _, (p0, p1) = lab.topic_with(each=10, partitions=2)
+    reader = lab.reader("safe", group=lab.name("g"))
+    consumer = reader.consumer
+    consumer.assign([p0])
+    reader.drain({p0: range(10)})
+    consumer.commit()
+    wire = Wire(consumer)
+    wire.hold("OffsetFetch")
+    consumer.assign([p0, p1])
+    reader.until(lambda: wire.held("OffsetFetch") == 1)
+    consumer.commit({p0: OffsetAndMetadata(10, "", -1)})
+    wire.release("OffsetFetch")
+    asked = wire.count("OffsetFetch")
+    reader.drain({p1: range(10)})
+    assert wire.count("OffsetFetch") == asked
