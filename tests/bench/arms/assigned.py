@@ -61,6 +61,16 @@ class Assigned:
             taken["poll_waiting"].append(_cpu(poll))
         return taken
 
+    def in_a_row(self, trials: int) -> dict[str, list[float]]:
+        """
+        Pause and resume with nothing in between; return seconds of wall, by trial.
+        """
+        taken: dict[str, list[float]] = {"pause_in_a_row": [], "resume_in_a_row": []}
+        for tp in self._partitions[:trials]:
+            taken["pause_in_a_row"].append(_wall(self._consumer.pause, tp))
+            taken["resume_in_a_row"].append(_wall(self._consumer.resume, tp))
+        return taken
+
     def close(self) -> None:
         self._consumer.close()
 

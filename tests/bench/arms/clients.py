@@ -15,10 +15,13 @@ def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
     """
     Make a stock or a safe consumer that begins at the start of each partition.
 
-    Neither commits by itself: how often it falls into a measurement is chance.
+    Neither commits by itself: how often it falls into a measurement is chance. Both
+    decode records by kafka-python's own code, so that only safety is compared.
     """
     if client == "safe":
         from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
+
+        more = {"decoder": "python", **more}
     else:
         cls = KafkaConsumer
     config = {name: _tuple(value) for name, value in config.items()}

@@ -38,27 +38,32 @@ def ten_thousand(stage: Stage) -> list[Figure]:
             with arms(kinds) as started:
                 for lap in range(stage.sizes.laps):
                     for client in in_turns(list(started), lap):
-                        step = started[client].call("toggle", trials=stage.sizes.trials)
-                        for what, values in step.items():
-                            taken[what][client].extend(values)
+                        for kind in ("toggle", "in_a_row"):
+                            step = started[client].call(kind, trials=stage.sizes.trials)
+                            for what, values in step.items():
+                                taken[what][client].extend(values)
     return [
-        *(_call(what, count, taken[what]) for what in ("pause", "resume")),
+        *(
+            _call(what, when, count, taken[key])
+            for what in ("pause", "resume")
+            for when, key in (("in a row", f"{what}_in_a_row"), ("between polls", what))
+        ),
         _poll("that sends the fetch", count, taken["poll_sending"]),
         _poll("while one is in flight", count, taken["poll_waiting"]),
         _poll("draining as many empty answers", count, taken["drain"], None),
     ]
 
 
-def _call(what: str, count: int, taken: Seconds) -> Figure:
+def _call(what: str, when: str, count: int, taken: Seconds) -> Figure:
     micros = _scaled(taken, 1e6)
     return Figure(
         row="ten-thousand",
-        name=f"{what} of one partition, {count} assigned",
+        name=f"{what} of one partition {when}, {count} assigned",
         measured=statistics.median(micros["safe"]),
         unit="us",
         at_most=_MICROSECONDS,
         rounds=micros,
-        note="median of all calls",
+        note="median of all calls; between polls the processor's caches are cold",
     )
 
 
