@@ -15,12 +15,6 @@ from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
 
-# kafka-python 3.0.12 lets go of the socket of a connection that failed without closing
-# it, and testcontainers never closes its own; the warning comes whenever the collector
-# finds one, mostly in a test that has nothing to do with it. That our own broker closes
-# everything is tested in a process of its own.
-UNCLOSED_BY_OTHERS = "ignore:unclosed <socket.socket:ResourceWarning"
-
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
 CHOICE = pytest.StashKey[choice.Choice]()
@@ -54,7 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
     Choose the broker; it is started by the first test that uses it.
     """
     markers.register(config)
-    config.addinivalue_line("filterwarnings", UNCLOSED_BY_OTHERS)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind
     if kind in {choice.Kind.JAVA, choice.Kind.DOCKER} and not shared.is_worker(config):
