@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
@@ -442,17 +442,28 @@ class SafeConsumer(PauseSafeIteration):
 
 class _ForkedConsumer(SafeConsumer):
     """
-    What a consumer becomes in a forked child: every public name raises.
+    What a consumer becomes in a forked child: every public name raises, and iteration.
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
         if not name.startswith("_"):
-            message = (
-                "this consumer was made before the process was forked and its threads "
-                "stayed behind; make a consumer in the child process"
-            )
-            raise ForkedConsumerError(message)
+            _refuse_forked()
         return super().__getattribute__(name)
+
+    def __iter__(self) -> NoReturn:
+        _refuse_forked()
+
+    def __next__(self) -> NoReturn:
+        # A generator that the parent began would go on yielding here.
+        _refuse_forked()
+
+
+def _refuse_forked() -> NoReturn:
+    message = (
+        "this consumer was made before the process was forked and its threads "
+        "stayed behind; make a consumer in the child process"
+    )
+    raise ForkedConsumerError(message)
 
 
 KafkaConsumer = SafeConsumer

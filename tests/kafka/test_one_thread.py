@@ -133,6 +133,7 @@ def test_a_poll_that_raised_does_not_bar_the_next_one(safe: Maker) -> None:
 CALLS = {
     "poll": lambda consumer: consumer.poll(0),
     "iterate": next,
+    "iterate anew": iter,
     "commit": lambda consumer: consumer.commit(),
     "subscribe": lambda consumer: consumer.subscribe(["orders"]),
     "assign": lambda consumer: consumer.assign([A]),
@@ -154,6 +155,23 @@ def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
     """
     consumer = safe(group_id="g")
     consumer.assign([A])
+    assert _told_by_child(consumer, call) == ForkedConsumerError.__name__
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so(safe: Maker) -> None:
+    """
+    What the parent had taken is the parent's to deliver; the parent goes on.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 3))
+    assert next(consumer).offset == 0
+    assert _told_by_child(consumer, "iterate") == ForkedConsumerError.__name__
+    assert next(consumer).offset == 1
+
+
+def _told_by_child(consumer: SafeConsumer, call: str) -> str:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -162,7 +180,7 @@ def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
     with os.fdopen(read) as pipe:
         told = pipe.read()
     os.waitpid(child, 0)
-    assert told == ForkedConsumerError.__name__
+    return told
 
 
 def _report(consumer: SafeConsumer, call: str, write: int) -> None:
