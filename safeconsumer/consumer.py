@@ -31,7 +31,6 @@ from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoders import choose, log_once
 from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
-    ConcurrentPollError,
     ForkedConsumerError,
 )
 from safeconsumer._kafka.iteration import PauseSafeIteration
@@ -282,29 +281,27 @@ class SafeConsumer(PauseSafeIteration):
         Return records of partitions that no hold covers at the moment of return.
 
         As kafka-python's otherwise. Partitions gained during a call that began with
-        everything assigned quiet stay quiet until it returns (KAFKA-13463).
+        everything assigned quiet stay quiet until it returns (KAFKA-13463). After
+        ``next(consumer)`` it returns the rest of what the iteration had taken.
 
         Raises:
-            ConcurrentPollError: another thread is in the middle of this call.
+            ConcurrentPollError: another thread is in the middle of this call or of a
+                step of an iteration.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, as every call
                 that waits for the network.
         """
-        if not self._poll_guard.acquire(blocking=False):
-            self._refuse_in_listener("poll")
-            message = "two threads poll one consumer at the same time; use one"
-            raise ConcurrentPollError(message)
-        try:
+        with self._one_poll():
             self._ledger.deliver()
             self._ledger.begin_call()
             records: dict[TopicPartition, list[ConsumerRecord]]
-            records = super().poll(timeout_ms, max_records, update_offsets)
+            try:
+                records = super().poll(timeout_ms, max_records, update_offsets)
+            finally:
+                self._ledger.end_call()
+                self._ledger.deliver()
             return records
-        finally:
-            self._ledger.end_call()
-            self._poll_guard.release()
-            self._ledger.deliver()
 
     # ------------------------------------------------------------ upstream's calls
 

@@ -11,6 +11,7 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import ConcurrentPollError, ForkedConsumerError, SafeConsumer
+from safeconsumer._core.view import PartitionSet
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 
@@ -128,6 +129,44 @@ def test_a_poll_that_raised_does_not_bar_the_next_one(safe: Maker) -> None:
             consumer.poll(-1)
     answer(consumer, A, 0, batch(0, 1))
     assert offsets(consumer.poll(0)) == {0: [0]}
+
+
+def test_a_poll_in_the_middle_of_a_step_is_refused(safe: Maker) -> None:
+    """
+    Another thread is between two records; a poll there would move what it stands on.
+
+    1. This thread takes a record from its iteration and is stopped within the step.
+    2. Another thread polls, and is told. 3. The step ends as if nothing had been.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 3))
+    told: list[object] = []
+
+    def poll() -> None:
+        try:
+            told.append(consumer.poll(0))
+        except ConcurrentPollError as error:
+            told.append(str(error))
+
+    quiet, is_armed = consumer._ledger.quiet, threading.Event()
+
+    def stopped() -> PartitionSet:
+        if is_armed.is_set():
+            is_armed.clear()
+            other = threading.Thread(target=poll)
+            other.start()
+            other.join(20)
+        return quiet()
+
+    consumer._ledger.quiet = stopped  # type: ignore[method-assign]  # each record asks
+    assert next(consumer).offset == 0
+    is_armed.set()
+    assert next(consumer).offset == 1
+    assert not is_armed.is_set()
+    (refusal,) = told
+    assert "two threads" in str(refusal)
+    assert next(consumer).offset == 2
 
 
 CALLS = {
