@@ -286,7 +286,7 @@ class SafeConsumer(PauseSafeIteration):
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration.
+                step of an iteration, or this is a hook that such a call runs.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, as every call
@@ -301,7 +301,7 @@ class SafeConsumer(PauseSafeIteration):
             finally:
                 self._ledger.end_call()
                 self._ledger.deliver()
-            return records
+            return self._without_quiet(records)  # hooks may have taken their time
 
     # ------------------------------------------------------------ upstream's calls
 
