@@ -33,7 +33,7 @@ from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
     ForkedConsumerError,
 )
-from safeconsumer._kafka.iteration import PauseSafeIteration
+from safeconsumer._kafka.iteration import GATING_STEP_MS, PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
 from safeconsumer.errors import HoldSettingError, TargetTypeError
 from safeconsumer.explain import explain_lines
@@ -294,7 +294,9 @@ class SafeConsumer(PauseSafeIteration):
         """
         with self._one_poll():
             self._ledger.deliver()
-            self._ledger.begin_call()
+            is_gating = self._ledger.begin_call()
+            if is_gating and not update_offsets:  # for an iteration
+                timeout_ms = min(timeout_ms, GATING_STEP_MS)
             records: dict[TopicPartition, list[ConsumerRecord]]
             try:
                 records = super().poll(timeout_ms, max_records, update_offsets)
@@ -351,6 +353,7 @@ class SafeConsumer(PauseSafeIteration):
             "subscribe()",
         )
         super().subscribe(topics=topics, pattern=pattern, listener=listener)
+        self._ledger.choose_anew()
         self._iterator = None
 
     def unsubscribe(self) -> None:
@@ -363,6 +366,7 @@ class SafeConsumer(PauseSafeIteration):
         self._refuse_in_listener("unsubscribe")
         with self._reassigning():
             super().unsubscribe()
+            self._ledger.choose_anew()
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """

@@ -17,9 +17,9 @@ from safeconsumer._kafka.draining import Drained
 from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.listeners import ListenerGuard
 
-# While everything assigned is quiet a poll of an iteration ends after this long, so
-# that partitions gained during it are gated for no longer than that.
-_ALL_QUIET_POLL_MS = 500
+# A poll of an iteration that gates what it gains ends after this long: nobody could
+# pause it meanwhile, and the gates open when it ends.
+GATING_STEP_MS = 500
 
 _new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
 
@@ -193,10 +193,7 @@ class PauseSafeIteration(ListenerGuard):
 
     def _iteration_timeout_ms(self) -> float:
         left = float(self._consumer_timeout) - time.monotonic()
-        timeout_ms = 1000 * max(0.0, left)
-        if self._subscription.ledger.view().is_quiet_throughout():
-            return min(timeout_ms, _ALL_QUIET_POLL_MS)
-        return timeout_ms
+        return 1000 * max(0.0, left)
 
     def _put_back(
         self,
