@@ -3,9 +3,8 @@ The product's face: a ``KafkaConsumer`` whose pauses hold.
 """
 
 import itertools
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn, TypeAlias
@@ -26,6 +25,13 @@ from safeconsumer._core.holds import (
     checked_reason,
 )
 from safeconsumer._core.scopes import CompiledPattern, Everything, Scope
+from safeconsumer._early import (
+    EarlyHolds,
+    Fits,
+    first_unfit,
+    fits_assignment,
+    fits_subscription,
+)
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoders import choose, log_once
@@ -107,7 +113,7 @@ class SafeConsumer(PauseSafeIteration):
             group_id=configs.get("group_id"),
         )
         self._poll_guard = threading.Lock()
-        self._unchecked: dict[HoldKey, Scope] = {}
+        self._early = EarlyHolds()
         super().__init__(**configs)
         _fork.watch(self, _ForkedConsumer)
         try:
@@ -186,8 +192,7 @@ class SafeConsumer(PauseSafeIteration):
             ScopeSyntaxError: a topic name, partition number or pattern is not legal.
         """
         checked_owner(owner)
-        found = tuple(map(_scope, targets))
-        return self._ledger.remove((scope, owner) for scope in found) if found else ()
+        return self._lift([(_scope(target), owner) for target in targets])
 
     def pause_all(
         self,
@@ -213,7 +218,7 @@ class SafeConsumer(PauseSafeIteration):
         Returns:
             Other owners' holds of the whole consumer.
         """
-        return self._ledger.remove([(Everything(), checked_owner(owner))])
+        return self._lift([(Everything(), checked_owner(owner))])
 
     @contextmanager
     def held(
@@ -318,17 +323,8 @@ class SafeConsumer(PauseSafeIteration):
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
-        assigned = set(partitions)
-        topics = {tp.topic for tp in assigned}
-        self._check_early_holds(
-            lambda scope: (
-                any(scope.covers(tp) for tp in assigned)
-                if isinstance(scope, scopes.Partition)
-                else not isinstance(scope, scopes.Topic) or scope.topic in topics
-            ),
-            "assign()",
-        )
-        with self._reassigning():
+        fits = fits_assignment(set(partitions))
+        with self._checking_early(fits, "assign()"), self._reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -344,15 +340,9 @@ class SafeConsumer(PauseSafeIteration):
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
-        self._check_early_holds(
-            lambda scope: (
-                not isinstance(scope, scopes.Partition | scopes.Topic)
-                or scope.topic in topics
-                or bool(pattern and re.match(pattern, scope.topic))
-            ),
-            "subscribe()",
-        )
-        super().subscribe(topics=topics, pattern=pattern, listener=listener)
+        fits = fits_subscription(topics, pattern)
+        with self._checking_early(fits, "subscribe()"):
+            super().subscribe(topics=topics, pattern=pattern, listener=listener)
         self._ledger.choose_anew()
         self._iterator = None
 
@@ -413,7 +403,11 @@ class SafeConsumer(PauseSafeIteration):
             known_topics=self._parts.known_topics,
         )
         if not self._parts.consumes_anything():
-            self._unchecked.update({(scope, owner): scope for scope in found})
+            self._early.add((scope, owner) for scope in found)
+
+    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
+        self._early.forget(keys)  # before: one placed again meanwhile is noted after it
+        return self._ledger.remove(keys) if keys else ()
 
     def _check_targets(self, found: tuple[Scope, ...]) -> None:
         self._parts.check_consumed(found)
@@ -424,12 +418,14 @@ class SafeConsumer(PauseSafeIteration):
                 if is_empty and not isinstance(scope, Everything):
                     self._parts.refuse_unassigned(scope)
 
-    def _check_early_holds(self, fits: Callable[[Scope], bool], call: str) -> None:
-        there = {hold.key for hold in self._ledger.view().state}
-        for key, scope in self._unchecked.items():
-            if key in there and not fits(scope):
-                self._parts.refuse_early_hold(scope, call)
-        self._unchecked.clear()
+    @contextmanager
+    def _checking_early(self, fits: Fits, call: str) -> Iterator[None]:
+        keys = self._early.keys()
+        unfit = first_unfit(keys, self._ledger.view().state, fits)
+        if unfit is not None:
+            self._parts.refuse_early_hold(unfit, call)
+        yield
+        self._early.forget(keys)  # not if upstream refused
 
     @contextmanager
     def _reassigning(self) -> Iterator[None]:
