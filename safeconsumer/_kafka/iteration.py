@@ -31,7 +31,8 @@ class PauseSafeIteration(ListenerGuard):
     Differences from upstream 3.0.12: a pause in the middle of a batch parks the rest
     of it instead of having it fetched again, no fetch is sent for records that are
     here already, and a ``poll`` after a step of an iteration gets the rest of what
-    the iteration had taken; upstream's leaves it to the iterator.
+    the iteration had taken; upstream's fetches it anew, and the iteration goes on to
+    yield it a second time.
 
     Thread rules: whatever polls is guarded by one lock, which is tried and never waited
     for. A step that only yields takes none: each poll begins by closing the generator
