@@ -8,6 +8,7 @@ errors are upstream's in every case.
 """
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import dropwhile, islice
@@ -17,6 +18,7 @@ from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
+from safeconsumer import _fork
 from safeconsumer._kafka.record_sizes import record_bytes
 
 # Takes one of upstream's batches of format 2; gives its records, and the section of
@@ -29,6 +31,8 @@ COMPILED_MAGIC = 2
 UpstreamRecords: Any = Fetcher.PartitionRecords
 # Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
 _FAR = 2**62
+# The threads that have switched the garbage collector off.
+_pausing: set[int] = set()
 _new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
 
@@ -301,11 +305,24 @@ def _collector_paused() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
+    me = threading.get_ident()
+    _pausing.add(me)  # before it is off: a fork in between does no harm
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        _pausing.discard(me)
+
+
+def _resume_collector() -> None:
+    # In a forked child: the threads that would enable it again stayed behind.
+    if _pausing:
+        _pausing.clear()
+        gc.enable()
+
+
+_fork.run_in_child(_resume_collector)
 
 
 def _header_bytes(headers: list[tuple[str, bytes | None]]) -> int:
