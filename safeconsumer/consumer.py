@@ -102,10 +102,9 @@ class SafeConsumer(PauseSafeIteration):
         self._strict_pause = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
         chosen = choose(decoder)
+        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
         self._ledger = PauseLedger(
-            hooks,
-            client_id=configs.get("client_id"),
-            group_id=configs.get("group_id"),
+            hooks, client_id=settings["client_id"], group_id=settings["group_id"]
         )
         self._poll_guard = threading.Lock()
         self._unchecked: dict[HoldKey, Scope] = {}

@@ -5,6 +5,7 @@ Foreign code inside the consumer: hooks that raise, patterns that are slow, sign
 import re
 import time
 from types import FrameType
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -58,6 +59,22 @@ def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
     assigned(consumer, A, B)
     consumer.pause(A)
     assert consumer.paused() == {A, B}
+
+
+@pytest.mark.parametrize(
+    "configs", [{}, {"client_id": "mine", "group_id": "g"}, {"client_id": None}], ids=str
+)
+def test_events_name_the_consumer_as_kafka_knows_it(
+    safe: Maker, told: Told, configs: dict[str, Any]
+) -> None:
+    """
+    Also where the name is upstream's own.
+    """
+    consumer = safe(**configs)
+    consumer.pause("orders")
+    (placed,) = told.of(HoldsPlaced)
+    ids = consumer.config["client_id"], consumer.config["group_id"]
+    assert (placed.client_id, placed.group_id) == ids
 
 
 class SlowPattern:
