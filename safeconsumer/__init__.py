@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         BlockingCallInListenerError,
         ConcurrentPollError,
         ForkedConsumerError,
+        IllegalTargetError,
         NotConsumedError,
     )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
@@ -32,6 +33,7 @@ _HOMES = {
     "ForkedConsumerError": "_kafka.errors",
     "Hold": "_core.holds",
     "HoldSettingError": "errors",
+    "IllegalTargetError": "_kafka.errors",
     "KafkaConsumer": "consumer",
     "Lifetime": "_core.holds",
     "MissingExtraError": "errors",
@@ -49,6 +51,7 @@ __all__ = [
     "ForkedConsumerError",
     "Hold",
     "HoldSettingError",
+    "IllegalTargetError",
     "KafkaConsumer",
     "Lifetime",
     "MissingExtraError",

@@ -33,10 +33,11 @@ from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
     ConcurrentPollError,
     ForkedConsumerError,
+    IllegalTargetError,
 )
 from safeconsumer._kafka.iteration import PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import HoldSettingError, TargetTypeError
+from safeconsumer.errors import HoldSettingError, ScopeSyntaxError, TargetTypeError
 from safeconsumer.explain import explain_lines
 from safeconsumer.hooks import Hook, LazyHook
 from safeconsumer.ledger import PauseLedger
@@ -152,8 +153,10 @@ class SafeConsumer(PauseSafeIteration):
 
         Raises:
             TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
-            NotConsumedError: a target cannot belong to this consumer.
+            ScopeSyntaxError: a pattern is not acceptable.
+            NotConsumedError: a target cannot belong to this consumer;
+                ``IllegalTargetError``, a child of both, where its name or number is
+                not even legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable.
 
         After an exception nothing has changed.
@@ -183,7 +186,8 @@ class SafeConsumer(PauseSafeIteration):
 
         Raises:
             TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
+            ScopeSyntaxError: a pattern is not acceptable; ``IllegalTargetError``, a
+                child of it, if a topic name or partition number is not legal.
         """
         checked_owner(owner)
         found = tuple(map(_scope, targets))
@@ -459,10 +463,13 @@ KafkaConsumer = SafeConsumer
 
 
 def _scope(target: object) -> Scope:
-    if isinstance(target, TopicPartition):
-        return scopes.partition(target.topic, target.partition)
-    if isinstance(target, str):
-        return scopes.topic(target)
+    try:
+        if isinstance(target, TopicPartition):
+            return scopes.partition(target.topic, target.partition)
+        if isinstance(target, str):
+            return scopes.topic(target)
+    except ScopeSyntaxError as error:
+        raise IllegalTargetError(*error.args) from error
     if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
         return scopes.pattern(target)
     message = (

@@ -62,7 +62,9 @@ def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
 
 
 @pytest.mark.parametrize(
-    "configs", [{}, {"client_id": "mine", "group_id": "g"}, {"client_id": None}], ids=str
+    "configs",
+    [{}, {"client_id": "mine", "group_id": "g"}, {"client_id": None}],
+    ids=str,
 )
 def test_events_name_the_consumer_as_kafka_knows_it(
     safe: Maker, told: Told, configs: dict[str, Any]
