@@ -305,6 +305,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         now = (self._generation, self._commits, states)
         if self._asked.get(partitions) != now:
             self._offset_fetch_futures.pop(partitions, None)
+            self._asked = {  # what is not there counts as outdated too
+                one: when for one, when in self._asked.items() if when[:2] == now[:2]
+            }
             self._asked[partitions] = now
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
