@@ -174,12 +174,6 @@ class HoldLedger:
         self._submit(change)
         return self._remaining(self.view().state, change)
 
-    def holds_of(self, owner: str) -> tuple[Hold, ...]:
-        """
-        Return all holds of one owner.
-        """
-        return tuple(hold for hold in self.view().state if hold.owner == owner)
-
     # ------------------------------------------------------------ events
 
     def emit(self, kind: type[events.Event], **fields: object) -> None:
