@@ -158,6 +158,8 @@ class SafeConsumer(PauseSafeIteration):
                 ``IllegalTargetError``, a child of both, where its name or number is
                 not even legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+            Exception: whatever a pattern raises when it is asked about a topic name.
+                One that raises later, about a topic that comes, covers that topic.
 
         After an exception nothing has changed.
         """
@@ -264,7 +266,8 @@ class SafeConsumer(PauseSafeIteration):
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a TopicPartition, not {tp!r}"
             raise TargetTypeError(message)
-        return explain_lines(self._ledger.view(), (scope.topic, scope.partition))
+        view = self._ledger.view_about(scope.topic)
+        return explain_lines(view, (scope.topic, scope.partition))
 
     @property
     def decoder(self) -> str:
@@ -421,7 +424,7 @@ class SafeConsumer(PauseSafeIteration):
         self._parts.check_consumed(found)
         if self._strict_pause:
             view = self._ledger.view()
-            for scope in found:
+            for scope in self._ledger.asked(found):
                 is_empty = not any(True for _ in view.affected_by(scope))
                 if is_empty and not isinstance(scope, Everything):
                     self._parts.refuse_unassigned(scope)

@@ -109,6 +109,18 @@ def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> No
     assert len(told.of(PatternIsSlow)) == 1
 
 
+def test_a_slow_pattern_is_reported_where_it_must_cover_something(
+    safe: Maker, told: Told
+) -> None:
+    """
+    ``strict_pause`` asks it first.
+    """
+    consumer = safe(strict_pause=True)
+    assigned(consumer, A)
+    consumer.pause(SlowPattern())
+    assert [event.topic for event in told.of(PatternIsSlow)] == ["orders"]
+
+
 def test_a_slow_pattern_is_reported_at_assignment(safe: Maker, told: Told) -> None:
     """
     For names that were not known when it was placed.
