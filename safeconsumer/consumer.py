@@ -3,12 +3,11 @@ The product's face: a ``KafkaConsumer`` whose pauses hold.
 """
 
 import itertools
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
@@ -26,16 +25,22 @@ from safeconsumer._core.holds import (
     checked_reason,
 )
 from safeconsumer._core.scopes import CompiledPattern, Everything, Scope
+from safeconsumer._early import (
+    EarlyHolds,
+    Fits,
+    first_unfit,
+    fits_assignment,
+    fits_subscription,
+)
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoders import choose, log_once
 from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
-    ConcurrentPollError,
     ForkedConsumerError,
     IllegalTargetError,
 )
-from safeconsumer._kafka.iteration import PauseSafeIteration
+from safeconsumer._kafka.iteration import GATING_STEP_MS, PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError, TargetTypeError
 from safeconsumer.explain import explain_lines
@@ -108,7 +113,7 @@ class SafeConsumer(PauseSafeIteration):
             hooks, client_id=settings["client_id"], group_id=settings["group_id"]
         )
         self._poll_guard = threading.Lock()
-        self._unchecked: dict[HoldKey, Scope] = {}
+        self._early = EarlyHolds()
         super().__init__(**configs)
         _fork.watch(self, _ForkedConsumer)
         try:
@@ -192,8 +197,7 @@ class SafeConsumer(PauseSafeIteration):
                 child of it, if a topic name or partition number is not legal.
         """
         checked_owner(owner)
-        found = tuple(map(_scope, targets))
-        return self._ledger.remove((scope, owner) for scope in found) if found else ()
+        return self._lift([(_scope(target), owner) for target in targets])
 
     def pause_all(
         self,
@@ -219,7 +223,7 @@ class SafeConsumer(PauseSafeIteration):
         Returns:
             Other owners' holds of the whole consumer.
         """
-        return self._ledger.remove([(Everything(), checked_owner(owner))])
+        return self._lift([(Everything(), checked_owner(owner))])
 
     @contextmanager
     def held(
@@ -288,29 +292,29 @@ class SafeConsumer(PauseSafeIteration):
         Return records of partitions that no hold covers at the moment of return.
 
         As kafka-python's otherwise. Partitions gained during a call that began with
-        everything assigned quiet stay quiet until it returns (KAFKA-13463).
+        everything assigned quiet stay quiet until it returns (KAFKA-13463). After
+        ``next(consumer)`` it returns the rest of what the iteration had taken.
 
         Raises:
-            ConcurrentPollError: another thread is in the middle of this call.
+            ConcurrentPollError: another thread is in the middle of this call or of a
+                step of an iteration, or this is a hook that such a call runs.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, as every call
                 that waits for the network.
         """
-        if not self._poll_guard.acquire(blocking=False):
-            self._refuse_in_listener("poll")
-            message = "two threads poll one consumer at the same time; use one"
-            raise ConcurrentPollError(message)
-        try:
+        with self._one_poll():
             self._ledger.deliver()
-            self._ledger.begin_call()
+            is_gating = self._ledger.begin_call()
+            if is_gating and not update_offsets:  # for an iteration
+                timeout_ms = min(timeout_ms, GATING_STEP_MS)
             records: dict[TopicPartition, list[ConsumerRecord]]
-            records = super().poll(timeout_ms, max_records, update_offsets)
-            return records
-        finally:
-            self._ledger.end_call()
-            self._poll_guard.release()
-            self._ledger.deliver()
+            try:
+                records = super().poll(timeout_ms, max_records, update_offsets)
+            finally:
+                self._ledger.end_call()
+                self._ledger.deliver()
+            return self._without_quiet(records)  # hooks may have taken their time
 
     # ------------------------------------------------------------ upstream's calls
 
@@ -325,17 +329,8 @@ class SafeConsumer(PauseSafeIteration):
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
-        assigned = set(partitions)
-        topics = {tp.topic for tp in assigned}
-        self._check_early_holds(
-            lambda scope: (
-                any(scope.covers(tp) for tp in assigned)
-                if isinstance(scope, scopes.Partition)
-                else not isinstance(scope, scopes.Topic) or scope.topic in topics
-            ),
-            "assign()",
-        )
-        with self._reassigning():
+        fits = fits_assignment(set(partitions))
+        with self._checking_early(fits, "assign()"), self._reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -351,15 +346,10 @@ class SafeConsumer(PauseSafeIteration):
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
-        self._check_early_holds(
-            lambda scope: (
-                not isinstance(scope, scopes.Partition | scopes.Topic)
-                or scope.topic in topics
-                or bool(pattern and re.match(pattern, scope.topic))
-            ),
-            "subscribe()",
-        )
-        super().subscribe(topics=topics, pattern=pattern, listener=listener)
+        fits = fits_subscription(topics, pattern)
+        with self._checking_early(fits, "subscribe()"):
+            super().subscribe(topics=topics, pattern=pattern, listener=listener)
+        self._ledger.choose_anew()
         self._iterator = None
 
     def unsubscribe(self) -> None:
@@ -372,6 +362,7 @@ class SafeConsumer(PauseSafeIteration):
         self._refuse_in_listener("unsubscribe")
         with self._reassigning():
             super().unsubscribe()
+            self._ledger.choose_anew()
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -418,7 +409,11 @@ class SafeConsumer(PauseSafeIteration):
             known_topics=self._parts.known_topics,
         )
         if not self._parts.consumes_anything():
-            self._unchecked.update({(scope, owner): scope for scope in found})
+            self._early.add((scope, owner) for scope in found)
+
+    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
+        self._early.forget(keys)  # before: one placed again meanwhile is noted after it
+        return self._ledger.remove(keys) if keys else ()
 
     def _check_targets(self, found: tuple[Scope, ...]) -> None:
         self._parts.check_consumed(found)
@@ -429,12 +424,14 @@ class SafeConsumer(PauseSafeIteration):
                 if is_empty and not isinstance(scope, Everything):
                     self._parts.refuse_unassigned(scope)
 
-    def _check_early_holds(self, fits: Callable[[Scope], bool], call: str) -> None:
-        there = {hold.key for hold in self._ledger.view().state}
-        for key, scope in self._unchecked.items():
-            if key in there and not fits(scope):
-                self._parts.refuse_early_hold(scope, call)
-        self._unchecked.clear()
+    @contextmanager
+    def _checking_early(self, fits: Fits, call: str) -> Iterator[None]:
+        keys = self._early.keys()
+        unfit = first_unfit(keys, self._ledger.view().state, fits)
+        if unfit is not None:
+            self._parts.refuse_early_hold(unfit, call)
+        yield
+        self._early.forget(keys)  # not if upstream refused
 
     @contextmanager
     def _reassigning(self) -> Iterator[None]:
@@ -448,17 +445,28 @@ class SafeConsumer(PauseSafeIteration):
 
 class _ForkedConsumer(SafeConsumer):
     """
-    What a consumer becomes in a forked child: every public name raises.
+    What a consumer becomes in a forked child: every public name raises, and iteration.
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
         if not name.startswith("_"):
-            message = (
-                "this consumer was made before the process was forked and its threads "
-                "stayed behind; make a consumer in the child process"
-            )
-            raise ForkedConsumerError(message)
+            _refuse_forked()
         return super().__getattribute__(name)
+
+    def __iter__(self) -> NoReturn:
+        _refuse_forked()
+
+    def __next__(self) -> NoReturn:
+        # A generator that the parent began would go on yielding here.
+        _refuse_forked()
+
+
+def _refuse_forked() -> NoReturn:
+    message = (
+        "this consumer was made before the process was forked and its threads "
+        "stayed behind; make a consumer in the child process"
+    )
+    raise ForkedConsumerError(message)
 
 
 KafkaConsumer = SafeConsumer

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 
 from rpds import HashTrieMap
 
+from safeconsumer._changes import Remove
 from safeconsumer._core import events, ledger, rebalance
+from safeconsumer._core.holds import HoldKey
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
 from safeconsumer._holding import HoldLedger
@@ -61,7 +63,7 @@ class PauseLedger(HoldLedger):
             self._tell_gates(shift, "holds ended with the assignment")
         return change
 
-    def begin_call(self) -> None:
+    def begin_call(self) -> bool:
         """
         Mark the start of a ``poll``.
 
@@ -70,11 +72,15 @@ class PauseLedger(HoldLedger):
         chance yet to pause the rest (KAFKA-13463). With nothing assigned, what held
         when there last was something still counts: the loss of a membership must
         not look like a resume.
+
+        Returns:
+            Whether what is gained will be gated.
         """
         now = self.view()
         if now.assigned:
             self._began_quiet = now.is_quiet_throughout()
         self._in_call = True
+        return self._began_quiet
 
     def end_call(self) -> None:
         """
@@ -86,18 +92,53 @@ class PauseLedger(HoldLedger):
                 self._view, shift = with_gates(self._view, HashTrieMap())
                 self._tell_gates(shift, "the poll that gained them has returned")
 
-    @property
-    def began_quiet(self) -> bool:
+    def choose_anew(self) -> None:
         """
-        Whether the ``poll`` under way began with everything assigned quiet.
+        Note that the application chose what it consumes; outside of a ``poll``.
+
+        With nothing assigned, what held when there last was something no longer
+        counts: that was another choice.
         """
-        return self._began_quiet
+        if not self._view.assigned and not self._in_call:
+            self._began_quiet = False
 
     def _before_removal(self) -> None:
         # With nothing assigned, what held last counts for the next poll, unless
         # somebody resumes.
         if not self._view.assigned:
             self._began_quiet = False
+
+    def _apply_remove(self, change: Remove) -> None:
+        self._open_gates(change.keys)
+        super()._apply_remove(change)
+
+    def _expire(self) -> None:
+        before = self._view.state
+        super()._expire()
+        if self._view.state is not before:
+            there = {hold.key for hold in self._view.state}
+            self._before_removal()
+            self._open_gates(hold.key for hold in before if hold.key not in there)
+
+    def _open_gates(self, keys: Iterable[HoldKey]) -> None:
+        gates = self._view.gates
+        if not len(gates):
+            return
+        for scope, owner in keys:
+            # The gate stands in for the owners that hold the rest; one that lifts its
+            # own holds speaks for itself only.
+            if not self._is_held_but_by(owner):
+                for tp in self._view.affected_by(scope):
+                    gates = gates.discard(tp)
+        self._view, shift = with_gates(self._view, gates)
+        self._tell_gates(shift, "resumed")
+
+    def _is_held_but_by(self, owner: str) -> bool:
+        return any(
+            hold.owner != owner
+            and any(True for _ in self._view.affected_by(hold.scope))
+            for hold in self._view.state
+        )
 
     def _depart(
         self, change: rebalance.Reassignment, assigned: tuple[TopicPartition, ...]

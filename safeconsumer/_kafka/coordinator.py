@@ -314,8 +314,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Warn of quiet partitions that departed where no join was involved.
         """
-        owned = self._subscription.assigned_partitions()
-        self._warn_uncommitted(quiet_before - owned)
+        # Not upstream's assignment: after close() it stands as it was.
+        if self._ours is not None:
+            owned = self._ours.ledger.ownership().epochs
+            self._warn_uncommitted(quiet_before.difference(owned))
 
     def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
         strategy = self._subscription._default_offset_reset_strategy

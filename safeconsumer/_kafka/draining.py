@@ -224,7 +224,7 @@ class DrainingFetcher(OwnedFetcher):
         self._paused_partition_records[tp] = ReturnedRecords(
             tp, records, position, fetch_offset, rest or None
         )
-        self._park(tp, sum(_size(record) for record in records))
+        self._park_returned(tp, records, has_rest=bool(rest))
 
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """
@@ -238,6 +238,20 @@ class DrainingFetcher(OwnedFetcher):
 
     def _park(self, tp: TopicPartition, size: int) -> None:
         self._parked[tp] = self._parked.pop(tp, 0) + size
+
+    def _park_returned(
+        self, tp: TopicPartition, records: Sequence[ConsumerRecord], *, has_rest: bool
+    ) -> None:
+        # Anew: what was counted before is among it, whether it came from the slot,
+        # where nothing is counted, or had been parked.
+        raw = self._paused_completed_fetches.get(tp)
+        self._unpark(tp)
+        self._park(
+            tp,
+            sum(map(_size, records))
+            + (self._sizes.get(tp, (0, None))[0] if has_rest else 0)
+            + (0 if raw is None else len(raw.partition_data.records or b"")),
+        )
 
     def _unpark(self, tp: TopicPartition) -> None:
         self._parked.pop(tp, None)

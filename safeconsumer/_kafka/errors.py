@@ -25,9 +25,10 @@ class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
 
 class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     """
-    Two threads polled one consumer at the same time; the second one gets this.
+    A second ``poll`` or step of an iteration began in the middle of another.
 
-    The first call goes on undisturbed.
+    By another thread, or by a hook or signal handler that runs inside of it. The first
+    call goes on undisturbed.
     """
 
 

@@ -2,9 +2,11 @@
 Iteration that checks every record and keeps what it could not deliver.
 """
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn, cast
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.consumer.subscription_state import TopicPartitionState
@@ -15,9 +17,9 @@ from safeconsumer._kafka.draining import Drained
 from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.listeners import ListenerGuard
 
-# While everything assigned is quiet a poll of an iteration ends after this long, so
-# that partitions gained during it are gated for no longer than that.
-_ALL_QUIET_POLL_MS = 500
+# A poll of an iteration that gates what it gains ends after this long: nobody could
+# pause it meanwhile, and the gates open when it ends.
+GATING_STEP_MS = 500
 
 _new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
 
@@ -27,11 +29,72 @@ class PauseSafeIteration(ListenerGuard):
     ``for record in consumer`` and ``poll`` with a final check of every record.
 
     Differences from upstream 3.0.12: a pause in the middle of a batch parks the rest
-    of it instead of having it fetched again, and no fetch is sent for records that
-    are here already.
+    of it instead of having it fetched again, no fetch is sent for records that are
+    here already, and a ``poll`` after a step of an iteration gets the rest of what
+    the iteration had taken; upstream's fetches it anew, and the iteration goes on to
+    yield it a second time.
+
+    Thread rules: whatever polls is guarded by one lock, which is tried and never waited
+    for. A step that only yields takes none: each poll begins by closing the generator
+    of the iteration, which Python refuses while it runs.
     """
 
-    _iterator: Iterator[ConsumerRecord] | None  # upstream's
+    _iterator: Generator[ConsumerRecord, None, None] | None  # upstream's
+    _poll_guard: threading.Lock
+    _stepping: int | None = None
+    """
+    The thread whose step of an iteration polls now, and so has the guard already.
+    """
+
+    @contextmanager
+    def _one_poll(self) -> Iterator[None]:
+        """
+        Let one thread poll at a time, and end the iteration that it breaks into.
+        """
+        if self._stepping == threading.get_ident():
+            self._stepping = None  # what a hook begins in it is not the step
+            yield
+            return
+        self._refuse_in_listener("poll")
+        with self._alone():
+            yield
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        # What an iteration had taken goes back to its places first, so that this poll
+        # finds it. A step needs no lock against that: its generator cannot be closed
+        # while it runs, and once closed it yields no more.
+        if not self._poll_guard.acquire(blocking=False):
+            self._refuse_second_poll()
+        try:
+            self._end_iteration()
+            yield
+        finally:
+            self._poll_guard.release()
+
+    def _end_iteration(self) -> None:
+        iterator = self._iterator
+        if iterator is None:
+            return
+        try:
+            iterator.close()
+        except ValueError as error:
+            self._refuse_if_executing(error)
+            raise
+        self._iterator = None
+
+    def _refuse_if_executing(self, error: ValueError) -> None:
+        if "already executing" in str(error):
+            self._refuse_second_poll()
+
+    def _refuse_second_poll(self) -> NoReturn:
+        self._refuse_in_listener("poll")
+        message = (
+            "a poll or a step of an iteration is under way: two threads poll one "
+            "consumer at the same time, or a hook or signal handler does in the middle "
+            "of a poll; use one thread, and poll after the call has returned"
+        )
+        raise ConcurrentPollError(message)
 
     def _poll_once(
         self,
@@ -40,9 +103,13 @@ class PauseSafeIteration(ListenerGuard):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Drained:
         records = super()._poll_once(timer, max_records, update_offsets)
-        if records:  # the last wait of the call is over: what is quiet now goes back
-            records = self._fetcher.return_quiet(records)
-        return cast("Drained", records)
+        return self._without_quiet(cast("Drained", records))
+
+    def _without_quiet(self, records: Drained) -> Drained:
+        """
+        Put back what is quiet at this moment.
+        """
+        return self._fetcher.return_quiet(records) if records else records
 
     def __next__(self) -> ConsumerRecord:
         """
@@ -50,7 +117,8 @@ class PauseSafeIteration(ListenerGuard):
 
         Raises:
             StopIteration: after that time, or when the consumer is closed.
-            ConcurrentPollError: if another thread is in the middle of this call.
+            ConcurrentPollError: if another thread is in the middle of this call or of
+                ``poll``.
         """
         try:
             # A running iterator never waits: what it yields needs no new deadline.
@@ -60,14 +128,13 @@ class PauseSafeIteration(ListenerGuard):
                     return record
                 if self._iterator is iterator:
                     self._iterator = None
-            return super().__next__()
         except ValueError as error:
-            if "already executing" not in str(error):
-                raise
-            message = "two threads iterate one consumer at the same time; use one"
-            raise ConcurrentPollError(message) from error
+            self._refuse_if_executing(error)
+            raise
+        with self._alone():
+            return super().__next__()
 
-    def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
+    def _message_generator_v2(self) -> Generator[ConsumerRecord, None, None]:
         batches = self._poll_for_iteration()
         assignment = self._subscription.assignment
         quiet = self._subscription.ledger.quiet
@@ -113,6 +180,7 @@ class PauseSafeIteration(ListenerGuard):
                 self._put_back(*unread)
 
     def _poll_for_iteration(self) -> Drained:
+        self._stepping = threading.get_ident()
         try:
             records = self.poll(
                 timeout_ms=self._iteration_timeout_ms(), update_offsets=False
@@ -121,13 +189,12 @@ class PauseSafeIteration(ListenerGuard):
         except BaseException:
             self._fetcher.hold_back(())
             raise
+        finally:
+            self._stepping = None
 
     def _iteration_timeout_ms(self) -> float:
         left = float(self._consumer_timeout) - time.monotonic()
-        timeout_ms = 1000 * max(0.0, left)
-        if self._subscription.ledger.view().is_quiet_throughout():
-            return min(timeout_ms, _ALL_QUIET_POLL_MS)
-        return timeout_ms
+        return 1000 * max(0.0, left)
 
     def _put_back(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
 from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
@@ -16,8 +17,10 @@ class Parts:
     """
     A view of one adopted consumer's subscription, coordinator, fetcher and network.
 
-    Thread rules: questions from any thread; they read single attributes that upstream
-    replaces whole, and take no lock.
+    Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
+    may have interrupted whoever holds a lock: it reads attributes and copies, and calls
+    none of upstream's methods that take its subscription lock.
+    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -99,11 +102,18 @@ class Parts:
         """
         return int(self._fetcher.parked_bytes())
 
+    def _is_subscribed(self) -> bool:
+        # upstream's partitions_auto_assigned() asks the same under its lock
+        return self._subscription.subscription_type in (
+            SubscriptionType.AUTO_TOPICS,
+            SubscriptionType.AUTO_PATTERN,
+        )
+
     def _check_partition(self, scope: Partition) -> None:
         tp = TopicPartition(scope.topic, scope.partition)
         if tp in self._subscription.assignment:
             return
-        if not self._subscription.partitions_auto_assigned():
+        if not self._is_subscribed():
             message = f"{scope} is not assigned to this consumer: assign() it first"
             raise NotConsumedError(message)
         self._check_topic(scope, scope.topic)
@@ -118,9 +128,7 @@ class Parts:
     def _check_topic(self, scope: Scope, topic: str) -> None:
         if not self._is_consumed(topic):
             verb = (
-                "subscribe() to"
-                if self._subscription.partitions_auto_assigned()
-                else "assign() a partition of"
+                "subscribe() to" if self._is_subscribed() else "assign() a partition of"
             )
             message = f"{scope} is not consumed here: {verb} its topic first"
             raise NotConsumedError(message)
@@ -128,7 +136,7 @@ class Parts:
     def _is_consumed(self, topic: str) -> bool:
         if not self.consumes_anything():
             return True
-        if not self._subscription.partitions_auto_assigned():
+        if not self._is_subscribed():
             return any(tp.topic == topic for tp in tuple(self._subscription.assignment))
         pattern = self._subscription.subscribed_pattern
         if pattern is not None:

@@ -2,10 +2,14 @@
 Pausing what is not assigned yet: before anything, before the first poll (P5).
 """
 
+import itertools
 import re
+import threading
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import IllegalStateError
 
 from safeconsumer import NotConsumedError
 from safeconsumer._core.events import PatternCoversNothing
@@ -125,6 +129,78 @@ def test_early_holds_are_checked_once(safe: Maker) -> None:
     consumer.assign([B])
     consumer.assign([A])
     assert consumer.paused() == {A}
+
+
+BAD_SUBSCRIPTIONS = [
+    pytest.param({"topics": "audit-and-more"}, TypeError, id="text"),
+    pytest.param({"topics": {"orders"}}, TypeError, id="set"),
+    pytest.param({"topics": None}, ValueError, id="none"),
+    pytest.param({}, ValueError, id="nothing"),
+    pytest.param(
+        {"topics": ["audit"], "pattern": "a"}, IllegalStateError, id="both ways"
+    ),
+    pytest.param({"topics": ["audit", ""]}, ValueError, id="no name"),
+    pytest.param({"topics": ["audit"], "listener": 3}, TypeError, id="listener"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), BAD_SUBSCRIPTIONS)
+def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
+    safe: Maker, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    """
+    The next one is checked all the same.
+    """
+    consumer = safe(group_id="g")
+    consumer.pause("audit")
+    with pytest.raises(error) as caught:
+        consumer.subscribe(**arguments)
+    assert not isinstance(caught.value, NotConsumedError)
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.subscribe(["orders"])
+
+
+def test_a_pause_in_the_middle_of_the_check(safe: Maker) -> None:
+    """
+    From another thread: nothing breaks, and what came in time for it is not lost.
+    """
+    consumer = safe(group_id="g")
+
+    class Name(str):
+        """
+        A topic's name; another thread pauses whenever it is looked at.
+        """
+
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            pause = threading.Thread(target=lambda: consumer.pause(f"t{next(numbers)}"))
+            pause.start()
+            pause.join(20)
+            return str(self) == str(other)
+
+        __hash__ = str.__hash__
+
+    numbers = itertools.count()
+    consumer.pause("orders", "audit")
+    with pytest.raises(NotConsumedError, match="audit"):
+        consumer.subscribe([Name("orders"), "logs"])
+    assert next(numbers) > 0
+
+
+def test_what_was_resumed_is_forgotten(safe: Maker) -> None:
+    """
+    A program that pauses and resumes before it subscribes leaves nothing behind.
+    """
+    consumer = safe()
+    for number in range(5):
+        with consumer.held(TopicPartition("orders", number)):
+            pass
+    consumer.pause("audit")
+    consumer.pause_all()
+    consumer.resume("audit")
+    consumer.resume_all()
+    assert len(consumer._early) == 0
 
 
 def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:

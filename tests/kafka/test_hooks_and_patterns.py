@@ -3,6 +3,7 @@ Foreign code inside the consumer: hooks that raise, patterns that are slow, sign
 """
 
 import re
+import threading
 import time
 from types import FrameType
 from typing import Any
@@ -10,8 +11,13 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import SafeConsumer
-from safeconsumer._core.events import Event, HoldsPlaced, PatternIsSlow
+from safeconsumer import ConcurrentPollError, SafeConsumer
+from safeconsumer._core.events import (
+    Event,
+    HoldsPlaced,
+    PatternIsSlow,
+    StaleJoinDropped,
+)
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 from tests.shell.lab import Told
@@ -77,6 +83,64 @@ def test_events_name_the_consumer_as_kafka_knows_it(
     (placed,) = told.of(HoldsPlaced)
     ids = consumer.config["client_id"], consumer.config["group_id"]
     assert (placed.client_id, placed.group_id) == ids
+
+
+def test_a_hook_that_polls_is_told_so(safe: Maker) -> None:
+    """
+    At either end of a poll, and in an iteration: a typed error that names the case.
+    """
+    refused: list[str] = []
+    consumer: SafeConsumer
+
+    def poll(event: Event) -> None:
+        if not isinstance(event, StaleJoinDropped):
+            return
+        try:
+            consumer.poll(0)
+        except ConcurrentPollError as error:
+            refused.append(str(error))
+
+    consumer = safe(hooks=(poll,), consumer_timeout_ms=50)
+    assigned(consumer, A)
+    for step in (consumer.poll, lambda: next(consumer, None)):
+        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        step()
+        (refusal,) = refused
+        assert "hook" in refusal
+        refused.clear()
+
+
+def test_a_pause_while_a_hook_takes_its_time_is_obeyed(safe: Maker) -> None:
+    """
+    The final check comes after the hooks: nothing comes once ``pause()`` has returned.
+
+    1. A poll has taken A's records, and its hook is told of something. 2. While the
+    hook runs another thread pauses A, and its ``pause()`` returns. 3. The poll returns.
+    """
+
+    def slow(event: Event) -> None:
+        if isinstance(event, StaleJoinDropped):
+            other = threading.Thread(target=consumer.pause, args=(A,))
+            other.start()
+            other.join(20)
+
+    consumer = safe(hooks=(slow,))
+    assigned(consumer, A, B)
+    answer(consumer, A, 0, batch(0, 3))
+    answer(consumer, B, 0, batch(0, 3))
+    drain = consumer._fetcher.fetch_records
+
+    def told_late(*args: object, **more: object) -> object:
+        found = drain(*args, **more)
+        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        return found
+
+    consumer._fetcher.fetch_records = told_late
+    assert offsets(consumer.poll(0)) == {1: [0, 1, 2]}
+    consumer._fetcher.fetch_records = drain
+    assert consumer.position(A) == 0
+    consumer.resume(A)
+    assert offsets(consumer.poll(0)) == {0: [0, 1, 2]}
 
 
 class SlowPattern:

@@ -176,6 +176,30 @@ def test_poll_in_the_middle_of_an_iteration(consumer: SafeConsumer) -> None:
     assert len(everything) == len(set(everything))
 
 
+def test_poll_after_a_step_of_an_iteration_gets_the_rest(
+    consumer: SafeConsumer,
+) -> None:
+    """
+    At once and in order, nothing skipped and nothing twice; then iteration goes on.
+    """
+    assert _of(0, 0, 1) == [_pair(next(consumer)) for _ in range(2)]
+    assert offsets(consumer.poll(0, max_records=5)) == {0: [2, 3, 4, 5, 6]}
+    assert consumer.position(A) == 7
+    assert _rest(consumer) == _of(0, 7, 8, 9) + _of(1, *range(10))
+
+
+def test_what_iteration_had_taken_is_fetched_for_again_after_a_poll(
+    consumer: SafeConsumer,
+) -> None:
+    """
+    The poll that has taken it leaves no partition behind for which nothing is asked.
+    """
+    next(consumer)
+    consumer.poll(0)
+    consumer.poll(0)
+    assert {A, B} == set(consumer._fetcher._fetchable_partitions())
+
+
 class BodyError(Exception):
     """
     Raised by the body of a loop.

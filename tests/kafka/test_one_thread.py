@@ -11,6 +11,7 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import ConcurrentPollError, ForkedConsumerError, SafeConsumer
+from safeconsumer._core.view import PartitionSet
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 
@@ -130,9 +131,48 @@ def test_a_poll_that_raised_does_not_bar_the_next_one(safe: Maker) -> None:
     assert offsets(consumer.poll(0)) == {0: [0]}
 
 
+def test_a_poll_in_the_middle_of_a_step_is_refused(safe: Maker) -> None:
+    """
+    Another thread is between two records; a poll there would move what it stands on.
+
+    1. This thread takes a record from its iteration and is stopped within the step.
+    2. Another thread polls, and is told. 3. The step ends as if nothing had been.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 3))
+    told: list[object] = []
+
+    def poll() -> None:
+        try:
+            told.append(consumer.poll(0))
+        except ConcurrentPollError as error:
+            told.append(str(error))
+
+    quiet, is_armed = consumer._ledger.quiet, threading.Event()
+
+    def stopped() -> PartitionSet:
+        if is_armed.is_set():
+            is_armed.clear()
+            other = threading.Thread(target=poll)
+            other.start()
+            other.join(20)
+        return quiet()
+
+    consumer._ledger.quiet = stopped  # type: ignore[method-assign]  # each record asks
+    assert next(consumer).offset == 0
+    is_armed.set()
+    assert next(consumer).offset == 1
+    assert not is_armed.is_set()
+    (refusal,) = told
+    assert "two threads" in str(refusal)
+    assert next(consumer).offset == 2
+
+
 CALLS = {
     "poll": lambda consumer: consumer.poll(0),
     "iterate": next,
+    "iterate anew": iter,
     "commit": lambda consumer: consumer.commit(),
     "subscribe": lambda consumer: consumer.subscribe(["orders"]),
     "assign": lambda consumer: consumer.assign([A]),
@@ -154,6 +194,23 @@ def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
     """
     consumer = safe(group_id="g")
     consumer.assign([A])
+    assert _told_by_child(consumer, call) == ForkedConsumerError.__name__
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so(safe: Maker) -> None:
+    """
+    What the parent had taken is the parent's to deliver; the parent goes on.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 3))
+    assert next(consumer).offset == 0
+    assert _told_by_child(consumer, "iterate") == ForkedConsumerError.__name__
+    assert next(consumer).offset == 1
+
+
+def _told_by_child(consumer: SafeConsumer, call: str) -> str:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -162,7 +219,7 @@ def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
     with os.fdopen(read) as pipe:
         told = pipe.read()
     os.waitpid(child, 0)
-    assert told == ForkedConsumerError.__name__
+    return told
 
 
 def _report(consumer: SafeConsumer, call: str, write: int) -> None:

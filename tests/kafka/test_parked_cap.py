@@ -145,6 +145,56 @@ def test_records_that_went_back_count_as_well(safe: Maker, told: Told) -> None:
     assert consumer.position(A) == 0
 
 
+@pytest.fixture
+def cut_off(safe: Maker) -> SafeConsumer:
+    """
+    Have an iteration take two of A's ten records, yield one, and pause A.
+    """
+    made = safe(max_poll_records=2, consumer_timeout_ms=20, parked_max_bytes=500)
+    assigned(made, A)
+    answer(made, A, 0, BATCH)
+    assert next(made).offset == 0
+    made.pause(A)
+    return made
+
+
+def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) -> None:
+    """
+    The whole batch is in memory, and one record of it beside.
+    """
+    cut_off._end_iteration()
+    assert cut_off._parts.parked_bytes == len(BATCH) + 100
+
+
+def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> None:
+    """
+    Each time anew: the batch and what was decoded of it.
+    """
+    cut_off._fetcher.parked_max_bytes = 10**6
+    assert next(cut_off, None) is None
+    for _ in range(3):
+        assert cut_off._parts.parked_bytes == len(BATCH) + 100
+        cut_off.resume(A)
+        next(cut_off)
+        cut_off.pause(A)
+        assert next(cut_off, None) is None
+
+
+def test_the_rest_behind_records_that_went_back_is_bounded(
+    cut_off: SafeConsumer, told: Told
+) -> None:
+    """
+    It is dropped beyond the cap, and comes again after the resume.
+    """
+    assert next(cut_off, None) is None
+    (dropped,) = told.of(ParkedDataDropped)
+    assert dropped.bytes == len(BATCH) + 100
+    assert _parked(cut_off) == set()
+    cut_off.resume(A)
+    answer(cut_off, A, 1, BATCH)
+    assert [record.offset for record in cut_off] == [*range(1, 10)]
+
+
 def test_what_departs_is_no_longer_counted(consumer: SafeConsumer) -> None:
     """
     Purged data takes no room.

@@ -282,6 +282,7 @@ class Member:
         truth.holds.expire(truth.now)
         if truth.holds.remove([(scope, owner)]):
             checks.look_at_resume(self, scope)
+        truth.lifted(scope, owner)
         remaining = self.subject.resume(self.consumer, scope, owner)
         if self.subject.checks_all:
             checks.check_remaining(self, scope, remaining)

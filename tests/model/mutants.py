@@ -138,8 +138,9 @@ class NoFinalCheck(SafeSubject):
 
 
 class _Open(PauseLedger):
-    def begin_call(self) -> None:
+    def begin_call(self) -> bool:
         self._began_quiet = False
+        return False
 
 
 class NoGate(SafeSubject):

@@ -13,8 +13,8 @@ from attrs import define
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.scopes import Topic
-from tests.core.naive import NaiveLedger
+from safeconsumer._core.scopes import Scope, Topic
+from tests.core.naive import NaiveLedger, covers
 from tests.model.broker import Answered, Broker, How
 
 
@@ -96,8 +96,23 @@ class Truth:
         Let time pass; what is due expires.
         """
         self.now += seconds
-        if self.holds.expire(self.now) and self._in_call:
+        expired = self.holds.expire(self.now)
+        for hold in expired:
+            self.lifted(hold.scope, hold.owner)
+        if expired and self._in_call:
             self.broker.sights["a hold expired in mid call"] += 1
+
+    def lifted(self, scope: Scope, owner: str) -> None:
+        """
+        Note that an owner speaks for a scope: gates there open, if nobody else holds.
+        """
+        others = {
+            hold.owner for tp in self.owned for hold in self.holds.covering(tp)
+        } - {owner}
+        if not others:
+            opened = {tp for tp in self.gated if covers(scope, tp)}
+            self.gated -= opened
+            self.broker.sights["a gate was opened by a resume"] += bool(opened)
 
     def is_held(self, tp: TopicPartition) -> bool:
         """

@@ -4,7 +4,7 @@ The loop of KAFKA-13463: what is gained during a poll that began all paused.
 
 from safeconsumer._core import scopes
 from safeconsumer._core.events import GatesChanged
-from tests.shell.lab import ALL, ORDERS, A, B, C, Lab
+from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
 
 HOLD_A = scopes.partition(*A)
 
@@ -145,3 +145,107 @@ def test_an_explained_gate() -> None:
     lab.ledger.begin_call()
     lab.ledger.assign([A, C])
     assert C in lab.ledger.view().gates
+
+
+def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
+    """
+    Also with nothing assigned: what held last counts.
+    """
+    lab = Lab()
+    assert not lab.ledger.begin_call()
+    lab.ledger.end_call()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    assert lab.ledger.begin_call()
+    lab.ledger.end_call()
+    lab.assign()
+    assert lab.ledger.begin_call()
+
+
+def test_an_expiry_while_nothing_is_assigned_ends_it() -> None:
+    """
+    As a resume does.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(ORDERS, for_=5)
+    lab.poll([])
+    lab.clock.now += 5
+    assert lab.poll([A]) == [set()]
+
+
+def test_another_choice_of_what_is_consumed_ends_it() -> None:
+    """
+    With nothing assigned; what is assigned still speaks for itself.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.poll()
+    lab.ledger.choose_anew()
+    lab.poll([])
+    assert lab.poll([A, C]) == [{A, C}]
+    lab.poll([])
+    lab.ledger.choose_anew()
+    assert lab.poll([A, C]) == [{A}]
+
+
+def _gating(lab: Lab) -> None:
+    # A and B are held, and C is gained during the call and gated.
+    lab.assign(A, B)
+    lab.hold(ORDERS)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B, C])
+    assert lab.quiet() == {A, B, C}
+
+
+def test_a_resume_opens_the_gate_of_what_it_names() -> None:
+    """
+    Whoever paused the rest has decided about it; the others stay gated.
+    """
+    lab = Lab()
+    _gating(lab)
+    lab.lift(ORDERS)
+    assert lab.quiet() == {C}
+    lab.lift(AUDIT)
+    assert lab.quiet() == set()
+    lab.ledger.deliver()
+    assert [one.flowing for one in lab.told.of(GatesChanged)] == [(C,)]
+
+
+def test_a_resume_of_everything_opens_all_gates() -> None:
+    """
+    What is held besides stays held.
+    """
+    lab = Lab()
+    _gating(lab)
+    lab.lift(ALL)
+    assert lab.quiet() == {A, B}
+
+
+def test_a_resume_by_another_owner_opens_no_gate() -> None:
+    """
+    Who holds the rest has had no chance yet to pause it (P7).
+    """
+    lab = Lab()
+    lab.hold(AUDIT, owner="worker")
+    _gating(lab)
+    lab.lift(AUDIT, owner="worker")
+    assert lab.quiet() == {A, B, C}
+    lab.ledger.end_call()
+    assert lab.quiet() == {A, B}
+
+
+def test_an_expiry_opens_gates_as_a_resume_does() -> None:
+    """
+    Membership lost and regained under a hold that ends by itself.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(ALL, for_=5)
+    lab.ledger.begin_call()
+    lab.ledger.assign([])
+    lab.ledger.assign([A])
+    assert lab.quiet() == {A}
+    lab.clock.now += 5
+    assert lab.quiet() == set()

@@ -1,0 +1,49 @@
+"""
+A quiet partition that departs without a commit, with ``latest``: a warning (P8).
+"""
+
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer._core.events import HeldPartitionUncommitted
+from tests.kafka.conftest import Maker
+from tests.kafka.fetches import assigned
+from tests.shell.lab import Told
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+DEPARTURES: dict[str, Callable[[SafeConsumer], object]] = {
+    "close": lambda consumer: consumer.close(autocommit=False, timeout_ms=0),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "assign": lambda consumer: consumer.assign([B]),
+}
+
+
+@pytest.mark.parametrize("depart", DEPARTURES.values(), ids=DEPARTURES)
+def test_it_is_told_however_it_departs(
+    safe: Maker, told: Told, depart: Callable[[SafeConsumer], object]
+) -> None:
+    """
+    After a manual ``assign``, where no join tells it; only of what was quiet; once.
+    """
+    consumer = safe(group_id="g", auto_offset_reset="latest")
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    depart(consumer)
+    consumer.close(autocommit=False, timeout_ms=0)
+    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(A,)]
+
+
+def test_nothing_is_told_of_a_committed_one(safe: Maker, told: Told) -> None:
+    """
+    Whoever takes it over starts there.
+    """
+    consumer = safe(group_id="g", auto_offset_reset="latest")
+    assigned(consumer, A)
+    consumer.pause(A)
+    consumer._coordinator._committed.add(A)
+    consumer.close(autocommit=False, timeout_ms=0)
+    assert told.of(HeldPartitionUncommitted) == []
