@@ -3,6 +3,7 @@ A drop-in ``KafkaConsumer`` whose ``pause()`` means what people think it means.
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
         BlockingCallInListenerError,
         ConcurrentPollError,
         ForkedConsumerError,
+        IllegalTargetError,
         NotConsumedError,
     )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
@@ -32,6 +34,7 @@ _HOMES = {
     "ForkedConsumerError": "_kafka.errors",
     "Hold": "_core.holds",
     "HoldSettingError": "errors",
+    "IllegalTargetError": "_kafka.errors",
     "KafkaConsumer": "consumer",
     "Lifetime": "_core.holds",
     "MissingExtraError": "errors",
@@ -49,6 +52,7 @@ __all__ = [
     "ForkedConsumerError",
     "Hold",
     "HoldSettingError",
+    "IllegalTargetError",
     "KafkaConsumer",
     "Lifetime",
     "MissingExtraError",
@@ -65,6 +69,20 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands fo
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(_home(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _home(module: str) -> ModuleType:
+    try:
+        return import_module(f"{__name__}.{module}")
+    except (ImportError, AttributeError) as error:
+        from safeconsumer._kafka.installed import (  # noqa: PLC0415 - imports kafka
+            explain_failed_import,
+        )
+
+        explained = explain_failed_import(error)
+        if explained is None:
+            raise
+        raise explained from error

@@ -3,11 +3,12 @@ Turns what was made before a fork into something that says so in the child.
 
 Threads do not survive a fork, and a consumer whose network thread is gone waits for
 ever. The class of each living object is exchanged in the child, so that the parent
-pays nothing for the check.
+pays nothing for the check. What other threads were in the middle of is set right there.
 """
 
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 _alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -25,10 +26,17 @@ def watch(living: object, in_child: type) -> None:
     _alive.add(living)
 
 
+def run_in_child(action: Callable[[], object]) -> None:
+    """
+    Call ``action`` in every process forked from this one, before anything else there.
+    """
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+        os.register_at_fork(after_in_child=action)
+
+
 def _exchange_classes() -> None:
     for living in tuple(_alive):
         living.__class__ = living.__dict__["_class_in_child"]
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_exchange_classes)
+run_in_child(_exchange_classes)

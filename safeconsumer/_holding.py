@@ -2,7 +2,8 @@
 Placing and lifting holds: one lock for writers, a snapshot for readers.
 
 Readers take no lock: they look into an immutable view that writers replace. Lock
-order: upstream's subscription lock, then this one; nothing is called under it.
+order: upstream's subscription lock, then this one; nothing is called under it, and
+whatever patterns will be looked at there are asked before it is taken.
 """
 
 from __future__ import annotations
@@ -10,39 +11,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from attrs import frozen
-
 from safeconsumer import _signals
+from safeconsumer._changes import Place, Remove, open_questions, remaining_after
 from safeconsumer._core import events, ledger
 from safeconsumer._core.holds import Hold, HoldKey, Lifetime
 from safeconsumer._core.scopes import Pattern, Scope
 from safeconsumer._core.view import PartitionSet, PauseView, with_state
 from safeconsumer._expiry import Deadlines
+from safeconsumer._patterns import Patterns, Question, in_force
 from safeconsumer.hooks import Dispatcher, Hook
-
-# One match that takes longer than this stopped every thread for as long: ``re`` does
-# not release the interpreter lock. Heartbeats are due every few seconds.
-SLOW_MATCH_SECONDS = 0.1
-
-
-@frozen
-class _Place:
-    holds: tuple[Hold, ...]
-    topics: tuple[str, ...] | None = None
-
-    def scopes(self) -> tuple[Scope, ...]:
-        return tuple(hold.scope for hold in self.holds)
-
-
-@frozen
-class _Remove:
-    keys: tuple[HoldKey, ...]
-
-    def scopes(self) -> tuple[Scope, ...]:
-        return tuple(scope for scope, _ in self.keys)
 
 
 class HoldLedger:
@@ -70,9 +50,10 @@ class HoldLedger:
         self._wall = wall
         self._lock = threading.Lock()
         self._view = PauseView()
-        self._inbox: deque[_Place | _Remove] = deque()
+        self._inbox: deque[Place | Remove] = deque()
         self._outbox: deque[events.Event] = deque()
         self._deadlines = Deadlines()
+        self._patterns = Patterns(clock, self._emit)
         self._holder: int | None = None
         self._prepare()
 
@@ -112,6 +93,23 @@ class HoldLedger:
         self._settle()
         return self._view
 
+    def view_about(self, topic: str) -> PauseView:
+        """
+        Return :meth:`view`, all of whose patterns have been asked about the topic.
+        """
+        view = self.view()
+        self._patterns.ask_safely((one, topic) for one in in_force(view.state))
+        return view
+
+    def asked(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+        """
+        Return the scopes with their patterns asked about what is assigned.
+
+        Raises:
+            Exception: whatever an expression raises.
+        """
+        return self._patterns.asked(scopes, self._view.assigned)
+
     def seconds_to_next_expiry(self) -> float:
         """
         Return the seconds until a hold expires; infinite if none will.
@@ -141,12 +139,18 @@ class HoldLedger:
             lifetime: when they end by themselves.
             known_topics: gives names, to tell the caller which a pattern covers; asked
                 only if there is a pattern.
+
+        Raises:
+            Exception: whatever an expression raises; nothing was placed then.
         """
-        scopes = tuple(scopes)
-        topics = self._topics_of(scopes, known_topics)
+        scopes = self.asked(scopes)
+        topics = None
+        if any(isinstance(scope, Pattern) for scope in scopes):
+            names = {*known_topics(), *self._view.assigned}
+            topics = self._patterns.topics_of(scopes, names)
         now, at = self._clock(), self._wall()
         self._submit(
-            _Place(
+            Place(
                 tuple(
                     Hold(
                         scope=scope,
@@ -160,6 +164,7 @@ class HoldLedger:
                     for scope in scopes
                 ),
                 topics,
+                has_patterns=topics is not None,
             )
         )
 
@@ -170,15 +175,16 @@ class HoldLedger:
         Returns:
             The holds that still cover the same scopes, as far as is known.
         """
-        change = _Remove(tuple(keys))
+        keys = tuple(keys)
+        has_patterns = any(isinstance(scope, Pattern) for scope, _ in keys)
+        if has_patterns:
+            keys = self._patterns.shared_keys(keys)
+        change = Remove(keys, has_patterns)
         self._submit(change)
-        return self._remaining(self.view().state, change)
-
-    def holds_of(self, owner: str) -> tuple[Hold, ...]:
-        """
-        Return all holds of one owner.
-        """
-        return tuple(hold for hold in self.view().state if hold.owner == owner)
+        view = self.view()
+        if len(view.state.patterns):
+            self._patterns.ask_safely(open_questions(view, [change]))
+        return remaining_after(view.state, change)
 
     # ------------------------------------------------------------ events
 
@@ -201,11 +207,11 @@ class HoldLedger:
 
     # ------------------------------------------------------------ inside
 
-    def _submit(self, change: _Place | _Remove) -> None:
+    def _submit(self, change: Place | Remove) -> None:
         if self._must_not_lock():
             self._inbox.append(change)
             return
-        with self._locked():
+        with self._locked(change):
             self._apply(change)
         self.deliver()
 
@@ -219,32 +225,55 @@ class HoldLedger:
             pass  # entering applies what waits
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(
+        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+    ) -> Iterator[None]:
+        # The lock is given back as often as there is something to ask: meanwhile
+        # another thread may place a pattern or change the assignment.
         quiet = self._view.quiet
-        with self._lock:
-            self._holder = threading.get_ident()
-            try:
-                self._expire()
-                self._drain_inbox()
-                yield
-                self._drain_inbox()
-            finally:
-                self._holder = None
+        while True:
+            with self._lock:
+                self._holder = threading.get_ident()
+                try:
+                    questions = self._open_questions(change, topics)
+                    if not questions:
+                        self._expire()
+                        self._drain_inbox(change, topics)
+                        yield
+                        self._drain_inbox()
+                        break
+                finally:
+                    self._holder = None
+            self._patterns.ask_safely(questions)
         if self._view.quiet is not quiet:
             for wake in self.wakers:
                 wake()
 
-    def _drain_inbox(self) -> None:
-        while self._inbox:
+    def _open_questions(
+        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+    ) -> Collection[Question]:
+        has_patterns = change is not None and change.has_patterns
+        if not (has_patterns or self._inbox or len(self._view.state.patterns)):
+            return ()
+        changes = tuple(self._inbox) if change is None else (*self._inbox, change)
+        return open_questions(self._view, changes, topics)
+
+    def _drain_inbox(
+        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+    ) -> None:
+        # A signal may come at any moment. What it notes now, and what cannot be applied
+        # without asking, before or with what else is to be done, waits for the next
+        # look-up.
+        while self._inbox and not self._open_questions(change, topics):
             self._apply(self._inbox.popleft())
 
-    def _apply(self, change: _Place | _Remove) -> None:
-        if isinstance(change, _Place):
+    def _apply(self, change: Place | Remove) -> None:
+        if isinstance(change, Place):
             self._apply_place(change)
         else:
             self._apply_remove(change)
 
-    def _apply_place(self, change: _Place) -> None:
+    def _apply_place(self, change: Place) -> None:
         state, placed = ledger.place(self._view.state, change.holds)
         if not placed:
             return
@@ -258,22 +287,23 @@ class HoldLedger:
         if change.topics == ():
             self._emit(events.PatternCoversNothing, holds=placed)
 
-    def _apply_remove(self, change: _Remove) -> None:
+    def _apply_remove(self, change: Remove) -> None:
         self._before_removal()
         state, removed = ledger.remove(self._view.state, change.keys)
         if not removed:
             self._tell_remaining(change)
             return
+        remaining = remaining_after(state, change)
         self._view, shift = with_state(self._view, state, change.scopes())
         self._emit(
             events.HoldsRemoved,
             holds=removed,
             flowing=shift.flowing,
-            remaining=self._remaining(state, change),
+            remaining=remaining,
         )
 
-    def _tell_remaining(self, change: _Remove) -> None:
-        remaining = self._remaining(self._view.state, change)
+    def _tell_remaining(self, change: Remove) -> None:
+        remaining = remaining_after(self._view.state, change)
         if remaining:
             targets = tuple(map(str, change.scopes()))
             self._emit(events.HoldsRemain, targets=targets, remaining=remaining)
@@ -293,53 +323,12 @@ class HoldLedger:
     def _preview(self) -> PauseView:
         seen = self._view
         for change in tuple(self._inbox):
-            if isinstance(change, _Place):
+            if isinstance(change, Place):
                 state, _ = ledger.place(seen.state, change.holds)
             else:
                 state, _ = ledger.remove(seen.state, change.keys)
             seen, _ = with_state(seen, state, change.scopes())
         return seen
-
-    @staticmethod
-    def _remaining(state: ledger.LedgerState, change: _Remove) -> tuple[Hold, ...]:
-        found = {
-            hold.key: hold
-            for scope in change.scopes()
-            for hold in state.overlapping(scope)
-        }
-        return tuple(found.values())
-
-    def _topics_of(
-        self, scopes: tuple[Scope, ...], known: Callable[[], Iterable[str]]
-    ) -> tuple[str, ...] | None:
-        patterns = [scope for scope in scopes if isinstance(scope, Pattern)]
-        if not patterns:
-            return None
-        names = {*known(), *self._view.assigned}
-        self._warm(patterns, names)
-        return tuple(
-            sorted(name for name in names if any(one.matches(name) for one in patterns))
-        )
-
-    def _warm(self, patterns: Iterable[Pattern], topics: Iterable[str]) -> None:
-        # Each expression is asked once per name, before the lock is taken, and timed.
-        for pattern in patterns:
-            for topic in topics:
-                if pattern.knows(topic):
-                    continue
-                self._ask(pattern, topic)
-
-    def _ask(self, pattern: Pattern, topic: str) -> None:
-        start = self._clock()
-        pattern.matches(topic)
-        seconds = self._clock() - start
-        if seconds >= SLOW_MATCH_SECONDS:
-            self._emit(
-                events.PatternIsSlow,
-                pattern=str(pattern),
-                topic=topic,
-                seconds=seconds,
-            )
 
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
         # mypy cannot check fields of a class it knows as a type only; each call is

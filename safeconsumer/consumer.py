@@ -38,10 +38,11 @@ from safeconsumer._kafka.decoders import choose, log_once
 from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
     ForkedConsumerError,
+    IllegalTargetError,
 )
 from safeconsumer._kafka.iteration import GATING_STEP_MS, PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import HoldSettingError, TargetTypeError
+from safeconsumer.errors import HoldSettingError, ScopeSyntaxError, TargetTypeError
 from safeconsumer.explain import explain_lines
 from safeconsumer.hooks import Hook, LazyHook
 from safeconsumer.ledger import PauseLedger
@@ -107,10 +108,9 @@ class SafeConsumer(PauseSafeIteration):
         self._strict_pause = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
         chosen = choose(decoder)
+        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
         self._ledger = PauseLedger(
-            hooks,
-            client_id=configs.get("client_id"),
-            group_id=configs.get("group_id"),
+            hooks, client_id=settings["client_id"], group_id=settings["group_id"]
         )
         self._poll_guard = threading.Lock()
         self._early = EarlyHolds()
@@ -158,9 +158,13 @@ class SafeConsumer(PauseSafeIteration):
 
         Raises:
             TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
-            NotConsumedError: a target cannot belong to this consumer.
+            ScopeSyntaxError: a pattern is not acceptable.
+            NotConsumedError: a target cannot belong to this consumer;
+                ``IllegalTargetError``, a child of both, where its name or number is
+                not even legal in Kafka.
             HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+            Exception: whatever a pattern raises when it is asked about a topic name.
+                One that raises later, about a topic that comes, covers that topic.
 
         After an exception nothing has changed.
         """
@@ -189,7 +193,8 @@ class SafeConsumer(PauseSafeIteration):
 
         Raises:
             TargetTypeError: a target is of another type.
-            ScopeSyntaxError: a topic name, partition number or pattern is not legal.
+            ScopeSyntaxError: a pattern is not acceptable; ``IllegalTargetError``, a
+                child of it, if a topic name or partition number is not legal.
         """
         checked_owner(owner)
         return self._lift([(_scope(target), owner) for target in targets])
@@ -265,7 +270,8 @@ class SafeConsumer(PauseSafeIteration):
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a TopicPartition, not {tp!r}"
             raise TargetTypeError(message)
-        return explain_lines(self._ledger.view(), (scope.topic, scope.partition))
+        view = self._ledger.view_about(scope.topic)
+        return explain_lines(view, (scope.topic, scope.partition))
 
     @property
     def decoder(self) -> str:
@@ -413,7 +419,7 @@ class SafeConsumer(PauseSafeIteration):
         self._parts.check_consumed(found)
         if self._strict_pause:
             view = self._ledger.view()
-            for scope in found:
+            for scope in self._ledger.asked(found):
                 is_empty = not any(True for _ in view.affected_by(scope))
                 if is_empty and not isinstance(scope, Everything):
                     self._parts.refuse_unassigned(scope)
@@ -468,10 +474,13 @@ KafkaConsumer = SafeConsumer
 
 
 def _scope(target: object) -> Scope:
-    if isinstance(target, TopicPartition):
-        return scopes.partition(target.topic, target.partition)
-    if isinstance(target, str):
-        return scopes.topic(target)
+    try:
+        if isinstance(target, TopicPartition):
+            return scopes.partition(target.topic, target.partition)
+        if isinstance(target, str):
+            return scopes.topic(target)
+    except ScopeSyntaxError as error:
+        raise IllegalTargetError(*error.args) from error
     if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
         return scopes.pattern(target)
     message = (

@@ -44,5 +44,6 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
     The installed kafka-python is not one this package was written against.
 
-    Raised at construction, before any thread is started or socket is opened.
+    Raised at construction, before any thread is started or socket is opened; by the
+    import of our class already if kafka-python lacks a module it is made from.
     """

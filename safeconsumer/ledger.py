@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from rpds import HashTrieMap
 
+from safeconsumer._changes import Remove
 from safeconsumer._core import events, ledger, rebalance
 from safeconsumer._core.holds import HoldKey
-from safeconsumer._core.scopes import Pattern, TopicPartition
+from safeconsumer._core.scopes import TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
-from safeconsumer._holding import HoldLedger, _Remove
+from safeconsumer._holding import HoldLedger
 
 
 class PauseLedger(HoldLedger):
@@ -26,7 +27,8 @@ class PauseLedger(HoldLedger):
 
     def _prepare(self) -> None:
         self._ownership = rebalance.Ownership()
-        self._departed_quiet: set[TopicPartition] = set()
+        # left quiet, and a hold still covers it
+        self._departed_quiet: frozenset[TopicPartition] = frozenset()
         self._in_call = False
         self._began_quiet = False
 
@@ -44,8 +46,9 @@ class PauseLedger(HoldLedger):
         :meth:`deliver`.
         """
         assigned = tuple(assignment)
-        self._warm_safely({tp[0] for tp in assigned})
-        with self._locked():
+        away = self._departed_quiet
+        topics = {tp[0] for tp in (*assigned, *away)}
+        with self._locked(topics=topics):
             ownership, change = rebalance.reassign(self._ownership, assigned)
             self._ownership = ownership
             if not change.gained and not change.departed:
@@ -54,6 +57,9 @@ class PauseLedger(HoldLedger):
             gates = self._gates_after(change)
             self._view, shift = with_assignment(self._view, assigned, gates)
             self._tell_assignment(change)
+            self._departed_quiet -= change.gained.union(
+                tp for tp in away if not self._view.state.covers(tp)
+            )
             self._tell_gates(shift, "holds ended with the assignment")
         return change
 
@@ -102,7 +108,7 @@ class PauseLedger(HoldLedger):
         if not self._view.assigned:
             self._began_quiet = False
 
-    def _apply_remove(self, change: _Remove) -> None:
+    def _apply_remove(self, change: Remove) -> None:
         self._open_gates(change.keys)
         super()._apply_remove(change)
 
@@ -137,9 +143,7 @@ class PauseLedger(HoldLedger):
     def _depart(
         self, change: rebalance.Reassignment, assigned: tuple[TopicPartition, ...]
     ) -> None:
-        self._departed_quiet.update(
-            tp for tp in change.departed if tp in self._view.quiet
-        )
+        self._departed_quiet |= {tp for tp in change.departed if tp in self._view.quiet}
         state, ended = ledger.end_assignment(
             self._view.state, change.departed, assigned
         )
@@ -177,7 +181,6 @@ class PauseLedger(HoldLedger):
             for tp in quiet
             if tp in self._departed_quiet
         }
-        self._departed_quiet.difference_update(change.gained)
         holds = {hold.key: hold for holds in back.values() for hold in holds}
         if holds:
             self._emit(
@@ -194,26 +197,3 @@ class PauseLedger(HoldLedger):
                 flowing=shift.flowing,
                 reason=reason,
             )
-
-    def _warm_safely(self, topics: set[str]) -> None:
-        # An expression that raises must not undo an assignment: the topic is quiet.
-        for pattern in self._patterns():
-            for topic in topics:
-                try:
-                    self._warm((pattern,), (topic,))
-                except Exception as error:  # noqa: BLE001 - whatever it raises
-                    pattern.assume_match(topic)
-                    self._emit(
-                        events.PatternFailed,
-                        pattern=str(pattern),
-                        topic=topic,
-                        error=repr(error),
-                    )
-
-    def _patterns(self) -> tuple[Pattern, ...]:
-        return tuple(
-            hold.scope
-            for holds in self._view.state.patterns.values()
-            for hold in holds[:1]
-            if isinstance(hold.scope, Pattern)
-        )

@@ -71,18 +71,23 @@ class Snapshot:
         version: of the ledger then.
         epochs: what was owned, with its epochs.
         quiet: the owned partitions that a hold or a gate covered.
+        held: those of the quiet that a hold covered; a gate opens by itself.
     """
 
     version: int
     epochs: Mapping[TopicPartition, int]
     quiet: PartitionsOf
+    held: PartitionsOf
 
 
 def snapshot(view: PauseView, ownership: Ownership) -> Snapshot:
     """
     Remember what must be found again when the join completes.
     """
-    return Snapshot(view.state.version, ownership.epochs, frozenset(view.quiet))
+    quiet = frozenset(view.quiet)
+    gated = quiet.intersection(view.gates)
+    held = quiet - frozenset(tp for tp in gated if not view.state.covers(tp))
+    return Snapshot(view.state.version, ownership.epochs, quiet, held)
 
 
 @frozen
@@ -95,7 +100,7 @@ class Outcome:
         gained: owned now, but not before, or with a gap between.
         revoked: no longer owned, given up in order.
         lost: taken away while the membership was lost, regained or not.
-        woken: kept and quiet before, flowing now, though no hold was lifted: a
+        woken: kept and held before, flowing now, though no hold was lifted: a
             defect of this package.
     """
 
@@ -121,7 +126,7 @@ def compare(
         gained=frozenset(now) - kept,
         revoked=gone - lost,
         lost=lost,
-        woken=frozenset(tp for tp in kept & before.quiet if tp not in view.quiet)
+        woken=frozenset(tp for tp in kept & before.held if tp not in view.quiet)
         if unasked
         else frozenset(),
     )

@@ -85,7 +85,8 @@ class Pattern:
     Every topic whose whole name matches, present and future, ``re:ord.*``.
 
     Equal by the expression's text. The answer for a topic name is asked of the
-    expression once and remembered.
+    expression once and remembered. A name about which the expression raises counts as
+    covered: what was to be held must not flow for want of an answer.
     """
 
     text: str
@@ -94,12 +95,26 @@ class Pattern:
 
     def matches(self, topic: str) -> bool:
         """
-        Tell whether the whole topic name fits the expression.
+        Tell whether the whole topic name fits the expression, or that is not known.
         """
         answer = self._answers.get(topic)
-        if answer is None:
-            answer = self.compiled.fullmatch(topic) is not None
-            self._answers[topic] = answer
+        if answer is not None:
+            return answer
+        try:
+            return self.ask(topic)
+        except Exception:  # noqa: BLE001 - whatever it raises
+            self.assume_match(topic)
+            return True
+
+    def ask(self, topic: str) -> bool:
+        """
+        Ask the expression, and remember what it says.
+
+        Raises:
+            Exception: whatever the expression raises; nothing is remembered then.
+        """
+        answer = self.compiled.fullmatch(topic) is not None
+        self._answers[topic] = answer
         return answer
 
     def assume_match(self, topic: str) -> None:

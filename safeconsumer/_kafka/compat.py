@@ -3,11 +3,11 @@ Which kafka-python this package was written against, name by private name.
 
 Each name below is used somewhere in this package and pinned by a contract test
 (``tests/contract/test_private_names.py``). When upstream changes one, construction
-fails with a typed error instead of ``poll`` misbehaving later.
+fails with a typed error instead of ``poll`` misbehaving later. Where already the
+imports below fail, the package root turns that into the same error.
 """
 
 import inspect
-import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -18,13 +18,7 @@ from kafka.coordinator import base, consumer
 from kafka.net import selector
 from kafka.record import default_records
 
-from safeconsumer.errors import UnsupportedKafkaPythonError
-
-# 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
-# (dpkp/kafka-python #3131); 3.1 moves the modules.
-OLDEST = (3, 0, 9)
-FIRST_UNSUPPORTED = (3, 1)
-SUPPORTED = "kafka-python>=3.0.9,<3.1"
+from safeconsumer._kafka.installed import SUPPORTED, is_supported, not_supported
 
 # Where a name stands, the name, and the leading parameters it must take.
 METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
@@ -195,11 +189,8 @@ def require_supported() -> None:
     """
     missing = [*_version_problems(kafka.__version__), *_name_problems()]
     if missing:
-        message = (
-            f"kafka-python {kafka.__version__} is not supported "
-            f"({'; '.join(missing)}): install '{SUPPORTED}'"
-        )
-        raise UnsupportedKafkaPythonError(message)
+        found = f"kafka-python {kafka.__version__}"
+        raise not_supported(found, "; ".join(missing))
 
 
 def require_attributes(live: object, kind: type) -> None:
@@ -211,16 +202,12 @@ def require_attributes(live: object, kind: type) -> None:
     """
     for name in ATTRIBUTES[kind]:
         if not hasattr(live, name):
-            message = (
-                f"kafka-python {kafka.__version__} is not supported "
-                f"({kind.__name__} has no {name}): install '{SUPPORTED}'"
-            )
-            raise UnsupportedKafkaPythonError(message)
+            found = f"kafka-python {kafka.__version__}"
+            raise not_supported(found, f"{kind.__name__} has no {name}")
 
 
 def _version_problems(version: str) -> Iterator[str]:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if not OLDEST <= numbers < FIRST_UNSUPPORTED:
+    if not is_supported(version):
         yield f"supported is {SUPPORTED}"
 
 

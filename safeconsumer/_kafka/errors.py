@@ -4,12 +4,20 @@ Errors that are also children of kafka-python's, so that existing handlers fit.
 
 from kafka.errors import IllegalStateError
 
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors import SafeConsumerError, ScopeSyntaxError
 
 
 class NotConsumedError(SafeConsumerError, IllegalStateError):
     """
     A target cannot belong to this consumer: not subscribed, not assigned, unknown.
+
+    The message names it; nothing was applied.
+    """
+
+
+class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
+    """
+    A topic name or partition number is not legal in Kafka, so no consumer can have it.
 
     The message names it; nothing was applied.
     """

@@ -76,6 +76,8 @@ class OwnedFetcher(Fetcher):
             return
         self._purged_for = ownership
         self._tell_purged([*self._purged_parts(), *self._purged_completions()])
+        for tp in self._sizes.keys() - ownership.epochs.keys():
+            del self._sizes[tp]
         pending = self._next_in_line_exception_metadata
         if pending is not None and pending.partition not in ownership.epochs:
             self._next_in_line_exception_metadata = None

@@ -95,13 +95,6 @@ class Parts:
         """
         self._fetcher.close()
 
-    @property
-    def parked_bytes(self) -> int:
-        """
-        How many bytes of fetched data are parked.
-        """
-        return int(self._fetcher.parked_bytes())
-
     def _is_subscribed(self) -> bool:
         # upstream's partitions_auto_assigned() asks the same under its lock
         return self._subscription.subscription_type in (

@@ -2,14 +2,16 @@
 A check that no record of a paused partition is handed out, for any consumer.
 """
 
-import re
 import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from attrs import define, field, frozen
+from attrs import frozen
+
+from safeconsumer._core.scopes import Everything
+from safeconsumer.testing._wishes import Intent
 
 
 class LeakError(AssertionError):
@@ -31,26 +33,17 @@ class Leak:
     is_flag_set: bool
 
 
-@define(kw_only=True)
-class _Intent:
-    """
-    What the test has asked for: targets as they were given to pause().
-    """
-
-    targets: set[Any] = field(factory=set)
-
-    def covers(self, topic: str, partition: int) -> bool:
-        return any(_matches(target, topic, partition) for target in self.targets)
-
-
 class NoLeak:
     """
     Fail if a record of a paused partition is delivered while this context is open.
 
     Works for kafka-python's ``KafkaConsumer`` and its subclasses, with ``poll()`` and
     with iteration. What counts is what the test asked for, not what the client still
-    knows of it: partitions paused on entry, ``targets``, and every ``pause()`` inside,
-    until a ``resume()`` of the same target. On exit it raises :class:`LeakError`.
+    knows of it: partitions paused and holds in force on entry, ``targets``, and every
+    ``pause()`` and ``pause_all()`` inside, until its owner's ``resume()`` of the same
+    target or until its ``for_`` is over. Of a hold that lives while its partition is
+    assigned, the client is asked whether it has ended. On exit it raises
+    :class:`LeakError`.
 
     Args:
         consumer: the one to watch; its class is exchanged for a subclass meanwhile.
@@ -62,7 +55,12 @@ class NoLeak:
     def __init__(self, consumer: Any, *targets: Any) -> None:  # noqa: ANN401
         self._consumer = consumer
         self._class: type[Any] = type(consumer)
-        self._intent = _Intent(targets={*consumer.paused(), *targets})
+        self._intent = Intent(getattr(consumer, "holds", tuple))
+        if hasattr(consumer, "holds"):
+            self._intent.add_holds()
+        else:
+            self._intent.add(consumer.paused())
+        self._intent.add(targets)
         self._opened = time.monotonic()
         self._inside = threading.local()
         self.leaks: list[Leak] = []
@@ -115,20 +113,28 @@ class NoLeak:
         self._delivered(record)
         return record
 
-    def paused(self, targets: tuple[Any, ...]) -> None:
+    def pause(self, pause: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
         """
-        Note that these are to be silent from now on.
+        Pause, and note that the targets are to be silent from now on.
         """
-        self._intent.targets.update(targets)
+        since = time.monotonic()
+        result = pause(*args, **options)
+        self._intent.add(targets, since=since, **options)
+        return result
 
-    def resumed(self, targets: tuple[Any, ...]) -> None:
+    def resume(self, resume: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
         """
-        Note that these may be delivered from now on.
+        Resume, and note that the targets may be delivered by then.
         """
-        self._intent.targets.difference_update(targets)
+        lifted = self._intent.lift(targets, **options)
+        try:
+            return resume(*args, **options)
+        except BaseException:
+            self._intent.restore(lifted)
+            raise
 
     def _delivered(self, record: Any) -> None:  # noqa: ANN401
-        if not self._intent.covers(record.topic, record.partition):
+        if not self._intent.covers((record.topic, record.partition)):
             return
         known = {tuple(partition) for partition in self._consumer.paused()}
         leak = Leak(
@@ -149,25 +155,22 @@ def _watching(cls: type[Any], watch: NoLeak) -> type[Any]:
         def __next__(self) -> Any:  # noqa: ANN401
             return watch.step(super().__next__)
 
-        def pause(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            result = super().pause(*targets, **kwargs)
-            watch.paused(targets)
-            return result
+        def pause(self, *targets: Any, **options: Any) -> Any:  # noqa: ANN401
+            return watch.pause(super().pause, *targets, targets=targets, **options)
 
-        def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            watch.resumed(targets)
-            return super().resume(*targets, **kwargs)
+        def resume(self, *targets: Any, **options: Any) -> Any:  # noqa: ANN401
+            return watch.resume(super().resume, *targets, targets=targets, **options)
+
+        # Only what has them gets here: a stock consumer's call fails as it should.
+
+        def pause_all(self, **options: Any) -> Any:  # noqa: ANN401
+            return watch.pause(super().pause_all, targets=(Everything(),), **options)
+
+        def resume_all(self, **options: Any) -> Any:  # noqa: ANN401
+            return watch.resume(super().resume_all, targets=(Everything(),), **options)
 
     Watched.__name__, Watched.__qualname__ = cls.__name__, cls.__qualname__
     return Watched
-
-
-def _matches(target: Any, topic: str, partition: int) -> bool:  # noqa: ANN401
-    if isinstance(target, re.Pattern):
-        return target.fullmatch(topic) is not None
-    if isinstance(target, str):
-        return bool(target == topic)
-    return bool(tuple(target) == (topic, partition))
 
 
 def _message(leaks: list[Leak], consumer: Any) -> str:  # noqa: ANN401

@@ -14,7 +14,7 @@ from safeconsumer._core.rebalance import (
     snapshot,
 )
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._core.view import PauseView, with_assignment
+from safeconsumer._core.view import PauseView, with_assignment, with_gates
 from tests.core.strategies import assignments, quick
 
 A, B, C, D = ("orders", 0), ("orders", 1), ("orders", 2), ("orders", 3)
@@ -128,3 +128,18 @@ def test_a_pause_that_still_holds_is_no_news() -> None:
     quiet = _view([A, B], A)
     before = snapshot(quiet, ownership)
     assert compare(before, quiet, ownership, NONE).woken == NONE
+
+
+def test_a_gate_that_opened_is_no_forgotten_pause() -> None:
+    """
+    A gate ends with the call it was made in, and a join may outlast that call.
+    """
+    ownership, _ = reassign(Ownership(), [A, B])
+    gates = HashTrieMap({A: "gate", B: "gate"})
+    gated, _ = with_gates(_view([A, B], A), gates)
+    before = snapshot(gated, ownership)
+    assert before.quiet == {A, B}
+    opened, _ = with_gates(gated, HashTrieMap())
+    assert compare(before, opened, ownership, NONE).woken == NONE
+    woken = PauseView(state=gated.state, assigned=gated.assigned)
+    assert compare(before, woken, ownership, NONE).woken == {A}

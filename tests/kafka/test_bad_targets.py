@@ -12,6 +12,7 @@ from kafka.errors import IllegalStateError
 
 from safeconsumer import (
     HoldSettingError,
+    IllegalTargetError,
     NotConsumedError,
     SafeConsumer,
     SafeConsumerError,
@@ -97,6 +98,29 @@ def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
     with pytest.raises(IllegalStateError) as caught:
         consumer.pause(B)
     assert not isinstance(caught.value, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (TopicPartition("orders", -1), "orders:-1"),
+        (TopicPartition("a b", 0), "a b"),
+        ("..", "'..'"),
+    ],
+)
+@pytest.mark.parametrize("call", ["pause", "resume", "explain"])
+def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
+    safe: Maker, call: str, target: TopicPartition | str, named: str
+) -> None:
+    """
+    It cannot belong to this consumer either; and it is a bad value, as before.
+    """
+    consumer = safe()
+    with pytest.raises(IllegalStateError, match=named) as caught:
+        getattr(consumer, call)(target)
+    assert isinstance(caught.value, IllegalTargetError)
+    assert isinstance(caught.value, NotConsumedError)
+    assert isinstance(caught.value, ScopeSyntaxError)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -64,6 +65,24 @@ def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
     assigned(consumer, A, B)
     consumer.pause(A)
     assert consumer.paused() == {A, B}
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [{}, {"client_id": "mine", "group_id": "g"}, {"client_id": None}],
+    ids=str,
+)
+def test_events_name_the_consumer_as_kafka_knows_it(
+    safe: Maker, told: Told, configs: dict[str, Any]
+) -> None:
+    """
+    Also where the name is upstream's own.
+    """
+    consumer = safe(**configs)
+    consumer.pause("orders")
+    (placed,) = told.of(HoldsPlaced)
+    ids = consumer.config["client_id"], consumer.config["group_id"]
+    assert (placed.client_id, placed.group_id) == ids
 
 
 def test_a_hook_that_polls_is_told_so(safe: Maker) -> None:
@@ -152,6 +171,18 @@ def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> No
     assert consumer.paused() == {A}
     assert time.monotonic() - start < 1
     assert len(told.of(PatternIsSlow)) == 1
+
+
+def test_a_slow_pattern_is_reported_where_it_must_cover_something(
+    safe: Maker, told: Told
+) -> None:
+    """
+    ``strict_pause`` asks it first.
+    """
+    consumer = safe(strict_pause=True)
+    assigned(consumer, A)
+    consumer.pause(SlowPattern())
+    assert [event.topic for event in told.of(PatternIsSlow)] == ["orders"]
 
 
 def test_a_slow_pattern_is_reported_at_assignment(safe: Maker, told: Told) -> None:

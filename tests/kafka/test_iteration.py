@@ -161,7 +161,7 @@ def test_close_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
     next(consumer)
     consumer.close(autocommit=False, timeout_ms=0)
     assert _rest(consumer) == []
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
 
 
 def test_poll_in_the_middle_of_an_iteration(consumer: SafeConsumer) -> None:

@@ -38,10 +38,10 @@ def test_parked_data_needs_no_new_fetch(consumer: SafeConsumer) -> None:
     """
     answer(consumer, A, 0, BATCH)
     assert consumer.poll(0) == {}
-    assert consumer._parts.parked_bytes == len(BATCH)
+    assert consumer._fetcher.parked_bytes() == len(BATCH)
     consumer.resume(A)
     assert offsets(consumer.poll(0)) == {0: [*range(10)]}
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
 
 
 def test_beyond_the_cap_the_oldest_is_dropped(
@@ -56,7 +56,7 @@ def test_beyond_the_cap_the_oldest_is_dropped(
     (dropped,) = told.of(ParkedDataDropped)
     assert ((A,), len(BATCH)) == (dropped.partitions, dropped.bytes)
     assert _parked(consumer) == {B, C}
-    assert consumer._parts.parked_bytes == 2 * len(BATCH)
+    assert consumer._fetcher.parked_bytes() == 2 * len(BATCH)
 
 
 def test_what_was_dropped_is_fetched_again(consumer: SafeConsumer) -> None:
@@ -117,7 +117,7 @@ def test_a_cap_of_nothing_parks_nothing(safe: Maker) -> None:
     consumer.pause(A)
     answer(consumer, A, 0, BATCH)
     consumer.poll(0)
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
     assert _parked(consumer) == set()
 
 
@@ -138,9 +138,9 @@ def test_records_that_went_back_count_as_well(safe: Maker, told: Told) -> None:
     consumer._fetcher.fetch_records = pause_late
     assert consumer.poll(0) == {}
     consumer._fetcher.fetch_records = fetch
-    assert consumer._parts.parked_bytes >= 1000
+    assert consumer._fetcher.parked_bytes() >= 1000
     consumer.poll(0)
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
     assert len(told.of(ParkedDataDropped)) == 1
     assert consumer.position(A) == 0
 
@@ -163,7 +163,7 @@ def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) ->
     The whole batch is in memory, and one record of it beside.
     """
     cut_off._end_iteration()
-    assert cut_off._parts.parked_bytes == len(BATCH) + 100
+    assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
 
 
 def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> None:
@@ -173,7 +173,7 @@ def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> N
     cut_off._fetcher.parked_max_bytes = 10**6
     assert next(cut_off, None) is None
     for _ in range(3):
-        assert cut_off._parts.parked_bytes == len(BATCH) + 100
+        assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
         cut_off.resume(A)
         next(cut_off)
         cut_off.pause(A)
@@ -203,7 +203,7 @@ def test_what_departs_is_no_longer_counted(consumer: SafeConsumer) -> None:
     consumer.poll(0)
     consumer.assign([B])
     consumer.poll(0)
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
 
 
 def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
@@ -223,7 +223,7 @@ def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
     assert _parked(consumer) == set()
     assert not fetcher._completed_fetches
     assert not fetcher._next_partition_records
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
     assert consumer.paused() == set()
 
 

@@ -153,10 +153,10 @@ def test_adopting_twice_changes_nothing_more() -> None:
         consumer.pause(A)
         answer(consumer, A, 0, batch(0, 2))
         consumer.poll(0)
-        parked = consumer._parts.parked_bytes
+        parked = consumer._fetcher.parked_bytes()
         assert parked
         adopt(consumer, consumer._ledger, 1000)
-        assert consumer._parts.parked_bytes == parked
+        assert consumer._fetcher.parked_bytes() == parked
         assert consumer.paused() == {A}
         consumer.resume(A)
         assert offsets(consumer.poll(0)) == {0: [0, 1]}

@@ -161,3 +161,16 @@ def test_an_error_of_an_ended_ownership_is_forgotten(consumer: SafeConsumer) -> 
     assert offsets(consumer.poll(0)) == {1: [0]}
     consumer.assign([B])
     assert consumer.poll(0) == {}
+
+
+def test_sizes_of_what_has_departed_are_forgotten(consumer: SafeConsumer) -> None:
+    """
+    A member that sees many partitions come and go keeps nothing of them.
+    """
+    answer(consumer, A, 0, TEN)
+    answer(consumer, B, 0, TEN)
+    consumer.poll(0)
+    assert set(consumer._fetcher._sizes) == {A, B}
+    consumer.assign([B])
+    consumer.poll(0)
+    assert set(consumer._fetcher._sizes) == {B}

@@ -3,6 +3,8 @@ The garbage collector stands still while records are made, and only then.
 """
 
 import gc
+import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,7 +44,7 @@ def collector() -> Iterator[Callable[[bool], None]]:
     (gc.enable if before else gc.disable)()
 
 
-def _part(noting: Noting, magic: int = 2) -> Any:  # noqa: ANN401 - our subclass
+def _part(noting: Deserializer, magic: int = 2) -> Any:  # noqa: ANN401 - our subclass
     data, _ = written(0, [Row(value=b"v")] * 3, Frame(magic=magic))
     return choose("compiled").records(
         0, TP, MemoryRecords(data), value_deserializer=noting
@@ -96,3 +98,55 @@ def test_nothing_more_comes_after_ctrl_c() -> None:
     noting.error = None
     assert part.take() == []
     assert part.next_fetch_offset == 1
+
+
+class Waiting(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Stands in the middle of a batch until it is let go.
+    """
+
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        del topic, headers
+        self.inside.set()
+        assert self.go_on.wait(20)
+        return data
+
+
+def _enabled_in_child() -> bool:
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writes, b"%d" % gc.isenabled())
+        os._exit(0)
+    os.waitpid(child, 0)
+    answer = os.read(reads, 1)
+    os.close(reads)
+    os.close(writes)
+    return answer == b"1"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded")  # it is meant to be
+@pytest.mark.parametrize("on", [True, False])
+def test_a_child_forked_meanwhile_has_it_as_it_was(
+    collector: Callable[[bool], None],
+    on: bool,  # noqa: FBT001 - pytest's way
+) -> None:
+    """
+    The thread that would switch it on again did not come along.
+    """
+    collector(on)
+    waiting = Waiting()
+    reader = threading.Thread(target=_part(waiting).take)
+    reader.start()
+    try:
+        assert waiting.inside.wait(20)
+        assert not gc.isenabled()
+        assert _enabled_in_child() == on
+    finally:
+        waiting.go_on.set()
+        reader.join(20)
+    assert gc.isenabled() == on

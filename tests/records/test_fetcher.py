@@ -67,10 +67,10 @@ def test_parked_answers(consumer: SafeConsumer) -> None:
     answer(consumer, A, 0, _batches(0, 5))
     answer(consumer, B, 0, _batches(0, 2))
     assert offsets(consumer.poll(0)) == {1: [0, 1]}
-    assert consumer._parts.parked_bytes > 0
+    assert consumer._fetcher.parked_bytes() > 0
     consumer.resume(A)
     assert offsets(consumer.poll(0)) == {0: [0, 1, 2, 3, 4]}
-    assert consumer._parts.parked_bytes == 0
+    assert consumer._fetcher.parked_bytes() == 0
 
 
 def test_a_half_read_batch_beyond_the_cap(safe: Maker, decoder: str) -> None:

@@ -3,6 +3,7 @@ import re
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
+from safeconsumer import Lifetime, SafeConsumer, ScopeSyntaxError
 from safeconsumer.testing import (
     Clients,
     EmbeddedBroker,
@@ -111,6 +112,121 @@ def test_a_pause_inside_counts_until_its_resume(
         consumer.resume(partition)
         assert {record.partition for record in read(consumer, 20)} == {0}
     assert watch.leaks == []
+
+
+@pytest.fixture
+def safe(clients: Clients, topic: str) -> SafeConsumer:
+    """
+    Make a consumer of ours of both partitions, one record at a time.
+    """
+    made = clients.consumer(SafeConsumer, max_poll_records=1)
+    made.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    return made
+
+
+def _leaks_once_forgotten(consumer: SafeConsumer, watch: NoLeak) -> bool:
+    """
+    Do what our client never does, lose its holds; tell whether that is found.
+    """
+    consumer._ledger.remove(hold.key for hold in consumer.holds())
+    read(consumer, 1)
+    found = len(watch.leaks) == 1
+    watch.leaks.clear()
+    return found
+
+
+def test_a_pause_that_is_over_counts_no_longer(safe: SafeConsumer, topic: str) -> None:
+    """
+    After its time whatever comes is no leak.
+    """
+    with NoLeak(safe) as watch:
+        safe.pause(topic, for_=0.2)
+        read(safe, 3)
+    assert watch.leaks == []
+
+
+def test_a_pause_that_is_not_over_counts(safe: SafeConsumer, topic: str) -> None:
+    """
+    Whatever the client thinks of it.
+    """
+    with NoLeak(safe) as watch:
+        safe.pause(topic, for_=60.0)
+        assert _leaks_once_forgotten(safe, watch)
+
+
+def test_each_owner_lifts_its_own(safe: SafeConsumer, topic: str) -> None:
+    """
+    What one has resumed may still be silent for another.
+    """
+    with NoLeak(safe) as watch:
+        safe.pause(topic)
+        safe.pause(topic, owner="ops")
+        safe.resume(topic)
+        assert _leaks_once_forgotten(safe, watch)
+
+
+def test_the_whole_consumer_may_be_paused(safe: SafeConsumer) -> None:
+    """
+    By ``pause_all()``, until ``resume_all()``.
+    """
+    with NoLeak(safe) as watch:
+        safe.pause_all()
+        safe.resume_all()
+        read(safe, 1)
+    assert watch.leaks == []
+    with NoLeak(safe) as watch:
+        safe.pause_all()
+        assert _leaks_once_forgotten(safe, watch)
+
+
+def test_a_block_that_holds_ends_with_it(safe: SafeConsumer, topic: str) -> None:
+    """
+    ``held()`` pauses and resumes by itself.
+    """
+    with NoLeak(safe) as watch:
+        with safe.held(topic):
+            safe.poll(0)
+        read(safe, 1)
+    assert watch.leaks == []
+
+
+def test_a_hold_on_entry_counts_though_it_covers_nothing_here(
+    clients: Clients, topic: str
+) -> None:
+    """
+    It was placed before anything was assigned.
+    """
+    made = clients.consumer(SafeConsumer, max_poll_records=1)
+    made.pause(topic)
+    with NoLeak(made) as watch:
+        made.assign([TopicPartition(topic, 0)])
+        assert _leaks_once_forgotten(made, watch)
+
+
+def test_a_hold_that_ended_with_its_assignment_is_over(
+    safe: SafeConsumer, topic: str
+) -> None:
+    """
+    That is its lifetime.
+    """
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with NoLeak(safe) as watch:
+        safe.pause(one, lifetime=Lifetime.WHILE_ASSIGNED)
+        safe.assign([other])
+        safe.assign([one])
+        read(safe, 1)
+    assert watch.leaks == []
+
+
+def test_a_resume_that_fails_changes_nothing(safe: SafeConsumer, topic: str) -> None:
+    """
+    What was paused before it is still meant to be silent.
+    """
+    with NoLeak(safe) as watch:
+        safe.pause(topic)
+        with pytest.raises(ScopeSyntaxError):
+            safe.resume(topic, "..")
+        assert _leaks_once_forgotten(safe, watch)
 
 
 def test_the_consumer_is_itself_again_afterwards(consumer: KafkaConsumer) -> None:

@@ -20,6 +20,7 @@ from safeconsumer import (
     ForkedConsumerError,
     Hold,
     HoldSettingError,
+    IllegalTargetError,
     KafkaConsumer,
     Lifetime,
     MissingExtraError,
@@ -141,17 +142,23 @@ def errors() -> None:
         ConcurrentPollError,
         ForkedConsumerError,
         HoldSettingError,
+        IllegalTargetError,
         MissingExtraError,
         NotConsumedError,
         ScopeSyntaxError,
         TargetTypeError,
         UnsupportedKafkaPythonError,
     ]
-    values: list[type[ValueError]] = [HoldSettingError, ScopeSyntaxError]
+    values: list[type[ValueError]] = [
+        HoldSettingError,
+        IllegalTargetError,
+        ScopeSyntaxError,
+    ]
+    not_here: type[NotConsumedError] = IllegalTargetError
     runtime: type[RuntimeError] = BlockingCallInListenerError
     wrong_type: type[TypeError] = TargetTypeError
     imports: list[type[ImportError]] = [MissingExtraError, UnsupportedKafkaPythonError]
-    use(ours, values, runtime, wrong_type, imports)
+    use(ours, values, not_here, runtime, wrong_type, imports)
 
 
 def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer], None]:

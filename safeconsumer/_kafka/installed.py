@@ -1,0 +1,50 @@
+"""
+Which kafka-python is supported, and what to say of one that cannot even be imported.
+"""
+
+import re
+from importlib import import_module
+
+from safeconsumer.errors import UnsupportedKafkaPythonError
+
+# 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
+# (dpkp/kafka-python #3131). The modules stand elsewhere before 3.0, and from 3.1 on
+# they may again.
+OLDEST = (3, 0, 9)
+FIRST_UNSUPPORTED = (3, 1)
+SUPPORTED = "kafka-python>=3.0.9,<3.1"
+
+
+def is_supported(version: str) -> bool:
+    """
+    Tell whether a version of kafka-python is in the supported range.
+    """
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return OLDEST <= numbers < FIRST_UNSUPPORTED
+
+
+def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
+    """
+    Make the error: what was found, what is wrong with it, what to install.
+    """
+    message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
+    return UnsupportedKafkaPythonError(message)
+
+
+def explain_failed_import(
+    error: ImportError | AttributeError,
+) -> UnsupportedKafkaPythonError | None:
+    """
+    Say it if the installed kafka-python is why a module of ours failed to import.
+
+    Returns:
+        The error to raise in place of ``error``; None if kafka-python is not why.
+    """
+    try:
+        version = str(import_module("kafka").__version__)
+    except (ImportError, AttributeError) as missing:
+        return not_supported("what is installed as 'kafka'", str(missing))
+    is_kafkas = str(error.name).partition(".")[0] == "kafka"
+    if is_supported(version) and not (isinstance(error, ImportError) and is_kafkas):
+        return None
+    return not_supported(f"kafka-python {version}", str(error))

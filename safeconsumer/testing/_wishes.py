@@ -1,0 +1,126 @@
+"""
+What a test has asked a consumer to keep silent, whatever the client knows of it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+from attrs import define, field, frozen
+
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import APP, Hold, HoldKey, Lifetime
+from safeconsumer._core.scopes import Scope
+
+
+@frozen(kw_only=True)
+class Wish:
+    """
+    How long a scope is to be silent for one owner.
+
+    Attributes:
+        until: seconds on the monotonic clock, or None for no limit.
+        is_bound: whether it ends with the assignment; only the client can tell when.
+    """
+
+    until: float | None = None
+    is_bound: bool = False
+
+
+Wishes = dict[HoldKey, Wish]
+
+
+@define
+class Intent:
+    """
+    The scopes that are to be silent, each for its owner, as they were asked for.
+
+    A stock consumer's pauses belong to the owner of plain calls.
+
+    Args:
+        holds: what the client says it holds; asked only about holds that end with
+            the assignment.
+
+    Thread rules: any thread; a call changes single entries of one dictionary.
+    """
+
+    _holds: Callable[[], Iterable[Hold]]
+    _wishes: Wishes = field(factory=dict, init=False)
+
+    def add(
+        self,
+        targets: Iterable[Any],
+        *,
+        since: float | None = None,
+        owner: str = APP,
+        for_: float | timedelta | None = None,
+        **_: object,
+    ) -> None:
+        """
+        Note a pause as it was asked for.
+
+        Args:
+            targets: partitions, topic names, compiled patterns, scopes.
+            since: when it was asked for, before the client noted it: then it cannot
+                end here after it has ended there.
+            owner: as ``pause()``'s.
+            for_: as ``pause()``'s.
+        """
+        seconds = for_.total_seconds() if isinstance(for_, timedelta) else for_
+        start = time.monotonic() if since is None else since
+        bound = {
+            one.key for one in self._holds() if one.lifetime is Lifetime.WHILE_ASSIGNED
+        }
+        for scope in map(_scope, targets):
+            self._wishes[scope, owner] = Wish(
+                until=None if seconds is None else start + seconds,
+                is_bound=(scope, owner) in bound,
+            )
+
+    def add_holds(self) -> None:
+        """
+        Note what the client holds already, also where it covers nothing assigned.
+        """
+        for hold in self._holds():
+            is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
+            self._wishes[hold.key] = Wish(until=hold.deadline, is_bound=is_bound)
+
+    def lift(self, targets: Iterable[Any], *, owner: str = APP) -> Wishes:
+        """
+        Forget one owner's wishes for the targets, and return them.
+        """
+        keys = [(scope, owner) for scope in map(_scope, targets)]
+        return {key: self._wishes.pop(key) for key in keys if key in self._wishes}
+
+    def restore(self, lifted: Wishes) -> None:
+        """
+        Take back what :meth:`lift` returned.
+        """
+        self._wishes.update(lifted)
+
+    def covers(self, tp: scopes.TopicPartition) -> bool:
+        """
+        Tell whether somebody wants this partition to be silent at this moment.
+        """
+        now = time.monotonic()
+        return any(
+            key[0].covers(tp)
+            and (wish.until is None or now < wish.until)
+            and not (wish.is_bound and self._has_ended(key))
+            for key, wish in tuple(self._wishes.items())
+        )
+
+    def _has_ended(self, key: HoldKey) -> bool:
+        return all(hold.key != key for hold in self._holds())
+
+
+def _scope(target: Any) -> Scope:  # noqa: ANN401 - whatever pause() takes
+    # No more is checked than the client does: a stock one takes other flags, say.
+    if isinstance(target, Scope):
+        return target
+    if isinstance(target, str):
+        return scopes.Topic(target)
+    if hasattr(target, "fullmatch"):
+        return scopes.Pattern(target.pattern, target)
+    return scopes.Partition(*target)

@@ -1,0 +1,94 @@
+"""
+A kafka-python whose modules stand elsewhere is refused by name (P13).
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import safeconsumer
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+import safeconsumer
+from safeconsumer import UnsupportedKafkaPythonError
+assert "kafka" not in sys.modules, "the root is lazy"
+try:
+    safeconsumer.SafeConsumer(bootstrap_servers="127.0.0.1:1")
+except UnsupportedKafkaPythonError as error:
+    print(error)
+"""
+
+# What each of them has of the modules we build on.
+TWO = ("consumer", "consumer/fetcher", "coordinator", "cluster", "errors", "structs")
+MOVED = ("errors", "structs")
+NAMES = {
+    "consumer/fetcher": "class ConsumerRecord: ...\nclass Fetcher: ...",
+    "structs": "class TopicPartition: ...\nclass OffsetAndMetadata: ...",
+    "errors": "class IllegalStateError(Exception): ...",
+    "cluster": "class ClusterMetadata: ...",
+}
+
+
+def _fake(root: Path, version: str, modules: tuple[str, ...]) -> None:
+    package = root / "kafka"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    for name in modules:
+        if name not in NAMES:
+            (package / name).mkdir()
+        target = package / (f"{name}.py" if name in NAMES else f"{name}/__init__.py")
+        target.write_text(NAMES.get(name, ""))
+
+
+def _message(root: Path) -> str:
+    ours = str(Path(safeconsumer.__file__).parents[1])
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
+        [sys.executable, "-c", PROGRAM.format(path=[str(root), ours])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "modules"),
+    [("2.3.0", TWO), ("3.1.0", MOVED), ("3.0.12", TWO), ("0.0", ())],
+)
+def test_missing_modules_are_a_typed_error(
+    tmp_path: Path, version: str, modules: tuple[str, ...]
+) -> None:
+    """
+    Never a bare ``ModuleNotFoundError``: what was found, and what to install.
+    """
+    _fake(tmp_path, version, modules)
+    message = _message(tmp_path)
+    assert f"kafka-python {version} is not supported" in message
+    assert "install 'kafka-python>=3.0.9,<3.1'" in message
+
+
+def test_another_package_of_that_name_is_told_too(tmp_path: Path) -> None:
+    """
+    An application's own directory ``kafka``, say.
+    """
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "kafka" / "__init__.py").write_text("")
+    assert "what is installed as 'kafka' is not supported" in _message(tmp_path)
+
+
+def test_an_import_that_fails_for_another_reason_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A dependency that is missing is not kafka-python's fault.
+    """
+    monkeypatch.setitem(sys.modules, "safeconsumer._core.holds", None)
+    monkeypatch.delitem(vars(safeconsumer), "Hold", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"_core\.holds"):
+        _ = safeconsumer.Hold
