@@ -11,12 +11,23 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
+from tests.brokers import choice
+
 if TYPE_CHECKING:
     from tests.brokers.container import ContainerBroker
 
 pytestmark = pytest.mark.container_broker
 
 TIMEOUT = 60.0
+
+
+@pytest.fixture(scope="module")
+def kafka_broker() -> Iterator["ContainerBroker"]:
+    """
+    Start a broker of this module's own: what others use is not to be killed.
+    """
+    with choice.start(choice.Kind.DOCKER) as broker:
+        yield broker
 
 
 @pytest.fixture
