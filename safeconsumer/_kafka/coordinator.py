@@ -320,9 +320,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._asked = {key: asked[key] for key in asked.keys() & futures.keys()}
         if self._asked.get(partitions) != now:
             self._offset_fetch_futures.pop(partitions, None)
-            self._asked = {  # what is not there counts as outdated too
-                one: when for one, when in self._asked.items() if when[:2] == now[:2]
-            }
             self._asked[partitions] = now
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:

@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 from tests.regression.lab import Lab
 from tests.regression.matrix import HOWS, fails, matrix, passes
 from tests.regression.members import InListener
-from tests.regression.support import delivered
+from tests.regression.support import delivered, wait_until
 from tests.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
@@ -143,7 +143,7 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(
     asked = list(consumer._coordinator._offset_fetch_futures.values())
     consumer.seek(p0, 7)  # the question is not asked again; its answer comes
     wire.release("OffsetFetch")
-    reader.until(lambda: all(future.is_done for future in asked))
+    wait_until(lambda: all(future.is_done for future in asked))
     reader.drain({p0: range(7, 10)})
     consumer.commit()
     consumer.assign([witness])
