@@ -4,7 +4,7 @@ Upstream's group coordinator: joins are never forgotten, and every one is seen.
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from attrs import frozen
@@ -297,7 +297,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._committed.update(offsets)
 
     async def fetch_committed_offsets_async(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Fetch committed offsets, and remember who has one.
@@ -305,7 +305,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         asked = frozenset(partitions)
         self._forget_outdated_answer(asked)
         offsets: dict[TopicPartition, OffsetAndMetadata]
-        offsets = await super().fetch_committed_offsets_async(asked, timeout_ms)
+        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         self._asked.pop(asked, None)
         self._committed.update(offsets)
         return offsets
