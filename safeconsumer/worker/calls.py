@@ -154,10 +154,12 @@ def call_elsewhere(
     about: tuple[TopicPartition, int, int],
     *,
     is_batch: bool,
+    seconds: float,
 ) -> Answer:
     """
-    Call the handler where nothing but pickled values arrives.
+    Call the handler where nothing but pickled values arrives, for about so long.
     """
+    until = time.monotonic() + seconds
     partition, attempt, epoch = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
     if is_batch:
@@ -171,6 +173,8 @@ def call_elsewhere(
             handle(record, context)
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count, error
+        if time.monotonic() > until:
+            return count + 1, None
     return len(records), None
 
 

@@ -302,12 +302,17 @@ class Engine:
     def _before_join(self) -> None:
         # On the polling thread, inside poll(), where a join would begin.
         if self._group.is_lost():
-            self._drop(tuple(self.held.epochs.values()), "lost")
-            self._departing = []
-            return
+            self._lose_all()
         self._note_departed()
         if self._departing or not self._may_begin():
             raise JoinDeferred
+
+    def _lose_all(self) -> None:
+        self._drop(tuple(self.held.epochs.values()), "lost")
+        self._departing = []
+        if not self._is_stopping:  # there is nothing left to wait for
+            self._waiting = None
+            self._may_join = True
 
     def _may_begin(self) -> bool:
         if self._is_stopping:

@@ -166,6 +166,7 @@ class Foreign(Elsewhere):
             records,
             about,
             is_batch=self._calls.is_batch,
+            seconds=self._calls.seconds,
         )
         return future.result()
 
@@ -227,10 +228,11 @@ class Processes(Elsewhere):
     def _child(self, slot: Slot) -> tuple[Any, Connection]:
         child = self._children.get(id(slot))
         if child is None:
+            calls = self._calls
             ours, theirs = self._context.Pipe()
             process = self._context.Process(
                 target=_serve,
-                args=(theirs, self._calls.handle, self._calls.is_batch),
+                args=(theirs, calls.handle, calls.is_batch, calls.seconds),
                 name="safeconsumer-worker",
                 daemon=True,
             )
@@ -240,7 +242,12 @@ class Processes(Elsewhere):
         return child
 
 
-def _serve(pipe: Connection, handle: Handler, is_batch: bool) -> None:  # noqa: FBT001 - passed by position
+def _serve(
+    pipe: Connection,
+    handle: Handler,
+    is_batch: bool,
+    seconds: float,  # noqa: FBT001 - passed by position
+) -> None:
     """
     Work in a child process until the pipe is closed.
     """
@@ -249,7 +256,9 @@ def _serve(pipe: Connection, handle: Handler, is_batch: bool) -> None:  # noqa: 
     with contextlib.suppress(EOFError):
         while True:
             records, about = pipe.recv()
-            answer = call_elsewhere(handle, records, about, is_batch=is_batch)
+            answer = call_elsewhere(
+                handle, records, about, is_batch=is_batch, seconds=seconds
+            )
             pipe.send(_sendable(answer))
 
 

@@ -53,8 +53,8 @@ class Epoch:
         "tp",
     )
 
-    # Slow until it is known, so that the first records are spread over the threads.
-    _FIRST_PACE = 0.005
+    # Slow until it is known: the first records come one by one, spread over all threads.
+    _FIRST_PACE = 0.02
 
     def __init__(
         self, tp: TopicPartition, number: int, losses: int, now: float
