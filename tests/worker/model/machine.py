@@ -165,6 +165,12 @@ class WorkerMachine(RuleBasedStateMachine):
                 task = self.tasks.pop(0)
                 self.end(task, len(task.indexes), None)
 
+    @rule(error=st.sampled_from(("fail", "later", "reject")), count=st.integers(0, 1))
+    def fails(self, error: str, count: int) -> None:
+        self.claim()
+        if self.tasks:
+            self.finish(0, min(count, len(self.tasks[0].indexes) - 1), error)
+
     @rule(count=st.integers(1, 4))
     def claims(self, count: int) -> None:
         for _ in range(count):
