@@ -245,8 +245,8 @@ class Processes(Elsewhere):
 def _serve(
     pipe: Connection,
     handle: Handler,
-    is_batch: bool,
-    seconds: float,  # noqa: FBT001 - passed by position
+    is_batch: bool,  # noqa: FBT001 - passed by position
+    seconds: float,
 ) -> None:
     """
     Work in a child process until the pipe is closed.

@@ -26,6 +26,7 @@ class Report:
     Attributes:
         done: records completed in its life.
         dropped: records given up: revoked, lost, or unfinished when it stopped.
+        given_up: those of them that a handler still worked on when it stopped.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
         committed: whether the last commit went through.
@@ -34,6 +35,7 @@ class Report:
 
     done: int
     dropped: int
+    given_up: int
     dead_letters: int
     skipped: int
     committed: bool
@@ -60,6 +62,7 @@ class Stats:
         commits: that went through.
         commits_failed: refused or not sent.
         commit_lag: offsets complete and not committed.
+        lag: records held, and offsets not polled yet as far as fetches have told.
         span: the longest distance from a first incomplete record to the last.
         paused: owners of ours that hold something now.
         drain_seconds: spent waiting for running handlers.
@@ -80,6 +83,7 @@ class Stats:
     commits: int
     commits_failed: int
     commit_lag: int
+    lag: int
     span: int
     paused: tuple[str, ...]
     drain_seconds: float

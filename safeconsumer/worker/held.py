@@ -53,7 +53,7 @@ class Epoch:
         "tp",
     )
 
-    # Slow until it is known: the first records come one by one, spread over all threads.
+    # Slow until it is known: the first records come one by one, over all threads.
     _FIRST_PACE = 0.02
 
     def __init__(

@@ -169,6 +169,7 @@ class Worker:
         self._runner = _runner(executor, self._schedule, calls, concurrency)
         self._state = State.NEW
         self._stops = 0
+        self._given_up = 0
         self._stop_at: float | None = None
         self._closed = threading.Event()
         self._report: health.Report | None = None
@@ -268,6 +269,7 @@ class Worker:
             commits=engine.commits.succeeded,
             commits_failed=engine.commits.failed,
             commit_lag=engine.commits.lag(),
+            lag=held.records + self._client.membership.behind(),
             span=max(spans, default=0),
             paused=tuple(owner for owner in OWNERS if engine.is_held(owner)),
             drain_seconds=engine.drain_seconds,
@@ -302,6 +304,7 @@ class Worker:
     def _close(self, error: BaseException | None) -> health.Report:
         committed = False
         self._schedule.end()
+        self._given_up = self._engine.held.running
         try:
             committed = self._engine.conclude()
         finally:
@@ -321,6 +324,7 @@ class Worker:
         self._report = health.Report(
             done=engine.held.done,
             dropped=engine.dropped,
+            given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,
             committed=committed,

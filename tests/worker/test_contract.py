@@ -73,7 +73,7 @@ def test_everything_is_done_once_and_committed(
     running.wait_done(count)
     report = running.end()
     assert (report.done, report.dropped, report.committed) == (count, 0, True)
-    assert {0: 70, 1: 70, 2: 70} == lab.committed()
+    assert lab.committed() == {0: 70, 1: 70, 2: 70}
     assert {n: list(range(70)) for n in range(3)} == recording.offsets()
 
 
@@ -114,7 +114,7 @@ def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
     running = run(order="unordered", retry=slow)
     running.wait_done(39)
     running.end()
-    assert {0: None} == lab.committed()
+    assert lab.committed() == {0: None}
 
 
 def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> None:
@@ -127,7 +127,7 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> N
     running.wait_end()
     assert isinstance(running.error, RecordFailedError)
     assert isinstance(running.error.__cause__, ValueError)
-    assert {0: 2} == lab.committed()
+    assert lab.committed() == {0: 2}
 
 
 def test_a_skipped_record_is_passed_over(
@@ -142,8 +142,8 @@ def test_a_skipped_record_is_passed_over(
     running.wait_done(3)
     report = running.end()
     assert (report.skipped, lab.committed()) == (1, {0: 3})
-    assert [0, 1, 1, 1, 2] == recording.offsets()[0]
-    assert [1, 2, 3] == [o.attempt for o in recording.traces() if o.offset == 1]
+    assert recording.offsets()[0] == [0, 1, 1, 1, 2]
+    assert [o.attempt for o in recording.traces() if o.offset == 1] == [1, 2, 3]
 
 
 def test_a_dead_letter_completes_its_record(
@@ -159,9 +159,9 @@ def test_a_dead_letter_completes_its_record(
     running.wait_done(4)
     report = running.end()
     assert (report.dead_letters, lab.committed()) == (2, {0: 4})
-    assert [0, 1, 1, 1, 2, 3] == recording.offsets()[0]
+    assert recording.offsets()[0] == [0, 1, 1, 1, 2, 3]
     letters = read_all(lab, dead, 2)
-    assert [b"fail", b"reject"] == [one.value for one in letters]
+    assert [one.value for one in letters] == [b"fail", b"reject"]
     headers = dict(letters[0].headers)
     assert headers["dead-letter-offset"] == b"1"
     assert headers["dead-letter-topic"] == lab.topic.encode()
@@ -203,9 +203,9 @@ def test_a_dead_letter_that_is_refused_is_tried_again(lab: Lab, run: Run) -> Non
     running.wait_done(3)
     running.end()
     assert refused == [1, 1, 1]
-    assert {0: 3} == lab.committed()
+    assert lab.committed() == {0: 3}
     failed = [e for e in running.events if type(e) is worker_events.DeadLetterFailed]
-    assert [1, 2, 3] == [event.attempt for event in failed]
+    assert [event.attempt for event in failed] == [1, 2, 3]
 
 
 def test_stop_worker_leaves_its_record_undone(lab: Lab, run: Run) -> None:
@@ -217,7 +217,7 @@ def test_stop_worker_leaves_its_record_undone(lab: Lab, run: Run) -> None:
     running = run()
     running.wait_end()
     assert running.error is None
-    assert {0: 2} == lab.committed()
+    assert lab.committed() == {0: 2}
 
 
 def test_what_is_no_exception_ends_the_worker_after_a_commit(
@@ -231,7 +231,7 @@ def test_what_is_no_exception_ends_the_worker_after_a_commit(
     running = run()
     running.wait_end()
     assert isinstance(running.error, SystemExit)
-    assert {0: 1} == lab.committed()
+    assert lab.committed() == {0: 1}
 
 
 def test_stop_waits_for_running_handlers(lab: Lab, run: Run) -> None:
@@ -260,13 +260,13 @@ def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, run: Run) -> None:
     report = running.end()
     assert report.seconds < 3
     assert (report.done, report.dropped) == (1, 2)
-    assert {0: 1} == lab.committed()
+    assert lab.committed() == {0: 1}
 
 
 def test_a_batch_fails_record_by_record(
     lab: Lab,
-    executor: Any,
-    tmp_path: Path,  # noqa: ANN401
+    executor: Any,  # noqa: ANN401
+    tmp_path: Path,
 ) -> None:
     """
     The records that a ``BatchFailure`` names are tried again, the others are done.
@@ -281,4 +281,4 @@ def test_a_batch_fails_record_by_record(
     running.end()
     offsets = handle.offsets()[0]
     assert sorted(offsets) == [0, 1, 1, 2, 3, 4]
-    assert {0: 5} == lab.committed()
+    assert lab.committed() == {0: 5}

@@ -4,8 +4,8 @@ Random lives of a pump with its schedule, judged after each step.
 The numbers in the names are those of the invariants in the design of the worker.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,15 +18,12 @@ from hypothesis.stateful import (
 )
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.scopes import Everything, pattern, partition, topic
-from safeconsumer.worker import BatchFailure, Commit, Drain, Limits, Reject, Retry
-from safeconsumer.worker import RetryLater
+from safeconsumer._core.scopes import Everything, partition, pattern, topic
+from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.engine import OWNERS, Engine
 from safeconsumer.worker.lanes import Lanes, Order, Task, record_key
 from safeconsumer.worker.schedule import Letter, Outcome, Policy, Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
-
-import re
 
 RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)
 LIMITS = Limits(records=12, bytes=5000, span=20)
@@ -288,9 +285,9 @@ class WorkerMachine(RuleBasedStateMachine):
             delay = RETRY.delay(self.starts[at], 0.5)
             self.not_before[at] = self.clock.now + delay
         final = isinstance(error, Reject) or self.starts[at] >= RETRY.attempts
-        if final and self.schedule._policy.on_exhausted == "skip":
-            if not task.epoch.is_closed and not task.epoch.revoked.is_set():
-                self.complete[task.epoch.tp].add(record.offset)
+        is_skipped = final and self.schedule._policy.on_exhausted == "skip"
+        if is_skipped and not task.epoch.revoked.is_set():
+            self.complete[task.epoch.tp].add(record.offset)
 
     def counters(self) -> tuple[int, int, int, int]:
         held = self.engine.held
@@ -409,23 +406,10 @@ class WorkerMachine(RuleBasedStateMachine):
         self.client.refuses = False
         for scope in tuple(self.ops):
             self.operator_resumes(scope)
-        blocked = False
         for _ in range(400):
-            if self.concluded:
-                break
-            while self.letters:
-                self.letter_arrives(0)
-            self.claim()
-            while self.tasks:
-                task = self.tasks[0]
-                self.finish(0, len(task.indexes), "none")
-            self.client.answer_all()
-            self.clock.now += 0.2
-            self.turn()
-            self.is_counted()
-            blocked = any(e.stuck for e in self.engine.held.epochs.values())
-            if not self.stopping and self.is_settled():
-                self.stop()
+            if not self.concluded:
+                self.serve()
+        blocked = any(e.stuck for e in self.engine.held.epochs.values())
         if not self.concluded and not blocked:
             raise Violated(f"8: not finished: {self.engine.held.epochs}")
         if not self.concluded:
@@ -434,6 +418,22 @@ class WorkerMachine(RuleBasedStateMachine):
             raise Violated("5: something is held after the end")
         if any(self.client.ledger.holds_of(owner) for owner in OWNERS):
             raise Violated("7: a hold of ours outlived us")
+
+    def serve(self) -> None:
+        """
+        Finish what there is, and turn once.
+        """
+        while self.letters:
+            self.letter_arrives(0)
+        self.claim()
+        while self.tasks:
+            self.finish(0, len(self.tasks[0].indexes), "none")
+        self.client.answer_all()
+        self.clock.now += 0.2
+        self.turn()
+        self.is_counted()
+        if not self.stopping and self.is_settled():
+            self.stop()
 
     def is_settled(self) -> bool:
         client = self.client

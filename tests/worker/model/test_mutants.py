@@ -13,7 +13,7 @@ from safeconsumer._core import watermarks
 from safeconsumer._core.progress import Progress, Watermark
 from safeconsumer.worker import engine
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lane, Lanes, Order
+from safeconsumer.worker.lanes import Lane, Lanes
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.machine import WorkerMachine
 
@@ -59,7 +59,7 @@ def counts_stale_results(patch: pytest.MonkeyPatch) -> None:
 
 
 def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
-    def group(self: Lanes, chunk: Any) -> Any:  # noqa: ANN401
+    def group(_self: Lanes, chunk: Any) -> Any:  # noqa: ANN401
         return [(object(), [index]) for index, _ in enumerate(chunk.records)]
 
     patch.setattr(Lanes, "group", group)
@@ -142,6 +142,3 @@ def test_a_planted_fault_is_found(
     mutant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011 - a violation, or what it breaks
         run_state_machine_as_test(WorkerMachine, settings=HUNT)
-
-
-assert Order
