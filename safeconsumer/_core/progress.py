@@ -82,7 +82,13 @@ class Chunk:
     def __init__(self, records: list[Record], base: int) -> None:
         last = records[-1]
         self.records: list[Record | None] = list(records)
-        self.sizes = [size_of(record) for record in records]
+        self.sizes = [  # in line: it is done for every record
+            (record.serialized_value_size or 0)
+            + (record.serialized_key_size or 0)
+            + (record.serialized_header_size or 0)
+            + OVERHEAD_BYTES
+            for record in records
+        ]
         self.done = bytearray(len(records))
         self.base = base
         self.end = Watermark(last.offset + 1, _epoch_of(last))
@@ -181,18 +187,6 @@ class Progress:
             for index, done in enumerate(chunk.done)
             if not done
         ]
-
-
-def size_of(record: Record) -> int:
-    """
-    Return what a record counts against a limit in bytes.
-    """
-    return (
-        (record.serialized_value_size or 0)
-        + (record.serialized_key_size or 0)
-        + (record.serialized_header_size or 0)
-        + OVERHEAD_BYTES
-    )
 
 
 def _epoch_of(record: Record) -> int:

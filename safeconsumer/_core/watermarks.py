@@ -68,19 +68,22 @@ class Marks:
     Attributes:
         high: stop at either of these.
         low: go on below both of these.
+        ample: go on below both of these if somebody has nothing to do; else one who
+            does not move, and holds more than the low mark, would stop all others.
     """
 
     high: Load
     low: Load
+    ample: Load
 
-    def is_throttled(self, load: Load, *, was: bool) -> bool:
+    def is_throttled(self, load: Load, *, was: bool, is_starving: bool = False) -> bool:
         """
         Tell whether to stop, given whether it was stopped before.
         """
-        mark = self.low if was else self.high
         if was:
+            mark = self.ample if is_starving else self.low
             return load.records > mark.records or load.bytes > mark.bytes
-        return load.records >= mark.records or load.bytes >= mark.bytes
+        return load.records >= self.high.records or load.bytes >= self.high.bytes
 
 
 def marks(limits: Limits) -> Marks:
@@ -94,13 +97,14 @@ def marks_of_one(limits: Limits, partitions: int, one_poll: int) -> Marks | None
     """
     Return the marks for each partition; None if they share freely.
 
-    Twice the even share, so that a few busy ones may use what idle ones leave; never
-    less than one poll.
+    Twice the even share, so that a few busy ones may use what idle ones leave; no more
+    than half, so that one alone never takes all; never less than one poll.
     """
     if limits.partition_share is None or partitions < 2:  # noqa: PLR2004 - to share with
         return None
-    records = max(min(one_poll, limits.records), 2 * limits.records // partitions)
-    return _marks(records, max(1, 2 * limits.bytes // partitions), limits.low)
+    parts = max(partitions, 4)
+    records = max(min(one_poll, limits.records), 2 * limits.records // parts)
+    return _marks(records, max(1, 2 * limits.bytes // parts), limits.low)
 
 
 def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
@@ -115,4 +119,9 @@ def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
 
 
 def _marks(records: int, size: int, low: float) -> Marks:
-    return Marks(Load(records, size), Load(int(records * low), int(size * low)))
+    ample = 1 - (1 - low) / 4
+    return Marks(
+        Load(records, size),
+        Load(int(records * low), int(size * low)),
+        Load(int(records * ample), int(size * ample)),
+    )

@@ -12,7 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.worker.context import Context
 from safeconsumer.worker.control import BatchFailure, Reject, WorkerControl
 from safeconsumer.worker.lanes import Indexes, Task
-from safeconsumer.worker.schedule import Outcome
+from safeconsumer.worker.outcomes import Outcome
 
 Handler: TypeAlias = Callable[..., Any]
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]

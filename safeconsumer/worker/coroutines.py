@@ -17,7 +17,8 @@ from safeconsumer.worker.calls import (
 )
 from safeconsumer.worker.executors import Calls
 from safeconsumer.worker.lanes import Task
-from safeconsumer.worker.schedule import Outcome, Schedule
+from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.schedule import Schedule
 
 _END_SECONDS = 1.0
 

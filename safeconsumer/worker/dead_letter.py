@@ -16,7 +16,7 @@ from attrs import frozen
 
 from safeconsumer._core import worker_events
 from safeconsumer._core.retry import Retry
-from safeconsumer.worker.schedule import Letter
+from safeconsumer.worker.outcomes import Letter
 from safeconsumer.worker.settings import DeadLetter
 
 

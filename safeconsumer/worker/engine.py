@@ -74,6 +74,11 @@ class Work(Protocol):
         Tell whether something failed keeps the epoch waiting.
         """
 
+    def is_starving(self, epoch: Epoch | None) -> bool:
+        """
+        Tell whether nothing of the epoch is, or could be, worked on now.
+        """
+
 
 class _Waiting:
     """
@@ -257,11 +262,21 @@ class Engine:
         self.held.low = self._marks.low if self._is_throttled else None
 
     def _is_full(self, load: watermarks.Load) -> bool:
-        if self._marks.is_throttled(load, was=self._is_throttled):
+        was = self._is_throttled
+        starving = was and self._is_starving()
+        if self._marks.is_throttled(load, was=was, is_starving=starving):
             return True
         # Polls for the last few records of room would cost more than they bring.
         room = self._credit(load)
         return 4 * room < min(self._client.most, self._credit(self._marks.low))
+
+    def _is_starving(self) -> bool:
+        # A partition that would flow but for us, and has nothing to be worked on.
+        return any(
+            tp not in self._throttled
+            and self.work.is_starving(self.held.epochs.get(tp))
+            for tp in self._client.epochs()
+        )
 
     def _is_draining(self) -> bool:
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED

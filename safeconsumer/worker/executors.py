@@ -29,7 +29,8 @@ from safeconsumer.worker.calls import (
 )
 from safeconsumer.worker.control import ProcessDiedError
 from safeconsumer.worker.lanes import Task
-from safeconsumer.worker.schedule import Outcome, Schedule
+from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.schedule import Schedule
 
 # Time for the records of a hand-over that goes elsewhere: what it costs to get there
 # must not matter.

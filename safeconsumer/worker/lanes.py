@@ -102,12 +102,15 @@ class Task:
 
     Attributes:
         attempt: of the records, from 1.
+        bundle: several lanes' records of one chunk that travel together, lane by lane;
+            ``indexes`` are all of theirs, and ``lane`` is the first.
     """
 
     lane: Lane
     chunk: Chunk
     indexes: Indexes
     attempt: int = 1
+    bundle: Sequence[tuple[Lane, Indexes]] = ()
 
     @property
     def epoch(self) -> Epoch:

@@ -119,6 +119,9 @@ class _HandOut:
     def has_waiting(self, _epoch: Epoch) -> bool:
         return False
 
+    def is_starving(self, epoch: Epoch | None) -> bool:
+        return epoch is None or not epoch.records
+
 
 class Pump:
     """

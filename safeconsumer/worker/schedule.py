@@ -1,21 +1,15 @@
 """
-What is worked on next, and what becomes of the results.
+What becomes of results: completed, tried again, given up.
 """
 
-import heapq
-import itertools
-import random
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import worker_events
-from safeconsumer._core.progress import Chunk, Record
-from safeconsumer._core.retry import Failing, Retry
+from safeconsumer._core.retry import Failing
+from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
     DeadLetterLimitError,
     RecordFailedError,
@@ -23,90 +17,26 @@ from safeconsumer.worker.control import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker.held import Dropped, Epoch, Held
-from safeconsumer.worker.lanes import Indexes, Lane, Lanes, Order, State, Task
-
-# One hand-over: as many records as take about this long, and no more than these.
-QUANTUM = 64
-LANE_SECONDS = 0.005
-SHARED_SECONDS = 0.001
-# Work worth another thread: less is done before that one is awake.
-WORTH_WAKING = 0.0005
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.lanes import Lane, Lanes, State, Task
+from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 
 # A lane whose last task came back and that waits for nothing; a shared one may have
 # run empty while tasks of it were still out.
 _FREE = frozenset({State.RUNNING, State.IDLE})
+_MOVING = frozenset({State.RUNNING, State.READY})
 
-OnExhausted = Literal["stop", "skip", "block"]
 
-
-@frozen(kw_only=True)
-class Outcome:
+class Schedule(Claims):
     """
-    What became of a task.
-
-    Attributes:
-        task: which.
-        finished: indexes that are done, and marked so.
-        failed: indexes with what is wrong.
-        left: indexes that were not begun.
-        seconds: how long the others took.
-        is_suspect: whether several records failed together and any of them, but not
-            all, may be to blame: they are tried one by one, and none has failed yet.
-    """
-
-    task: Task
-    finished: Indexes = ()
-    failed: Sequence[tuple[int, BaseException]] = ()
-    left: Indexes = ()
-    seconds: float = 0.0
-    is_suspect: bool = False
-
-
-@frozen(kw_only=True)
-class Letter:
-    """
-    A record that failed for good, on its way to the dead letters.
-    """
-
-    lane: Lane
-    chunk: Chunk
-    index: int
-    record: Any
-    attempt: int
-    error: BaseException
-
-
-@frozen(kw_only=True)
-class Policy:
-    """
-    How failures are handled, and how work is cut.
-
-    Attributes:
-        post: takes a letter without waiting; None without dead letters.
-        quantum: most records of one hand-over.
-    """
-
-    retry: Retry
-    on_exhausted: OnExhausted = "stop"
-    post: Callable[[Letter], None] | None = None
-    max_ratio: float | None = None
-    max_consecutive: int | None = None
-    span: int = 50_000
-    quantum: int = QUANTUM
-    lane_seconds: float = LANE_SECONDS
-    is_batch: bool = False
-    draw: Callable[[], float] = field(default=random.random)
-
-
-class Schedule:
-    """
-    Lanes that are ready, asleep or blocked; every method may be called by any thread.
+    Hands out work and takes back results; every method may be called by any thread.
 
     Attributes:
         fatal: what must stop the worker, once something must.
+        is_stop_asked: whether a handler asked it to stop.
         retries: how often a record was tried again.
         skipped: records that failed for good and were passed over.
+        dead_letters: records whose dead letter was acknowledged.
     """
 
     def __init__(
@@ -117,179 +47,15 @@ class Schedule:
         emit: Callable[..., None],
         clock: Callable[[], float],
     ) -> None:
-        self._held = held
-        self._lanes = lanes
-        self._policy = policy
+        super().__init__(held, lanes, policy, clock)
         self._emit = emit
-        self._clock = clock
-        self._ready: deque[Lane] = deque()
-        self._asleep: list[tuple[float, int, Lane]] = []
-        self._numbers = itertools.count()
         self._told: list[tuple[Any, dict[str, object]]] = []
-        self._is_halted = False
-        self._is_over = False
-        self._waiting = 0
-        self.claimable = threading.Condition(held.lock)
-        self.on_ready: Callable[[], None] | None = None
         self.failing = Failing()
         self.fatal: BaseException | None = None
         self.is_stop_asked = False
         self.retries = 0
         self.skipped = 0
         self.dead_letters = 0
-
-    # ------------------------------------------------------------ work comes and goes
-
-    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """
-        Queue a chunk.
-        """
-        groups = self._lanes.group(chunk)
-        with self._held.lock:
-            for lane in self._lanes.queue(epoch, chunk, groups):
-                self._make_ready(lane)
-            self._wake_one()
-
-    def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """
-        Forget what is queued of these; what runs goes on.
-        """
-        with self._held.lock:
-            for epoch in epochs:
-                epoch.revoked.set()
-                for lane in epoch.lanes.values():
-                    lane.runs.clear()  # type: ignore[attr-defined]  # lanes are Lanes
-                epoch.parked.clear()
-
-    def halt(self) -> None:
-        """
-        Hand out nothing more until :meth:`go_on`.
-        """
-        self._is_halted = True
-
-    def go_on(self) -> None:
-        """
-        Hand out again.
-        """
-        with self._held.lock:
-            self._is_halted = False
-            self._wake_one()
-
-    def end(self) -> None:
-        """
-        Hand out nothing any more; whoever waits in :meth:`wait_claim` gets None.
-        """
-        with self._held.lock:
-            self._is_over = True
-            self.claimable.notify_all()
-
-    def turn(self) -> float:
-        """
-        Wake what has slept long enough; return the seconds until the next is due.
-        """
-        now = self._clock()
-        with self._held.lock:
-            while self._asleep and self._asleep[0][0] <= now:
-                _, _, lane = heapq.heappop(self._asleep)
-                if not lane.epoch.is_closed and lane.state is State.WAITING:
-                    self._make_ready(lane)
-            if self._ready:
-                self._notify()
-            return self._asleep[0][0] - now if self._asleep else float("inf")
-
-    # ------------------------------------------------------------ claiming
-
-    def wait_claim(self) -> list[Task] | None:
-        """
-        Wait for work and take it; None once it is over.
-        """
-        with self._held.lock:
-            while not self._is_over:
-                tasks = self._claim()
-                if tasks:
-                    return tasks
-                self._waiting += 1
-                self.claimable.wait()
-                self._waiting -= 1
-        return None
-
-    def claim(self) -> list[Task]:
-        """
-        Take work if there is some.
-        """
-        with self._held.lock:
-            return [] if self._is_over else self._claim()
-
-    def _claim(self) -> list[Task]:
-        tasks: list[Task] = []
-        taken, room = 0, self._policy.quantum
-        ready = self._ready
-        while ready and room > 0 and not self._is_halted:
-            lane = ready.popleft()
-            if lane.epoch.is_closed or not lane.runs:
-                lane.state = State.IDLE
-                continue
-            task = self._task(lane, min(room, self._size(lane, is_more=bool(tasks))))
-            if task is None:
-                continue
-            tasks.append(task)
-            taken += len(task.indexes)
-            room = self._shared_size(lane.epoch) - taken
-            if self._policy.is_batch or self._lanes.order is not Order.KEY:
-                break
-        if tasks and ready:
-            self._wake_one()
-        return tasks
-
-    def _task(self, lane: Lane, most: int) -> Task | None:
-        epoch = lane.epoch
-        taken = lane.take(most, self._policy.span)
-        if taken is None:
-            lane.state = State.WAITING
-            epoch.parked.append(lane)
-            return None
-        chunk, indexes = taken
-        attempt = 1
-        if epoch.failures:
-            offset = _record_at(chunk, indexes[0]).offset
-            attempt = epoch.failures.get(offset, 0) + 1
-        epoch.running += len(indexes)
-        self._held.running += len(indexes)
-        lane.state = State.RUNNING
-        if lane.is_shared and lane.runs:
-            self._make_ready(lane)
-        return Task(lane, chunk, indexes, attempt)
-
-    def _size(self, lane: Lane, *, is_more: bool) -> int:
-        if self._policy.is_batch:
-            return self._policy.quantum
-        if lane.is_shared or is_more:
-            return self._shared_size(lane.epoch)
-        pace = max(lane.epoch.pace, 1e-9)
-        return min(self._policy.quantum, max(1, int(self._policy.lane_seconds / pace)))
-
-    def _shared_size(self, epoch: Epoch) -> int:
-        pace = max(epoch.pace, 1e-9)
-        return min(self._policy.quantum, max(1, int(SHARED_SECONDS / pace)))
-
-    def _make_ready(self, lane: Lane) -> None:
-        lane.state = State.READY
-        self._ready.append(lane)
-
-    def _wake_one(self) -> None:
-        # Another thread pays only for work that outlasts its waking.
-        ready = self._ready
-        if not ready or self._is_halted:
-            return
-        worth = ready[0].epoch.pace * sum(len(run[1]) for run in ready[0].runs)
-        if worth >= WORTH_WAKING or len(ready) > 1 or not self._held.running:
-            self._notify()
-
-    def _notify(self) -> None:
-        if self._waiting:
-            self.claimable.notify()
-        if self.on_ready is not None:
-            self.on_ready()
 
     # ------------------------------------------------------------ results
 
@@ -315,15 +81,24 @@ class Schedule:
         self._held.running -= len(task.indexes)
         if outcome.finished:
             self._succeed(outcome)
-        if not epoch.revoked.is_set():
-            self._put_back(outcome)
-        if task.lane.state in _FREE:
-            self._next(task.lane)
+        if task.bundle and len(outcome.finished) == len(task.indexes):
+            for lane, _ in task.bundle:
+                self._next(lane)
+        else:
+            for part in _parts(outcome) if task.bundle else (outcome,):
+                self._conclude(part)
         if epoch.parked:
             parked, epoch.parked = epoch.parked, []
             for one in parked:
                 self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
             self._notify()
+
+    def _conclude(self, part: Outcome) -> None:
+        lane = part.task.lane
+        if not part.task.epoch.revoked.is_set():
+            self._put_back(part)
+        if lane.state in _FREE:
+            self._next(lane)
 
     def _succeed(self, outcome: Outcome) -> None:
         epoch, count = outcome.task.epoch, len(outcome.finished)
@@ -359,7 +134,7 @@ class Schedule:
         first = 0 if outcome.is_suspect else 1
         later = [index for index, _ in outcome.failed[first:]]
         for index in later:
-            task.epoch.alone.add(_record_at(task.chunk, index).offset)
+            task.epoch.alone.add(record_at(task.chunk, index).offset)
         lane.put_back(task.chunk, later)
         for index, error in outcome.failed[:first]:
             self._fail(lane, task, index, error)
@@ -378,7 +153,7 @@ class Schedule:
     def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
         lane.put_back(task.chunk, [index])
         lane.state = State.WAITING
-        offset = _record_at(task.chunk, index).offset
+        offset = record_at(task.chunk, index).offset
         match error:
             case RetryLater():
                 self._sleep(lane, error.after)
@@ -395,7 +170,7 @@ class Schedule:
     def _count_failure(
         self, lane: Lane, task: Task, index: int, error: Exception
     ) -> None:
-        epoch, record = lane.epoch, _record_at(task.chunk, index)
+        epoch, record = lane.epoch, record_at(task.chunk, index)
         failures = epoch.failures.get(record.offset, 0) + 1
         epoch.failures[record.offset] = failures
         if self._policy.retry.is_final(failures, error):
@@ -423,14 +198,10 @@ class Schedule:
             error=repr(error),
         )
 
-    def _sleep(self, lane: Lane, delay: float) -> None:
-        due = self._clock() + delay
-        heapq.heappush(self._asleep, (due, next(self._numbers), lane))
-
     def _exhaust(
         self, lane: Lane, task: Task, index: int, error: BaseException
     ) -> None:
-        record = _record_at(task.chunk, index)
+        record = record_at(task.chunk, index)
         tp = lane.epoch.tp
         then = "dead_letter" if self._policy.post else self._policy.on_exhausted
         self.failing = self.failing.failed()
@@ -511,17 +282,34 @@ class Schedule:
         """
         return bool(epoch.stuck or epoch.failures)
 
-    def close(self, epoch: Epoch) -> Dropped:
+    def is_starving(self, epoch: Epoch | None) -> bool:
         """
-        End an epoch.
+        Tell whether nothing of the epoch is, or could be, worked on now.
         """
-        return self._held.close(epoch)
+        if epoch is None or not epoch.records:
+            return True
+        with self._held.lock:
+            return not any(
+                lane.state in _MOVING  # type: ignore[attr-defined]  # lanes are Lanes
+                for lane in epoch.lanes.values()
+            )
 
 
-def _record_at(chunk: Chunk, index: int) -> Record:
-    record = chunk.records[index]
-    assert record is not None  # noqa: S101 - it is not finished, so it is there
-    return record
+def _parts(outcome: Outcome) -> Iterator[Outcome]:
+    # What became of a bundle, lane by lane; what is finished is counted already.
+    failed, left = dict(outcome.failed), set(outcome.left)
+    task = outcome.task
+    for lane, indexes in task.bundle:
+        part = Task(lane, task.chunk, indexes)
+        if not failed and not left:
+            yield Outcome(task=part)
+            continue
+        yield Outcome(
+            task=part,
+            failed=[(index, failed[index]) for index in indexes if index in failed],
+            left=[index for index in indexes if index in left],
+            is_suspect=outcome.is_suspect,
+        )
 
 
 def _failed(letter: Letter) -> RecordFailedError:

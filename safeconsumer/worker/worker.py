@@ -31,13 +31,8 @@ from safeconsumer.worker.executors import (
     Threads,
 )
 from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.schedule import (
-    LANE_SECONDS,
-    QUANTUM,
-    OnExhausted,
-    Policy,
-    Schedule,
-)
+from safeconsumer.worker.outcomes import LANE_SECONDS, QUANTUM, OnExhausted, Policy
+from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,

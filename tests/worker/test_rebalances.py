@@ -21,7 +21,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from safeconsumer._core import events, worker_events
 from safeconsumer.worker import Drain, Limits
 from tests.worker.handlers import Recording
-from tests.worker.lab import Lab, Running, wait_for
+from tests.worker.lab import LIMIT, Lab, Running, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -199,15 +199,18 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
     """
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
-    ended = threading.Event()
+    begun, never = threading.Event(), threading.Event()
 
     def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-        ended.wait(6.0)
+        begun.set()
+        never.wait(6.0)
 
     config = {"max_poll_interval_ms": 600, "session_timeout_ms": 6000}
     running = start(lab, handle, {}, config=config, drain=Drain(revoke=0.2))
+    assert begun.wait(LIMIT)
+    before = joins(running)
     running.wait_done(1)
-    assert joins(running) == 1
+    assert joins(running) == before
     assert running.worker.stats().poll_gap < 0.6
     running.end()
     assert lab.committed() == {0: 1}

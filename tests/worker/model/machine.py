@@ -22,7 +22,8 @@ from safeconsumer._core.scopes import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.engine import OWNERS, Engine
 from safeconsumer.worker.lanes import Lanes, Order, Task, record_key
-from safeconsumer.worker.schedule import Letter, Outcome, Policy, Schedule
+from safeconsumer.worker.outcomes import Letter, Outcome, Policy
+from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
 
 RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)

@@ -74,7 +74,7 @@ def never_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_to_lift(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watermarks.Marks, "is_throttled", lambda *_a, was, **_k: was or True)
+    patch.setattr(watermarks.Marks, "is_throttled", lambda *_a, **_k: True)
 
 
 def retries_at_once(patch: pytest.MonkeyPatch) -> None:
