@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.overhead import ROWS
+from tests.bench import overhead, worker
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT = 100.0
@@ -18,15 +18,18 @@ _KEYS = {"row", "name", "target", "measured", "unit", "passed", "rounds", "note"
 
 
 @pytest.mark.any_broker
+@pytest.mark.parametrize("benchmark", [overhead, worker])
 def test_every_row_is_measured_and_reported_as_json(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
+    benchmark: Any,  # noqa: ANN401 - a module
 ) -> None:
     """
     A small run gives figures for each row, with raw values and versions.
     """
     path = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.bench", "overhead", "--smoke"]
+    name = benchmark.__name__.rpartition(".")[2]
+    command = [sys.executable, "-m", "tests.bench", name, "--smoke"]
     # An embedded broker needs settings that an address does not tell: a new one.
     real = ["--bootstrap", kafka_broker.bootstrap]
     command += real if kafka_broker.is_real else ["--kafka=embedded"]
@@ -43,7 +46,8 @@ def test_every_row_is_measured_and_reported_as_json(
     result = json.loads(path.read_text(encoding="utf-8"))
     assert result["smoke"] is True
     assert {"python", "kafka-python", "safeconsumer"} <= set(result["versions"])
-    assert list(ROWS) == list(dict.fromkeys(one["row"] for one in result["figures"]))
+    rows = list(benchmark.ROWS)
+    assert rows == list(dict.fromkeys(one["row"] for one in result["figures"]))
     for figure in result["figures"]:
         assert set(figure) == _KEYS
         assert (figure["passed"] is None) == (figure["target"] is None)
