@@ -13,6 +13,7 @@ from tests.brokers.results import ResultsFile
 from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
+from tests.worker import options as worker_options
 
 # kafka-python 3.0.12 lets go of the socket of a connection that failed without closing
 # it, and testcontainers never closes its own; the warning comes whenever the collector
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     regression_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
+    worker_options.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 The invariants of the worker hold in random lives, and each check can fail.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -15,8 +16,10 @@ QUICK = settings(
 )
 
 
-def test_random_lives_keep_every_invariant() -> None:
+def test_random_lives_keep_every_invariant(pytestconfig: pytest.Config) -> None:
     """
     Whatever is completed, lost, rebalanced, paused, refused or stopped, in any order.
     """
-    run_state_machine_as_test(WorkerMachine, settings=QUICK)
+    examples = pytestconfig.getoption("--model-examples", default=None)
+    chosen = QUICK if examples is None else settings(QUICK, max_examples=examples)
+    run_state_machine_as_test(WorkerMachine, settings=chosen)
