@@ -100,7 +100,7 @@ def test_rebalances_while_throttled(
     """
     lab.new_topic(partitions=4)
     rounds = pytestconfig.getoption("--worker-rounds")
-    count = 20 * rounds
+    count = 60
     lab.produce({number: ["v"] * count for number in range(4)})
     seen = Seen(0.03)
     first = start(lab, seen, assignor)

@@ -90,7 +90,7 @@ def slow_handlers(stage: Stage) -> None:
     second = Program(stage, "second", topic)
     stage.say("another member joins")
     _until(stage, lambda: second.is_ready, "the second to join")
-    stage.produce(records=_RECORDS)
+    stage.produce(records=3 * _RECORDS)
     before = first.done
     _until(stage, lambda: first.done >= before + _SOME, "the first to go on")
     first.kill()
