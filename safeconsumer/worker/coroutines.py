@@ -36,6 +36,7 @@ class Coroutines:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._is_woken = False
         self._is_over = False
+        self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(
             target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
         )

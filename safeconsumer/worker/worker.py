@@ -79,8 +79,9 @@ class Worker:
             one after the other, retries included; ``unordered``: in any order.
         key: what makes the key of a record; its own by default.
         executor: ``thread`` for handlers that wait, ``process`` for those that
-            compute, ``asyncio`` for coroutines, or a ``concurrent.futures`` executor
-            that stays yours.
+            compute (importable ones, and a script needs ``if __name__ ==
+            "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
+            a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
         batch: most records per call; None for one by one.
         limits: how much may be held.
