@@ -152,19 +152,21 @@ class Claims:
         if room <= 0 or not by_key or task.attempt > 1 or epoch.failures or epoch.alone:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
-        ready, before = self._ready, len(indexes)
+        ready, before, base = self._ready, len(indexes), chunk.base
         while ready and room > 0:
             lane = ready[0]
             if not lane.runs or lane.runs[0][0] is not chunk:
                 break
-            taken = lane.take(room, self._policy.span)
-            if taken is None:
-                break
+            run = lane.runs[0]
+            more = run[1]
+            if len(more) > room or base + more[-1] >= epoch.allowed:
+                break  # it comes by itself, next time
+            lane.runs.popleft()
             ready.popleft()
             lane.state = State.RUNNING
-            bundle.append((lane, taken[1]))
-            indexes += taken[1]
-            room -= len(taken[1])
+            bundle.append((lane, more))
+            indexes += more
+            room -= len(more)
         epoch.running += len(indexes) - before
         self._held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, 1, bundle)

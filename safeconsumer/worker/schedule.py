@@ -18,7 +18,7 @@ from safeconsumer.worker.control import (
     StopWorker,
 )
 from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Lane, Lanes, State, Task
+from safeconsumer.worker.lanes import Indexes, Lane, Lanes, State, Task
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 
 # A lane whose last task came back and that waits for nothing; a shared one may have
@@ -82,8 +82,7 @@ class Schedule(Claims):
         if outcome.finished:
             self._succeed(outcome)
         if task.bundle and len(outcome.finished) == len(task.indexes):
-            for lane, _ in task.bundle:
-                self._next(lane)
+            self._next_all(task.bundle)
         else:
             for part in _parts(outcome) if task.bundle else (outcome,):
                 self._conclude(part)
@@ -139,13 +138,25 @@ class Schedule(Claims):
         for index, error in outcome.failed[:first]:
             self._fail(lane, task, index, error)
 
+    def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
+        # As _next() for each, in line: there is one for nearly every record.
+        lanes, ready = bundle[0][0].epoch.lanes, self._ready
+        for lane, _ in bundle:
+            if lane.runs:
+                lane.state = State.READY
+                ready.append(lane)
+            else:
+                lane.state = State.IDLE
+                lanes.pop(lane.key, None)
+        self._wake_one()
+
     def _next(self, lane: Lane) -> None:
         if lane.runs:
             self._make_ready(lane)
             self._wake_one()
             return
         lane.state = State.IDLE
-        if lane.key is not None:
+        if not lane.is_shared:  # tasks of a shared one may still be out
             lane.epoch.lanes.pop(lane.key, None)
 
     # ------------------------------------------------------------ failures

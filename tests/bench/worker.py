@@ -25,6 +25,8 @@ Values = Mapping[str, list[dict[str, float]]]
 _RATIOS = {"partition": 1.15, "unordered": 1.15, "key": 1.30, "asyncio": 2.5}
 _PROCESS_RATIO = 3.0
 _SURPLUS_US = 0.7
+# As many customers, say: some records of each in every poll.
+_KEYS = 97
 
 
 def no_op(stage: Stage) -> list[Figure]:
@@ -32,7 +34,7 @@ def no_op(stage: Stage) -> list[Figure]:
     CPU per record with a handler that does nothing.
     """
     count = stage.sizes.records * 5
-    topic = fill(stage, Case(partitions=16, size=100), count)
+    topic = fill(stage, Case(partitions=16, size=100), count, keys=_KEYS)
     names = ["plain", *_RATIOS, "process"]
     figures = []
     for decoder in ("compiled",) if stage.sizes == SMOKE else ("python", "compiled"):
