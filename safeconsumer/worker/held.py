@@ -77,6 +77,16 @@ class Epoch:
         self.revoked = threading.Event()
         self.is_closed = False
 
+    def keep_pace(self, seconds: float) -> None:
+        """
+        Take note of how long a record took, on average of a hand-over.
+
+        Quickly downwards, slowly upwards: a thread that waited for the interpreter's
+        lock looks slow, and more threads would make it wait longer.
+        """
+        weight = 0.9 if seconds < self.pace else 0.1
+        self.pace += weight * (seconds - self.pace)
+
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
 

@@ -104,7 +104,7 @@ class Schedule(Claims):
         self._held.release(epoch, outcome.task.chunk, outcome.finished)
         self.failing = self.failing.succeeded(count)
         if outcome.seconds:
-            epoch.pace += 0.5 * (outcome.seconds / count - epoch.pace)
+            epoch.keep_pace(outcome.seconds / count)
         if outcome.task.attempt > 1 or epoch.alone:
             self._forget(outcome)
 
