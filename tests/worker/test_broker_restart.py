@@ -68,7 +68,10 @@ def test_a_broker_that_restarts_during_commits(
             at = (record.partition, record.offset)
             seen[at] = seen.get(at, 0) + 1
 
-    running = own_lab.run(handle, commit=Commit(every=0.05, timeout=20.0))
+    # Longer than a restart takes, or the member is rightly evicted meanwhile.
+    consumer = own_lab.consumer(session_timeout_ms=30_000)
+    setting = Commit(every=0.05, timeout=20.0)
+    running = own_lab.run(handle, consumer, commit=setting)
     running.wait_done(40)
     wait_for(lambda: running.worker.stats().commits, "a commit")
     broker.kill()
