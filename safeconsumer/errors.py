@@ -47,3 +47,17 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     Raised at construction, before any thread is started or socket is opened; by the
     import of our class already if kafka-python lacks a module it is made from.
     """
+
+
+class WorkerSettingError(SafeConsumerError, ValueError):
+    """
+    A setting of a ``Worker`` or ``Pump`` is impossible; the message says why.
+
+    Nothing was started.
+    """
+
+
+class WorkerStateError(SafeConsumerError, RuntimeError):
+    """
+    A ``Worker`` or ``Pump`` was used after its end, or run twice.
+    """

@@ -14,6 +14,7 @@ from tests.brokers.results import ResultsFile
 from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
+from tests.worker import options as worker_options
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
@@ -41,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     regression_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
+    worker_options.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

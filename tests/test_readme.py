@@ -11,6 +11,7 @@ import pytest
 
 README = Path(__file__).parent.parent / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+LIMIT = 30.0
 ADDRESS = 'bootstrap_servers="localhost:9092"'
 
 
@@ -28,11 +29,16 @@ def test_an_example_runs(
     example: str,
     kafka_broker: Any,  # noqa: ANN401 - one of several kinds
     kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
 ) -> None:
     """
     With the address and the topic of this run in the place of the README's.
     """
     topic = kafka_topic(partitions=4)
+    if "Worker(" in example:  # it runs until a record tells it to end
+        producer = make_producer()
+        producer.send(topic, b"first").get(LIMIT)
+        producer.send(topic, b"last").get(LIMIT)
     code = example.replace(ADDRESS, "**CONFIG").replace('"orders"', f'"{topic}"')
     code = code.replace('group_id="billing"', f'group_id="g-{topic}"')
     exec(  # noqa: S102 - our own text

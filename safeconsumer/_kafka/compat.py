@@ -97,6 +97,8 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         ("self", "partitions", "timeout_ms"),
     ),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
+    (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
+    (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
     (base.BaseCoordinator, "join_group_async", ("self", "timeout_ms")),
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),

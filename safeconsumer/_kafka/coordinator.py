@@ -4,7 +4,7 @@ Upstream's group coordinator: joins are never forgotten, and every one is seen.
 
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from attrs import frozen
@@ -76,6 +76,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._committed: set[TopicPartition] = set()
         self._commits: Counter[TopicPartition] = Counter()
         self._asked: dict[frozenset[TopicPartition], tuple[object, ...]] = {}
+        self.before_join: Callable[[], None] | None = None
+        self.losses = 0
 
     # ------------------------------------------------------------ polling
 
@@ -113,6 +115,30 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             and self._subscription.partitions_auto_assigned()
             and not self._auto_assign_all_partitions()
         )
+
+    def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
+        """
+        Join; ask ``before_join`` where a join would begin.
+
+        A heartbeat's answer can ask for a join in the middle of a ``poll``, so no look
+        before the call would do. What ``before_join`` raises ends the ``poll``, which
+        has taken nothing then, and counts as a poll for ``max_poll_interval_ms``.
+        """
+        if self.before_join is not None and not self.rejoining:
+            with self._lock:
+                self.heartbeat.poll()
+            self.before_join()
+        active: bool = super().ensure_active_group(timeout_ms)
+        return active
+
+    def reset_generation(self, *args: object, **kwargs: object) -> None:
+        """
+        Do what upstream does, and count it.
+
+        Whoever saw another count has lost what it owned, however that came about.
+        """
+        self.losses += 1
+        super().reset_generation(*args, **kwargs)
 
     # ------------------------------------------------------------ joining (IO thread)
 

@@ -5,6 +5,7 @@ The broker of a demo: one of its own, or somebody's cluster left as it was found
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from kafka.admin import KafkaAdminClient
@@ -83,16 +84,22 @@ def open_broker(bootstrap: str | None) -> Iterator[EmbeddedBroker | TidyCluster]
             click.echo(f"safeconsumer: {left}", err=True)
 
 
-def reach(bootstrap: str) -> None:
+def reach(bootstrap: str, **config: Any) -> None:  # noqa: ANN401 - upstream's keys
     """
     Return once a Kafka broker answered at the address.
+
+    Args:
+        bootstrap: as kafka-python takes it, by commas.
+        config: further settings of the client that asks.
 
     Raises:
         BrokerNotReachableError: none did in 5 s.
     """
     try:
         KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=_REACH_MS
+            bootstrap_servers=bootstrap.split(","),
+            bootstrap_timeout_ms=_REACH_MS,
+            **config,
         ).close()
     except (KafkaError, OSError, ValueError) as error:
         message = f"no Kafka broker answers at {bootstrap}"

@@ -5,6 +5,7 @@ Every command, under one group.
 import click
 
 from safeconsumer.cli.demo import demo
+from safeconsumer.cli.run import run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,3 +17,4 @@ def safeconsumer() -> None:
 
 
 safeconsumer.add_command(demo)
+safeconsumer.add_command(run)

@@ -15,13 +15,19 @@ _WORDS = 2_000
 _HEADERS = [("trace-id", b"4bf92f3577b34da6a3ce929d0e0e4736"), ("source", b"orders")]
 
 
-def fill(stage: Stage, case: Case, records: int) -> str:
+def fill(stage: Stage, case: Case, records: int, keys: int | None = None) -> str:
     """
     Make a topic with so many records, evenly over its partitions; return its name.
 
     Values are words, which a codec shrinks to a half or a third; keys have eight
     bytes. Batches hold up to 16 KiB, the default of Kafka's and of kafka-python's
     producer.
+
+    Args:
+        stage: the broker.
+        case: the kind of records.
+        records: how many.
+        keys: how many different keys there are; None for one per record.
     """
     topic = stage.topic(case.partitions)
     values = _values(case.size)
@@ -39,7 +45,7 @@ def fill(stage: Stage, case: Case, records: int) -> str:
         producer.produce(
             topic,
             values[number % _VALUES],
-            key=b"%08d" % number,
+            key=b"%08d" % (number if keys is None else number % keys),
             partition=number % case.partitions,
             headers=_HEADERS if case.headers else None,
         )

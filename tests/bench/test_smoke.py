@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.bench.overhead import ROWS
+from tests.bench import overhead, worker
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT = 280.0
@@ -18,14 +19,17 @@ _KEYS = {"row", "name", "target", "measured", "unit", "passed", "rounds", "note"
 
 @pytest.mark.embedded_broker  # once is enough
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("benchmark", [overhead, worker])
 def test_every_row_is_measured_and_reported_as_json(
     tmp_path: Path,
+    benchmark: Any,  # noqa: ANN401 - a module
 ) -> None:
     """
     A small run gives figures for each row, with raw values and versions.
     """
     path = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.bench", "overhead", "--smoke"]
+    name = benchmark.__name__.rpartition(".")[2]
+    command = [sys.executable, "-m", "tests.bench", name, "--smoke"]
     command += ["--kafka=embedded"]
     command += ["--json", str(path)]
     done = subprocess.run(  # noqa: S603 - our own module
@@ -40,7 +44,8 @@ def test_every_row_is_measured_and_reported_as_json(
     result = json.loads(path.read_text(encoding="utf-8"))
     assert result["smoke"] is True
     assert {"python", "kafka-python", "safeconsumer"} <= set(result["versions"])
-    assert list(ROWS) == list(dict.fromkeys(one["row"] for one in result["figures"]))
+    rows = list(benchmark.ROWS)
+    assert rows == list(dict.fromkeys(one["row"] for one in result["figures"]))
     for figure in result["figures"]:
         assert set(figure) == _KEYS
         assert (figure["passed"] is None) == (figure["target"] is None)

@@ -16,22 +16,34 @@ from kafka import TopicPartition
 import safeconsumer
 from safeconsumer import (
     BlockingCallInListenerError,
+    Commit,
     ConcurrentPollError,
+    DeadLetter,
+    Drain,
     ForkedConsumerError,
     Hold,
     HoldSettingError,
     IllegalTargetError,
     KafkaConsumer,
     Lifetime,
+    Limits,
     MissingExtraError,
     NotConsumedError,
+    Pump,
+    RecordFailedError,
+    Reject,
+    Retry,
+    RetryLater,
     SafeConsumer,
     SafeConsumerError,
     ScopeSyntaxError,
     TargetTypeError,
     UnsupportedKafkaPythonError,
+    Worker,
+    WorkerSettingError,
 )
 from safeconsumer._core.events import Event
+from safeconsumer.worker import Batch, Context, Health, Report, Stats
 
 TP = TopicPartition("orders", 3)
 
@@ -166,3 +178,42 @@ def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer]
     Pass ours to what was written for upstream's class.
     """
     return function
+
+
+def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstream's
+    """
+    Use a worker and a pump as their users do.
+    """
+
+    def handle(record: Any, context: Context) -> None:  # noqa: ANN401 - upstream's
+        assert_type(context.attempt, int)
+        if record.key is None:
+            raise Reject("keyless")  # noqa: EM101 - an example
+        raise RetryLater(2.5)
+
+    async def handle_async(_record: object, context: Context) -> None:
+        assert_type(context.deadline, float | None)
+
+    worker = Worker(
+        consumer,
+        handle,
+        order="key",
+        executor="thread",
+        limits=Limits(records=1000),
+        retry=Retry(attempts=3),
+        dead_letter=DeadLetter(producer, "orders.dlq"),
+        drain=Drain(revoke=5.0),
+        commit=Commit(every=1.0),
+    )
+    assert_type(worker.run(signals=(15,)), Report)
+    assert_type(worker.stop(timeout=1.0), Report | None)
+    assert_type(worker.healthy(), Health)
+    assert_type(worker.stats(), Stats)
+    Worker(consumer, handle_async, executor="asyncio")
+    Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
+    Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
+    with Pump(consumer) as pump:
+        for batch in pump:
+            assert_type(batch, Batch)
+            batch.done()
+    use(RecordFailedError, WorkerSettingError)

@@ -18,6 +18,7 @@ from safeconsumer.testing.scenarios.pausing import (
     ticket_loop,
 )
 from safeconsumer.testing.scenarios.results import Failure
+from safeconsumer.testing.scenarios.slow_handlers import slow_handlers
 from safeconsumer.testing.scenarios.stage import Stage
 from safeconsumer.testing.scenarios.starvation import resume_starvation
 
@@ -128,5 +129,15 @@ SCENARIOS = (
         safe_code="poll(100)",
         stock_failure=Failure.DUPLICATED,
         play=forgotten_join,
+    ),
+    Scenario(
+        name="worker",
+        title="Slow handlers, a rebalance, and a crash",
+        story="A member with 8 threads has more work than it can do. Another one "
+        "joins; then the first is killed. Delivered is what a handler has finished.",
+        stock_code="for r in poll(): pool.submit(handle, r)",
+        safe_code="Worker(consumer, handle).run()",
+        stock_failure=Failure.LOST,
+        play=slow_handlers,
     ),
 )

@@ -164,6 +164,13 @@ class Stage:
         consumer: KafkaConsumer = self._clients.consumer(make, group=group, **configs)
         return consumer
 
+    def member_config(self) -> dict[str, Any]:
+        """
+        Return what a member in another process needs to reach the broker, as JSON.
+        """
+        broker = self._setting.broker
+        return {**broker.client_config, **broker.group_config}
+
     # ------------------------------------------------------------ time
 
     def check(self) -> None:

@@ -1,0 +1,59 @@
+"""
+Validators of settings: each refuses what is impossible, and says what would do.
+"""
+
+import math
+
+from attrs import Attribute
+
+from safeconsumer.errors import WorkerSettingError
+
+
+def is_number(value: object) -> bool:
+    """
+    Tell whether it is a finite number and no bool.
+    """
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
+def positive(_self: object, attribute: "Attribute[float]", value: object) -> None:
+    """
+    Take a number of seconds above 0.
+    """
+    if not is_number(value) or value <= 0:  # type: ignore[operator]  # it is a number
+        message = f"{attribute.name} must be a finite number above 0, not {value!r}"
+        raise WorkerSettingError(message)
+
+
+def not_negative(_self: object, attribute: "Attribute[float]", value: object) -> None:
+    """
+    Take a number of seconds, 0 too.
+    """
+    if not is_number(value) or value < 0:  # type: ignore[operator]  # it is a number
+        message = f"{attribute.name} must be a finite number, 0 or more, not {value!r}"
+        raise WorkerSettingError(message)
+
+
+def positive_int(_self: object, attribute: "Attribute[int]", value: object) -> None:
+    """
+    Take a whole number, 1 or more.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        message = f"{attribute.name} must be a whole number, 1 or more, not {value!r}"
+        raise WorkerSettingError(message)
+
+
+def share_of_one(_self: object, attribute: "Attribute[float]", value: object) -> None:
+    """
+    Take a part of the whole: 0 or more and less than 1.
+    """
+    if not is_number(value) or not 0 <= value < 1:  # type: ignore[operator]  # a number
+        message = (
+            f"{attribute.name} must be 0 or more and less than 1, not {value!r}: "
+            f"polling must go on below the mark at which it stops"
+        )
+        raise WorkerSettingError(message)

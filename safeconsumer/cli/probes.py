@@ -1,0 +1,98 @@
+"""
+Liveness for whoever watches a worker process: a file that is touched, an HTTP port.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from safeconsumer.worker import Health, Worker
+
+_EVERY = 1.0
+
+
+@contextlib.contextmanager
+def touching(path: Path | None, worker: Worker) -> Iterator[None]:
+    """
+    Touch a file every second while the worker's loop turns, and remove it at the end.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    if path is None:
+        yield
+        return
+    path.touch()
+    over = threading.Event()
+
+    def touch() -> None:
+        while not over.wait(_EVERY):
+            if worker.healthy().is_alive:
+                with contextlib.suppress(OSError):  # a full disk ends no worker
+                    path.touch()
+
+    thread = threading.Thread(target=touch, name="safeconsumer-probe", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]:
+    """
+    Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
+
+    200 if so, 503 if not; the body says why. Port 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    if port is None:
+        yield None
+        return
+    server = ThreadingHTTPServer((host, port), _handler(worker.healthy))
+    server.daemon_threads = True
+    thread = threading.Thread(
+        target=server.serve_forever, name="safeconsumer-probe-http", daemon=True
+    )
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(healthy: Callable[[], Health]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """
+            Answer one request.
+            """
+            health = healthy()
+            answers = {"/live": health.is_alive, "/healthy": bool(health)}
+            if self.path not in answers:
+                self.send_error(404, "ask /live or /healthy")
+                return
+            body = {"alive": health.is_alive, "reasons": health.reasons}
+            text = json.dumps(body).encode()
+            self.send_response(200 if answers[self.path] else 503)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_args: object) -> None:
+            """
+            Write nothing: a probe asks every few seconds.
+            """
+
+    return Handler

@@ -1,0 +1,253 @@
+"""
+``safeconsumer run``: a worker process from the shell.
+"""
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import signal
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import evolve
+
+from safeconsumer.cli import probes, watch
+from safeconsumer.cli.brokers import BrokerNotReachableError, reach
+from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.worker import (
+    Commit,
+    DeadLetter,
+    DeadLetterLimitError,
+    Drain,
+    Limits,
+    RecordFailedError,
+    Report,
+    Retry,
+    Worker,
+)
+
+
+class Status(IntEnum):
+    """
+    Exit statuses of ``safeconsumer run``.
+    """
+
+    DRAINED = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    GIVEN_UP = 4
+    UNCOMMITTED = 5
+
+
+MEANINGS = {
+    Status.DRAINED: "Stopped by a signal or StopWorker; what ran was finished.",
+    Status.FAILED: "A record failed for good, or the consumer did.",
+    Status.USAGE: "Wrong usage, or a handler that cannot be imported.",
+    Status.UNREACHABLE: "No Kafka broker answers.",
+    Status.GIVEN_UP: "Stopped, but running handlers were given up.",
+    Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
+}
+
+_EPILOG = "\b\nExit status:\n" + "\n".join(
+    f"  {status:>3}  {meaning}" for status, meaning in MEANINGS.items()
+)
+
+
+def _setting(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
+    settings = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            message = f"{value!r} is not KEY=VALUE"
+            raise click.BadParameter(message)
+        try:
+            read = json.loads(text)
+        except ValueError:
+            read = text
+        # kafka-python takes tuples where JSON has lists: api_version=[2, 3]
+        settings[name] = tuple(read) if isinstance(read, list) else read
+    return settings
+
+
+def _shared(config: dict[str, Any]) -> dict[str, Any]:
+    # What the client that asks and the producer need too, to reach the same cluster.
+    return {
+        name: value
+        for name, value in config.items()
+        if name == "api_version" or name.startswith(("security_", "sasl_", "ssl_"))
+    }
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("handler", metavar="MODULE:HANDLER")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--bootstrap", required=True, metavar="HOST:PORT", help="The cluster.")
+@click.option("--group", required=True, help="The consumer group.")
+@click.option(
+    "--order",
+    type=click.Choice(["partition", "key", "unordered"]),
+    default="partition",
+    show_default=True,
+    help="Which records are handled one after the other.",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["thread", "process", "asyncio"]),
+    help="Where the handler runs; asyncio for a coroutine function, else thread.",
+)
+@click.option("--concurrency", type=int, default=8, show_default=True)
+@click.option("--batch", type=int, help="Give the handler up to so many at a time.")
+@click.option("--dead-letter", metavar="TOPIC", help="For what failed for good.")
+@click.option(
+    "--on-exhausted",
+    type=click.Choice(["stop", "skip", "block"]),
+    default="stop",
+    show_default=True,
+    help="What becomes of such a record without --dead-letter.",
+)
+@click.option("--attempts", type=int, default=5, show_default=True)
+@click.option("--limit-records", type=int, help="Most records held.")
+@click.option("--limit-bytes", type=int, help="Most bytes held.")
+@click.option(
+    "--drain", type=float, default=25.0, show_default=True, help="Seconds on SIGTERM."
+)
+@click.option("--watch", "is_watched", is_flag=True, help="Show what it does, live.")
+@click.option(
+    "--probe-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Touch this file every second while the loop turns.",
+)
+@click.option("--probe-port", type=int, help="Answer /live and /healthy by HTTP.")
+@click.option("--probe-host", default="127.0.0.1", show_default=True)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_setting,
+    help="A setting of KafkaConsumer, its value as JSON or as text.",
+)
+@click.pass_context
+def run(
+    context: click.Context,
+    /,
+    handler: str,
+    topics: tuple[str, ...],
+    **options: Any,  # noqa: ANN401 - the options above
+) -> None:
+    """
+    Run a handler on every record of the topics, in this process.
+
+    HANDLER is called with a record and a context (safeconsumer.Worker). SIGTERM and
+    SIGINT finish what runs and commit; a second one stops at once.
+    """
+    try:
+        handle = _import(handler)
+        reach(options["bootstrap"], **_shared(options["settings"]))
+        report = _work(handle, topics, options)
+    except BrokerNotReachableError as error:
+        _give_up(context, error, Status.UNREACHABLE)
+    except (WorkerSettingError, click.BadParameter) as error:
+        _give_up(context, error, Status.USAGE)
+    except (RecordFailedError, DeadLetterLimitError) as error:
+        _give_up(context, error, Status.FAILED)
+    except (SafeConsumerError, OSError) as error:
+        _give_up(context, error, Status.FAILED)
+    else:
+        click.echo(_sentence(report), err=True)
+        context.exit(_status(report))
+
+
+def _import(name: str) -> Any:  # noqa: ANN401 - whatever stands there
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        message = f"{name!r} is not MODULE:HANDLER"
+        raise click.BadParameter(message)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        message = f"{name} cannot be imported: {error}"
+        raise click.BadParameter(message) from error
+    return found
+
+
+def _work(handle: Any, topics: tuple[str, ...], options: dict[str, Any]) -> Report:  # noqa: ANN401 - see above
+    from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
+
+    from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    settings = _settings(handle, options)
+    servers = options["bootstrap"].split(",")
+    with contextlib.ExitStack() as stack:
+        if options["dead_letter"] is not None:
+            producer = KafkaProducer(
+                bootstrap_servers=servers, acks="all", **_shared(options["settings"])
+            )
+            stack.callback(producer.close, timeout=5)
+            settings["dead_letter"] = DeadLetter(producer, options["dead_letter"])
+        config = {"enable_auto_commit": False, **options["settings"]}
+        consumer = SafeConsumer(
+            *topics, bootstrap_servers=servers, group_id=options["group"], **config
+        )
+        stack.callback(consumer.close, autocommit=False, timeout_ms=2000)
+        worker = Worker(consumer, handle, **settings)
+        stack.enter_context(probes.touching(options["probe_file"], worker))
+        stack.enter_context(
+            probes.serving(options["probe_host"], options["probe_port"], worker)
+        )
+        stack.enter_context(
+            watch.watching(worker, consumer, is_on=options["is_watched"])
+        )
+        return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
+
+
+def _settings(handle: Any, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - see above
+    is_async = inspect.iscoroutinefunction(handle)
+    limits = Limits()
+    if options["limit_records"] is not None:
+        limits = evolve(limits, records=options["limit_records"])
+    if options["limit_bytes"] is not None:
+        limits = evolve(limits, bytes=options["limit_bytes"])
+    return {
+        "order": options["order"],
+        "executor": options["executor"] or ("asyncio" if is_async else "thread"),
+        "concurrency": options["concurrency"],
+        "batch": options["batch"],
+        "limits": limits,
+        "retry": Retry(attempts=options["attempts"]),
+        "on_exhausted": options["on_exhausted"],
+        "drain": Drain(shutdown=options["drain"]),
+        "commit": Commit(),
+    }
+
+
+def _give_up(context: click.Context, error: Exception, status: Status) -> None:
+    message = getattr(error, "message", None) or str(error)
+    click.echo(f"safeconsumer: {message}", err=True)
+    context.exit(status)
+
+
+def _sentence(report: Report) -> str:
+    return (
+        f"safeconsumer: {report.done} done, {report.dead_letters} dead letters, "
+        f"{report.skipped} skipped, {report.dropped} dropped; "
+        f"{'committed' if report.committed else 'NOT committed'}, "
+        f"stopped in {report.seconds:.1f} s"
+    )
+
+
+def _status(report: Report) -> Status:
+    if not report.committed:
+        return Status.UNCOMMITTED
+    return Status.GIVEN_UP if report.given_up else Status.DRAINED

@@ -1,0 +1,117 @@
+"""
+Slow handlers, a rebalance, and a crash.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from kafka import TopicPartition
+
+from safeconsumer.testing.scenarios.stage import Stage
+
+_SECONDS = 0.05
+_RECORDS = 40
+# Nothing comes any more: longer than it takes a broker to notice that a member died.
+_SILENCE = 6.0
+# Done of what came last: enough for the pool's consumer to have committed it all.
+_SOME = 24
+_PROGRAM = "safeconsumer.testing.scenarios.workers"
+
+
+class Program:
+    """
+    One member in a process of its own; what it says goes to the tally.
+    """
+
+    def __init__(self, stage: Stage, name: str, topic: str) -> None:
+        told = {
+            "client": stage.client.name,
+            "topic": topic,
+            "group": stage.prefix + "group",
+            "seconds": _SECONDS,
+            "config": stage.member_config(),
+        }
+        self._stage, self._name, self._topic = stage, name, topic
+        self.is_ready = False
+        self.most_held = 0
+        self.done = 0
+        self.heard_at = time.monotonic()
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", _PROGRAM, json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        stage.at_end(self.kill)
+
+    def kill(self) -> None:
+        """
+        Kill it; safe to call again.
+        """
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        for line in self._process.stdout:
+            word, *numbers = line.split()
+            if word == "ready":
+                self.is_ready = True
+            elif word == "held":
+                self.most_held = max(self.most_held, int(numbers[0]))
+            else:
+                tp = TopicPartition(self._topic, int(numbers[0]))
+                self._stage.tally.delivered(self._name, tp, int(numbers[1]))
+                self.done += 1
+                self.heard_at = time.monotonic()
+
+
+def slow_handlers(stage: Stage) -> None:
+    """
+    Let a second member join one that is full of work, and kill the first.
+
+    What counts as delivered is what a handler has finished.
+    """
+    topic = stage.topic("orders", records=_RECORDS)
+    first = Program(stage, "first", topic)
+    stage.say("a member with slow handlers")
+    _until(stage, lambda: first.done >= _RECORDS // 2, "the first to work")
+    second = Program(stage, "second", topic)
+    stage.say("another member joins")
+    _until(stage, lambda: second.is_ready, "the second to join")
+    stage.produce(records=3 * _RECORDS)
+    before = first.done
+    _until(stage, lambda: first.done >= before + _SOME, "the first to go on")
+    first.kill()
+    most = first.most_held
+    stage.say(f"the first held up to {most} records, and is killed")
+    second.heard_at = time.monotonic()
+    _until(
+        stage,
+        lambda: (
+            not stage.tally.missing() or time.monotonic() - second.heard_at > _SILENCE
+        ),
+        "the second to do the rest",
+    )
+    missing = stage.tally.missing()
+    most = max(most, second.most_held)
+    stage.say(f"{missing} never handled; up to {most} records held")
+
+
+def _until(stage: Stage, condition: Callable[[], bool], what: str) -> None:
+    def turn() -> None:
+        stage.rest(0.02)
+        stage.show(None)
+
+    stage.until(condition, what, turn)

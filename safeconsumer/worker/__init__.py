@@ -1,0 +1,42 @@
+"""
+Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
+"""
+
+from safeconsumer.worker.context import Context
+from safeconsumer.worker.control import (
+    BatchFailure,
+    DeadLetterLimitError,
+    ProcessDiedError,
+    RecordFailedError,
+    Reject,
+    RetryLater,
+    StopWorker,
+)
+from safeconsumer.worker.dead_letter import Failure
+from safeconsumer.worker.health import Health, Report, Stats
+from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
+from safeconsumer.worker.worker import Worker
+
+__all__ = [
+    "Batch",
+    "BatchFailure",
+    "Commit",
+    "Context",
+    "DeadLetter",
+    "DeadLetterLimitError",
+    "Drain",
+    "Failure",
+    "Health",
+    "Limits",
+    "ProcessDiedError",
+    "Pump",
+    "RecordFailedError",
+    "Reject",
+    "Report",
+    "Retry",
+    "RetryLater",
+    "Stats",
+    "StopWorker",
+    "Worker",
+]

@@ -1,0 +1,201 @@
+"""
+Calling a handler with the records of a task, and telling what became of them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from kafka.structs import TopicPartition
+
+from safeconsumer.worker.context import Context
+from safeconsumer.worker.control import BatchFailure, Reject, WorkerControl
+from safeconsumer.worker.lanes import Indexes, Task
+from safeconsumer.worker.outcomes import Outcome
+
+Handler: TypeAlias = Callable[..., Any]
+Errors: TypeAlias = Sequence[tuple[int, BaseException]]
+
+
+class Slot:
+    """
+    One place where a handler runs, and what it is at.
+
+    Attributes:
+        task: what it works on; None while it waits.
+        index: of the record it works on.
+        began: when it began with that, seconds of the monotonic clock.
+        thread: the thread's ident, to see its stack; None if that would not tell.
+        told: the task and index whose stall has been told.
+    """
+
+    __slots__ = ("began", "index", "task", "thread", "told")
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.index = 0
+        self.began = 0.0
+        self.thread: int | None = None
+        self.told: tuple[Task, int] | None = None
+
+
+def context_of(task: Task, deadline: Callable[[], float | None]) -> Context:
+    """
+    Make the context for a task's calls.
+    """
+    epoch = task.epoch
+    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline)
+
+
+def call_each(
+    handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
+) -> Outcome:
+    """
+    Call the handler record by record, for about so many seconds.
+    """
+    records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
+    clock = time.monotonic
+    slot.task = task
+    began = now = clock()
+    until = began + seconds
+    count = 0
+    failed: Errors = ()
+    try:
+        for index in indexes:
+            slot.index = index
+            slot.began = now
+            handle(records[index], context)
+            records[index] = None
+            done[index] = 1
+            count += 1
+            now = clock()
+            if now > until:
+                break
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
+        failed = [(indexes[count], error)]
+        now = clock()
+    finally:
+        slot.task = None
+    return Outcome(
+        task=task,
+        finished=indexes[:count],
+        failed=failed,
+        left=indexes[count + len(failed) :],
+        seconds=now - began,
+    )
+
+
+def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
+    """
+    Call the handler with all records at once.
+    """
+    slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+    records = [task.chunk.records[index] for index in task.indexes]
+    try:
+        handle(records, context)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
+        return batch_failed(task, error, time.monotonic() - slot.began)
+    finally:
+        slot.task = None
+    return all_done(task, time.monotonic() - slot.began)
+
+
+def all_done(task: Task, seconds: float) -> Outcome:
+    """
+    Mark all records complete.
+    """
+    for index in task.indexes:
+        task.chunk.finish(index)
+    return Outcome(task=task, finished=task.indexes, seconds=seconds)
+
+
+def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
+    """
+    Tell what a batch's exception means for each of its records.
+    """
+    indexes = task.indexes
+    match error:
+        case BatchFailure():
+            return _partly_failed(task, error, seconds)
+        case Reject():
+            return Outcome(task=task, failed=[(index, error) for index in indexes])
+        case Exception() if not isinstance(error, WorkerControl) and len(indexes) > 1:
+            failed = [(index, error) for index in indexes]
+            return Outcome(task=task, failed=failed, is_suspect=True)
+    return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
+
+
+def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
+    bad = {
+        task.indexes[at]: one
+        for at, one in error.errors.items()
+        if 0 <= at < len(task.indexes)
+    }
+    if len(bad) != len(error.errors) or not bad:  # it does not fit: nothing is believed
+        wrong = IndexError(f"BatchFailure names records out of range: {error.errors}")
+        return batch_failed(task, wrong, seconds)
+    good = [index for index in task.indexes if index not in bad]
+    for index in good:
+        task.chunk.finish(index)
+    failed = [(index, bad[index]) for index in task.indexes if index in bad]
+    return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
+
+
+# ------------------------------------------------------------ in another process
+
+Answer: TypeAlias = tuple[int, BaseException | None]
+"""How many records were finished, and what the next one, or the batch, raised."""
+
+
+def call_elsewhere(
+    handle: Handler,
+    records: list[Any],
+    about: tuple[TopicPartition, int, int],
+    *,
+    is_batch: bool,
+    seconds: float,
+) -> Answer:
+    """
+    Call the handler where nothing but pickled values arrives, for about so long.
+    """
+    until = time.monotonic() + seconds
+    partition, attempt, epoch = about
+    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
+    if is_batch:
+        try:
+            handle(records, context)
+        except BaseException as error:  # noqa: BLE001 - it is the batch's
+            return 0, error
+        return len(records), None
+    for count, record in enumerate(records):
+        try:
+            handle(record, context)
+        except BaseException as error:  # noqa: BLE001 - it is this record's
+            return count, error
+        if time.monotonic() > until:
+            return count + 1, None
+    return len(records), None
+
+
+def outcome_of(
+    task: Task, answer: Answer, seconds: float, *, is_batch: bool
+) -> Outcome:
+    """
+    Mark what was finished elsewhere.
+    """
+    count, error = answer
+    if is_batch and error is not None:
+        return batch_failed(task, error, seconds)
+    finished: Indexes = task.indexes[:count]
+    for index in finished:
+        task.chunk.finish(index)
+    failed = [] if error is None else [(task.indexes[count], error)]
+    left = task.indexes[count + len(failed) :]
+    return Outcome(
+        task=task, finished=finished, failed=failed, left=left, seconds=seconds
+    )
+
+
+def _no_deadline() -> None:
+    return None

@@ -1,0 +1,233 @@
+"""
+What is worked on next.
+"""
+
+import heapq
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from safeconsumer._core.progress import Chunk, Record
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
+from safeconsumer.worker.outcomes import Policy
+
+# As :data:`~safeconsumer.worker.outcomes.LANE_SECONDS`, for records that several
+# threads could share.
+SHARED_SECONDS = 0.001
+# Records that take less are not worth another thread: they compute, and two threads
+# that compute only get in each other's way.
+WORTH_WAKING = 0.00002
+
+
+class Claims:
+    """
+    Lanes that are ready or asleep, and handing them out.
+
+    Attributes:
+        claimable: notified when there is something to claim; its lock is the held's.
+        on_ready: called instead, under that lock, for who does not wait.
+    """
+
+    def __init__(
+        self, held: Held, lanes: Lanes, policy: Policy, clock: Callable[[], float]
+    ) -> None:
+        self._held = held
+        self._lanes = lanes
+        self._policy = policy
+        self._clock = clock
+        self._ready: deque[Lane] = deque()
+        self._asleep: list[tuple[float, int, Lane]] = []
+        self._numbers = itertools.count()
+        self._is_halted = False
+        self._is_over = False
+        self._waiting = 0
+        self.claimable = threading.Condition(held.lock)
+        self.on_ready: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------ work comes and goes
+
+    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
+        """
+        Queue a chunk.
+        """
+        groups = self._lanes.group(chunk)
+        with self._held.lock:
+            for lane in self._lanes.queue(epoch, chunk, groups):
+                self._make_ready(lane)
+            self._wake_one()
+
+    def drop_queued(self, epochs: Iterable[Epoch]) -> None:
+        """
+        Forget what is queued of these; what runs goes on.
+        """
+        with self._held.lock:
+            for epoch in epochs:
+                epoch.revoked.set()
+                for lane in epoch.lanes.values():
+                    lane.runs.clear()  # type: ignore[attr-defined]  # lanes are Lanes
+                epoch.parked.clear()
+
+    def halt(self) -> None:
+        """
+        Hand out nothing more until :meth:`go_on`.
+        """
+        self._is_halted = True
+
+    def go_on(self) -> None:
+        """
+        Hand out again.
+        """
+        with self._held.lock:
+            self._is_halted = False
+            self._wake_one()
+
+    def end(self) -> None:
+        """
+        Hand out nothing any more; whoever waits in :meth:`wait_claim` gets None.
+        """
+        with self._held.lock:
+            self._is_over = True
+            self.claimable.notify_all()
+
+    def turn(self) -> float:
+        """
+        Wake what has slept long enough; return the seconds until the next is due.
+        """
+        now = self._clock()
+        with self._held.lock:
+            while self._asleep and self._asleep[0][0] <= now:
+                _, _, lane = heapq.heappop(self._asleep)
+                if not lane.epoch.is_closed and lane.state is State.WAITING:
+                    self._make_ready(lane)
+            if self._ready:
+                self._notify()
+            return self._asleep[0][0] - now if self._asleep else float("inf")
+
+    # ------------------------------------------------------------ claiming
+
+    def wait_claim(self) -> list[Task] | None:
+        """
+        Wait for work and take it; None once it is over.
+        """
+        with self._held.lock:
+            while not self._is_over:
+                tasks = self._claim()
+                if tasks:
+                    return tasks
+                self._waiting += 1
+                self.claimable.wait()
+                self._waiting -= 1
+        return None
+
+    def claim(self) -> list[Task]:
+        """
+        Take work if there is some.
+        """
+        with self._held.lock:
+            return [] if self._is_over else self._claim()
+
+    def _claim(self) -> list[Task]:
+        tasks: list[Task] = []
+        ready = self._ready
+        while ready and not tasks and not self._is_halted:
+            lane = ready.popleft()
+            if lane.epoch.is_closed or not lane.runs:
+                lane.state = State.IDLE
+                continue
+            task = self._task(lane, self._size(lane))
+            if task is not None:
+                tasks.append(self._bundled(task))
+        if tasks and ready:
+            self._wake_one()
+        return tasks
+
+    def _bundled(self, task: Task) -> Task:
+        # Keys are many and have few records each: what costs per hand-over, and not
+        # per record, is shared by several lanes of one chunk.
+        epoch, chunk = task.epoch, task.chunk
+        room = self._shared_size(epoch) - len(task.indexes)
+        by_key = self._lanes.order is Order.KEY and not self._policy.is_batch
+        if room <= 0 or not by_key or task.attempt > 1 or epoch.failures or epoch.alone:
+            return task
+        indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
+        ready, before, base = self._ready, len(indexes), chunk.base
+        while ready and room > 0:
+            lane = ready[0]
+            if not lane.runs or lane.runs[0][0] is not chunk:
+                break
+            run = lane.runs[0]
+            more = run[1]
+            if len(more) > room or base + more[-1] >= epoch.allowed:
+                break  # it comes by itself, next time
+            lane.runs.popleft()
+            ready.popleft()
+            lane.state = State.RUNNING
+            bundle.append((lane, more))
+            indexes += more
+            room -= len(more)
+        epoch.running += len(indexes) - before
+        self._held.running += len(indexes) - before
+        return Task(task.lane, chunk, indexes, 1, bundle)
+
+    def _task(self, lane: Lane, most: int) -> Task | None:
+        epoch = lane.epoch
+        taken = lane.take(most, self._policy.span)
+        if taken is None:
+            lane.state = State.WAITING
+            epoch.parked.append(lane)
+            return None
+        chunk, indexes = taken
+        attempt = 1
+        if epoch.failures:
+            offset = record_at(chunk, indexes[0]).offset
+            attempt = epoch.failures.get(offset, 0) + 1
+        epoch.running += len(indexes)
+        self._held.running += len(indexes)
+        lane.state = State.RUNNING
+        if lane.is_shared and lane.runs:
+            self._make_ready(lane)
+        return Task(lane, chunk, indexes, attempt)
+
+    def _size(self, lane: Lane) -> int:
+        if self._policy.is_batch:
+            return self._policy.quantum
+        if lane.is_shared:
+            return self._shared_size(lane.epoch)
+        pace = max(lane.epoch.pace, 1e-9)
+        return min(self._policy.quantum, max(1, int(self._policy.lane_seconds / pace)))
+
+    def _shared_size(self, epoch: Epoch) -> int:
+        pace = max(epoch.pace, 1e-9)
+        return min(self._policy.quantum, max(1, int(SHARED_SECONDS / pace)))
+
+    def _make_ready(self, lane: Lane) -> None:
+        lane.state = State.READY
+        self._ready.append(lane)
+
+    def _wake_one(self) -> None:
+        ready = self._ready
+        if not ready or self._is_halted:
+            return
+        if ready[0].epoch.pace >= WORTH_WAKING or not self._held.running:
+            self._notify()
+
+    def _notify(self) -> None:
+        if self._waiting:
+            self.claimable.notify()
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def _sleep(self, lane: Lane, delay: float) -> None:
+        due = self._clock() + delay
+        heapq.heappush(self._asleep, (due, next(self._numbers), lane))
+
+
+def record_at(chunk: Chunk, index: int) -> Record:
+    """
+    Return a record that is not finished, so that it is there.
+    """
+    record = chunk.records[index]
+    assert record is not None  # noqa: S101 - see above
+    return record

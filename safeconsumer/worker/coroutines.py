@@ -1,0 +1,155 @@
+"""
+Where coroutine handlers run: one event loop in a thread of its own.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+
+from safeconsumer.worker.calls import (
+    Errors,
+    Slot,
+    all_done,
+    batch_failed,
+    context_of,
+)
+from safeconsumer.worker.executors import Calls
+from safeconsumer.worker.lanes import Task
+from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.schedule import Schedule
+
+_END_SECONDS = 1.0
+
+
+class Coroutines:
+    """
+    As many coroutines at a time as asked for, on an event loop of their own.
+    """
+
+    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
+        self._schedule = schedule
+        self._calls = calls
+        self.slots = [Slot() for _ in range(count)]
+        self._loop = asyncio.new_event_loop()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._is_woken = False
+        self._is_over = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread = threading.Thread(
+            target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
+        )
+
+    def start(self) -> None:
+        """
+        Start the loop.
+        """
+        self._schedule.on_ready = self._wake
+        self._thread.start()
+
+    def stop(self) -> None:
+        """
+        Cancel what still runs, and end the loop.
+        """
+        self._is_over = True
+        self._schedule.on_ready = None
+        self._schedule.end()
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._cancel)
+        if self._thread.is_alive():
+            self._thread.join(_END_SECONDS)
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._work_all())
+        finally:
+            self._loop.close()
+
+    async def _work_all(self) -> None:
+        self._tasks = [self._loop.create_task(self._work(slot)) for slot in self.slots]
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _wake(self) -> None:
+        # Called under the schedule's lock, by any thread: one call for many.
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake_idle)
+
+    def _wake_idle(self) -> None:
+        self._is_woken = False
+        if self._idle:
+            waiting = self._idle.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def _work(self, slot: Slot) -> None:
+        slot.thread = self._thread.ident
+        while not self._is_over:
+            tasks = self._schedule.claim()
+            if not tasks:
+                waiting = self._loop.create_future()
+                self._idle.append(waiting)
+                await waiting
+                continue
+            outcomes = []
+            for task in tasks:
+                outcomes.append(await self._run(task, slot))
+                if self._is_over:
+                    return
+            self._schedule.complete(outcomes)
+            await asyncio.sleep(0)
+
+    async def _run(self, task: Task, slot: Slot) -> Outcome:
+        slot.task = task
+        try:
+            if self._calls.is_batch:
+                return await self._run_batch(task, slot)
+            return await self._run_each(task, slot)
+        finally:
+            slot.task = None
+
+    async def _run_batch(self, task: Task, slot: Slot) -> Outcome:
+        slot.index, slot.began = task.indexes[0], time.monotonic()
+        records = [task.chunk.records[index] for index in task.indexes]
+        try:
+            await self._calls.handle(records, context_of(task, self._calls.deadline))
+        except BaseException as error:
+            if self._is_over:
+                raise
+            return batch_failed(task, error, time.monotonic() - slot.began)
+        return all_done(task, time.monotonic() - slot.began)
+
+    async def _run_each(self, task: Task, slot: Slot) -> Outcome:
+        handle, context = self._calls.handle, context_of(task, self._calls.deadline)
+        chunk, indexes = task.chunk, task.indexes
+        began = now = time.monotonic()
+        until = began + self._calls.seconds
+        count = 0
+        failed: Errors = ()
+        try:
+            for index in indexes:
+                slot.index, slot.began = index, now
+                await handle(chunk.records[index], context)
+                chunk.finish(index)
+                count += 1
+                now = time.monotonic()
+                if now > until:
+                    break
+        except BaseException as error:
+            if self._is_over:
+                raise
+            failed = [(indexes[count], error)]
+        return Outcome(
+            task=task,
+            finished=indexes[:count],
+            failed=failed,
+            left=indexes[count + len(failed) :],
+            seconds=time.monotonic() - began,
+        )

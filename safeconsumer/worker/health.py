@@ -1,0 +1,188 @@
+"""
+What a worker tells of itself: numbers, whether it is well, and how it ended.
+"""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import field, frozen
+
+from safeconsumer._core import worker_events
+from safeconsumer.worker.calls import Slot
+from safeconsumer.worker.engine import Engine
+from safeconsumer.worker.lanes import Task
+
+# A loop that has not polled for two of its polls and this long does not turn.
+_GRACE = 1.0
+
+
+@frozen(kw_only=True)
+class Report:
+    """
+    How a worker ended.
+
+    Attributes:
+        done: records completed in its life.
+        dropped: records given up: revoked, lost, or unfinished when it stopped.
+        given_up: those of them that a handler still worked on when it stopped.
+        dead_letters: records acknowledged as dead letters.
+        skipped: records that failed for good and were passed over.
+        committed: whether the last commit went through.
+        seconds: from the request to stop until it was closed.
+    """
+
+    done: int
+    dropped: int
+    given_up: int
+    dead_letters: int
+    skipped: int
+    committed: bool
+    seconds: float
+
+
+@frozen(kw_only=True)
+class Stats:
+    """
+    A worker's numbers of one moment.
+
+    Attributes:
+        state: ``new``, ``running``, ``draining`` or ``closed``.
+        partitions: with records held.
+        queued: records that wait.
+        running: records that handlers work on.
+        bytes: of both.
+        done: records completed so far.
+        retries: how often a record was tried again.
+        dead_letters: acknowledged.
+        skipped: failed for good and passed over.
+        dropped: given up on a rebalance or stop; whoever owns them gets them again.
+        leaked: records that came in spite of a hold of ours; 0, or it is a defect.
+        commits: that went through.
+        commits_failed: refused or not sent.
+        commit_lag: offsets complete and not committed.
+        lag: records held, and offsets not polled yet as far as fetches have told.
+        span: the longest distance from a first incomplete record to the last.
+        paused: owners of ours that hold something now.
+        drain_seconds: spent waiting for running handlers.
+        poll_gap: the longest time between two polls, in seconds, drains left out.
+    """
+
+    state: str
+    partitions: int
+    queued: int
+    running: int
+    bytes: int
+    done: int
+    retries: int
+    dead_letters: int
+    skipped: int
+    dropped: int
+    leaked: int
+    commits: int
+    commits_failed: int
+    commit_lag: int
+    lag: int
+    span: int
+    paused: tuple[str, ...]
+    drain_seconds: float
+    poll_gap: float
+
+
+@frozen(kw_only=True)
+class Health:
+    """
+    Whether a worker is well; true if it is.
+
+    Attributes:
+        is_alive: its loop turns. A liveness probe asks this: slow handlers, failing
+            records and a silent topic are no reason to be restarted.
+        reasons: what is wrong; empty if nothing is.
+    """
+
+    is_alive: bool
+    reasons: tuple[str, ...] = field(factory=tuple)
+
+    def __bool__(self) -> bool:
+        return self.is_alive and not self.reasons
+
+
+def turns(engine: Engine, now: float) -> bool:
+    """
+    Tell whether the loop turns.
+    """
+    return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
+
+
+def examine(
+    engine: Engine, slots: Sequence[Slot], age: float, *, is_running: bool
+) -> Health:
+    """
+    Look at the loop, at each handler, and at what failed for good.
+    """
+    now = time.monotonic()
+    is_alive = not is_running or turns(engine, now)
+    reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
+    for slot, task, seconds in stalled(slots, age, now):
+        reasons.append(
+            f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
+            f"{stack_of(slot) or ''}".rstrip()
+        )
+    for epoch in tuple(engine.held.epochs.values()):
+        for offset, since in tuple(epoch.stuck.items()):
+            if now - since >= age:
+                tp = epoch.tp
+                reasons.append(
+                    f"{tp.topic}:{tp.partition} offset {offset} failed for good "
+                    f"{now - since:.1f} s ago and blocks"
+                )
+    return Health(is_alive=is_alive, reasons=tuple(reasons))
+
+
+def stalled(
+    slots: Sequence[Slot], age: float, now: float
+) -> Iterator[tuple[Slot, Task, float]]:
+    """
+    Yield the places where a handler works on one record for too long.
+    """
+    for slot in slots:
+        task, began = slot.task, slot.began
+        if task is not None and now - began >= age:
+            yield slot, task, now - began
+
+
+def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
+    """
+    Emit an event for each new stall.
+    """
+    for slot, task, seconds in stalled(slots, age, time.monotonic()):
+        if slot.told == (task, slot.index):
+            continue
+        slot.told = (task, slot.index)
+        tp = task.epoch.tp
+        record = task.chunk.records[slot.index]
+        emit(
+            worker_events.HandlerStalled,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=-1 if record is None else record.offset,
+            seconds=seconds,
+            stack=stack_of(slot),
+        )
+
+
+def place(task: Task, index: int) -> str:
+    """
+    Name a record.
+    """
+    record = task.chunk.records[index]
+    where = "a finished record" if record is None else f"offset {record.offset}"
+    return f"{task.epoch.tp.topic}:{task.epoch.tp.partition} {where}"
+
+
+def stack_of(slot: Slot) -> str | None:
+    """
+    Return where the handler's thread stands now.
+    """
+    frame = sys._current_frames().get(slot.thread or -1)  # noqa: SLF001 - its documented use
+    return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()

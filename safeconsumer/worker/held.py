@@ -1,0 +1,226 @@
+"""
+Everything a pump holds: one epoch per owned partition, and what they add up to.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from attrs import frozen
+from kafka.structs import TopicPartition
+
+from safeconsumer._core.progress import Chunk, Progress, Record, Watermark
+from safeconsumer._core.watermarks import Load
+
+
+class Epoch:
+    """
+    All work on one partition within one ownership; closed, it changes nothing more.
+
+    Attributes:
+        tp: the partition.
+        number: of the ownership.
+        losses: how often the membership was lost before it.
+        progress: what is complete.
+        load: incomplete records and their bytes, in ``records`` and ``bytes``.
+        running: how many of them a handler is working on.
+        lanes: by key; what is queued.
+        failures: by offset, how often a record has failed.
+        alone: offsets of records that must run by themselves.
+        pace: seconds a record takes, lately.
+        moved_at: when something was completed last, or the first record came.
+        allowed: the ordinal that must not be started yet.
+        revoked: set when the ownership ended or is about to.
+        is_closed: whether it has ended.
+    """
+
+    __slots__ = (
+        "allowed",
+        "alone",
+        "bytes",
+        "failures",
+        "is_closed",
+        "lanes",
+        "losses",
+        "moved_at",
+        "number",
+        "pace",
+        "parked",
+        "progress",
+        "records",
+        "revoked",
+        "running",
+        "stuck",
+        "tp",
+    )
+
+    # Slow until it is known: the first records come one by one, over all threads.
+    _FIRST_PACE = 0.02
+
+    def __init__(
+        self, tp: TopicPartition, number: int, losses: int, now: float
+    ) -> None:
+        self.tp = tp
+        self.number = number
+        self.losses = losses
+        self.progress = Progress()
+        self.records = 0
+        self.bytes = 0
+        self.running = 0
+        self.lanes: dict[object, object] = {}
+        self.parked: list[object] = []
+        self.stuck: dict[int, float] = {}
+        self.failures: dict[int, int] = {}
+        self.alone: set[int] = set()
+        self.pace = self._FIRST_PACE
+        self.moved_at = now
+        self.allowed = 0
+        self.revoked = threading.Event()
+        self.is_closed = False
+
+    def keep_pace(self, seconds: float) -> None:
+        """
+        Take note of how long a record took, on average of a hand-over.
+
+        Quickly downwards, slowly upwards: a thread that waited for the interpreter's
+        lock looks slow, and more threads would make it wait longer.
+        """
+        weight = 0.9 if seconds < self.pace else 0.1
+        self.pace += weight * (seconds - self.pace)
+
+    def __repr__(self) -> str:
+        return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+
+
+@frozen
+class Dropped:
+    """
+    What a closed epoch still held.
+    """
+
+    tp: TopicPartition
+    records: int
+    running: int
+
+
+class Held:
+    """
+    The epochs, and their counters' sums.
+
+    Attributes:
+        lock: guards every counter and every epoch.
+        idle: notified when running work ends; its lock is ``lock``.
+        epochs: the open ones by partition.
+        records: incomplete records of all of them.
+        bytes: their bytes.
+        running: those that a handler works on.
+        done: records completed since the beginning.
+        low: call :attr:`when_low` once no more than this is held; None to not.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.lock = threading.Lock()
+        self.idle = threading.Condition(self.lock)
+        self.epochs: dict[TopicPartition, Epoch] = {}
+        self.records = 0
+        self.bytes = 0
+        self.running = 0
+        self.done = 0
+        self.low: Load | None = None
+        self.when_low: Callable[[], None] = _nothing
+        self._clock = clock
+
+    @property
+    def load(self) -> Load:
+        """
+        What is held now.
+        """
+        return Load(self.records, self.bytes)
+
+    def open(self, tp: TopicPartition, number: int, losses: int) -> Epoch:
+        """
+        Begin an epoch; the partition has none.
+        """
+        with self.lock:
+            epoch = Epoch(tp, number, losses, self._clock())
+            self.epochs[tp] = epoch
+        return epoch
+
+    def admit(self, epoch: Epoch, records: list[Record]) -> Chunk:
+        """
+        Take over what a poll returned.
+        """
+        chunk = epoch.progress.admit(records)
+        size = sum(chunk.sizes)
+        with self.lock:
+            if not epoch.records:
+                epoch.moved_at = self._clock()
+            epoch.records += len(records)
+            epoch.bytes += size
+            self.records += len(records)
+            self.bytes += size
+        return chunk
+
+    def release(self, epoch: Epoch, chunk: Chunk, indexes: Iterable[int]) -> None:
+        """
+        Uncount records that were marked complete. The lock is held.
+        """
+        count = len(indexes)  # type: ignore[arg-type]  # a list or a range
+        if epoch.is_closed or not count:
+            return
+        size = chunk.bytes_of(indexes)
+        epoch.records -= count
+        epoch.bytes -= size
+        epoch.moved_at = self._clock()
+        self.records -= count
+        self.bytes -= size
+        self.done += count
+
+    def tell_low(self) -> None:
+        """
+        Call ``when_low`` if the low mark was reached. The lock is not held.
+        """
+        low = self.low
+        if low is None or self.records > low.records or self.bytes > low.bytes:
+            return
+        self.low = None
+        self.when_low()
+
+    def close(self, epoch: Epoch) -> Dropped:
+        """
+        End an epoch; its results change nothing from now on.
+        """
+        with self.lock:
+            dropped = Dropped(epoch.tp, epoch.records, epoch.running)
+            epoch.is_closed = True
+            epoch.revoked.set()
+            self.records -= epoch.records
+            self.bytes -= epoch.bytes
+            self.running -= epoch.running
+            epoch.records = epoch.bytes = epoch.running = 0
+            epoch.lanes.clear()
+            epoch.parked.clear()
+            epoch.stuck.clear()
+            if self.epochs.get(epoch.tp) is epoch:
+                del self.epochs[epoch.tp]
+            self.idle.notify_all()
+        return dropped
+
+    def watermarks(
+        self, epochs: Iterable[Epoch] | None = None
+    ) -> dict[TopicPartition, Watermark]:
+        """
+        Return up to where each open epoch, or each of those given, is complete.
+        """
+        with self.lock:
+            found = {
+                epoch.tp: epoch.progress.watermark()
+                for epoch in (self.epochs.values() if epochs is None else epochs)
+                if not epoch.is_closed
+            }
+        return {tp: mark for tp, mark in found.items() if mark is not None}
+
+
+def _nothing() -> None:
+    """
+    Do nothing.
+    """

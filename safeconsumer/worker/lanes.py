@@ -1,0 +1,191 @@
+"""
+Lanes: queues of records that must not overlap, and which record belongs to which.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from safeconsumer._core.progress import Chunk
+from safeconsumer.worker.held import Epoch
+
+KeyOf: TypeAlias = Callable[[Any], object]
+Indexes: TypeAlias = Sequence[int]
+
+
+class Order(enum.Enum):
+    """
+    Which records are worked on one after the other.
+    """
+
+    PARTITION = "partition"
+    """Those of one partition."""
+
+    KEY = "key"
+    """Those of one key within a partition."""
+
+    UNORDERED = "unordered"
+    """None."""
+
+
+class State(enum.Enum):
+    """
+    Where a lane is.
+    """
+
+    IDLE = "idle"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For a time, an acknowledgement, the watermark, or for ever."""
+
+
+class Lane:
+    """
+    Records that are worked on one after the other, unless it is shared.
+    """
+
+    __slots__ = ("epoch", "is_shared", "key", "runs", "state")
+
+    def __init__(self, epoch: Epoch, key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
+        self.epoch = epoch
+        self.key = key
+        self.is_shared = is_shared
+        self.runs: deque[tuple[Chunk, Indexes]] = deque()
+        self.state = State.IDLE
+
+    def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
+        """
+        Put records in front again.
+        """
+        if indexes:
+            self.runs.appendleft((chunk, indexes))
+
+    def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
+        """
+        Take up to so many records of one chunk; None if all are beyond the span.
+
+        A record that has failed, or is suspect, comes by itself.
+        """
+        chunk, indexes = self.runs[0]
+        most = min(most, _allowed(self.epoch, chunk, indexes, span))
+        if most <= 0:
+            return None
+        if self.epoch.failures or self.epoch.alone:
+            most = min(most, self._untried(chunk, indexes))
+        if most >= len(indexes):
+            self.runs.popleft()
+            return chunk, indexes
+        self.runs[0] = (chunk, indexes[most:])
+        return chunk, indexes[:most]
+
+    def _untried(self, chunk: Chunk, indexes: Indexes) -> int:
+        # How many stand before the first that must run by itself; at least one.
+        for count, index in enumerate(indexes):
+            record = chunk.records[index]
+            assert record is not None  # noqa: S101 - it is queued, so not finished
+            if (
+                record.offset in self.epoch.failures
+                or record.offset in self.epoch.alone
+            ):
+                return max(1, count)
+        return len(indexes)
+
+
+@frozen
+class Task:
+    """
+    Records of one lane that a handler is to work on, in this order.
+
+    Attributes:
+        attempt: of the records, from 1.
+        bundle: several lanes' records of one chunk that travel together, lane by lane;
+            ``indexes`` are all of theirs, and ``lane`` is the first.
+    """
+
+    lane: Lane
+    chunk: Chunk
+    indexes: Indexes
+    attempt: int = 1
+    bundle: Sequence[tuple[Lane, Indexes]] = ()
+
+    @property
+    def epoch(self) -> Epoch:
+        """
+        The epoch it belongs to.
+        """
+        return self.lane.epoch
+
+
+class Lanes:
+    """
+    Sorts records into lanes.
+
+    Args:
+        order: which records belong together.
+        key: of a record, for order by key; any hashable value.
+    """
+
+    def __init__(self, order: Order, key: KeyOf) -> None:
+        self.order = order
+        self._key = key
+
+    def group(self, chunk: Chunk) -> list[tuple[object, Indexes]]:
+        """
+        Return which records of a chunk go to which lane.
+        """
+        if self.order is not Order.KEY:
+            return [(None, range(len(chunk.records)))]
+        key_of = self._key
+        groups: dict[object, list[int]] = {}
+        for index, record in enumerate(chunk.records):
+            key = key_of(record)
+            if key in groups:
+                groups[key].append(index)
+            else:
+                groups[key] = [index]
+        return list(groups.items())
+
+    def queue(
+        self, epoch: Epoch, chunk: Chunk, groups: list[tuple[object, Indexes]]
+    ) -> list[Lane]:
+        """
+        Queue them; return the lanes that were idle. The epoch's lock is held.
+        """
+        lanes: dict[object, Any] = epoch.lanes
+        is_shared = self.order is Order.UNORDERED
+        idle = []
+        for key, indexes in groups:
+            lane = lanes.get(key)
+            if lane is None:
+                lane = lanes[key] = Lane(epoch, key, is_shared)
+                idle.append(lane)
+            elif lane.state is State.IDLE:
+                idle.append(lane)
+            lane.runs.append((chunk, indexes))
+        return idle
+
+
+def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
+    # How many of these may be started before the watermark moves.
+    last = chunk.base + indexes[-1]
+    if last < epoch.allowed:
+        return len(indexes)
+    epoch.allowed = epoch.progress.floor() + span
+    if last < epoch.allowed:
+        return len(indexes)
+    limit = epoch.allowed - chunk.base
+    return sum(index < limit for index in indexes)
+
+
+def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
+    """
+    Return a record's own key; a key that cannot be hashed, by its text.
+    """
+    key = record.key
+    if type(key) is bytes or getattr(key, "__hash__", None):
+        return key
+    return repr(key)

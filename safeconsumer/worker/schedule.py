@@ -1,0 +1,346 @@
+"""
+What becomes of results: completed, tried again, given up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from kafka.structs import TopicPartition
+
+from safeconsumer._core import worker_events
+from safeconsumer._core.retry import Failing
+from safeconsumer.worker.claims import Claims, record_at
+from safeconsumer.worker.control import (
+    DeadLetterLimitError,
+    RecordFailedError,
+    Reject,
+    RetryLater,
+    StopWorker,
+)
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.lanes import Indexes, Lane, Lanes, State, Task
+from safeconsumer.worker.outcomes import Letter, Outcome, Policy
+
+# A lane whose last task came back and that waits for nothing; a shared one may have
+# run empty while tasks of it were still out.
+_FREE = frozenset({State.RUNNING, State.IDLE})
+_MOVING = frozenset({State.RUNNING, State.READY})
+
+
+class Schedule(Claims):
+    """
+    Hands out work and takes back results; every method may be called by any thread.
+
+    Attributes:
+        fatal: what must stop the worker, once something must.
+        is_stop_asked: whether a handler asked it to stop.
+        retries: how often a record was tried again.
+        skipped: records that failed for good and were passed over.
+        dead_letters: records whose dead letter was acknowledged.
+    """
+
+    def __init__(
+        self,
+        held: Held,
+        lanes: Lanes,
+        policy: Policy,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(held, lanes, policy, clock)
+        self._emit = emit
+        self._told: list[tuple[Any, dict[str, object]]] = []
+        self.failing = Failing()
+        self.fatal: BaseException | None = None
+        self.is_stop_asked = False
+        self.retries = 0
+        self.skipped = 0
+        self.dead_letters = 0
+
+    # ------------------------------------------------------------ results
+
+    def complete(self, outcomes: Sequence[Outcome]) -> None:
+        """
+        Take over results; those of closed epochs change nothing.
+        """
+        with self._held.lock:
+            for outcome in outcomes:
+                self._complete(outcome)
+            if not self._held.running:
+                self._held.idle.notify_all()
+            told, self._told = self._told, []
+        for kind, fields in told:
+            self._emit(kind, **fields)
+        self._held.tell_low()
+
+    def _complete(self, outcome: Outcome) -> None:
+        task, epoch = outcome.task, outcome.task.epoch
+        if epoch.is_closed:
+            return
+        epoch.running -= len(task.indexes)
+        self._held.running -= len(task.indexes)
+        if outcome.finished:
+            self._succeed(outcome)
+        if task.bundle and len(outcome.finished) == len(task.indexes):
+            self._next_all(task.bundle)
+        else:
+            for part in _parts(outcome) if task.bundle else (outcome,):
+                self._conclude(part)
+        if epoch.parked:
+            parked, epoch.parked = epoch.parked, []
+            for one in parked:
+                self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
+            self._notify()
+
+    def _conclude(self, part: Outcome) -> None:
+        lane = part.task.lane
+        if not part.task.epoch.revoked.is_set():
+            self._put_back(part)
+        if lane.state in _FREE:
+            self._next(lane)
+
+    def _succeed(self, outcome: Outcome) -> None:
+        epoch, count = outcome.task.epoch, len(outcome.finished)
+        self._held.release(epoch, outcome.task.chunk, outcome.finished)
+        self.failing = self.failing.succeeded(count)
+        if outcome.seconds:
+            epoch.keep_pace(outcome.seconds / count)
+        if outcome.task.attempt > 1 or epoch.alone:
+            self._forget(outcome)
+
+    def _forget(self, outcome: Outcome) -> None:
+        # The records are gone already; offsets below the watermark never come again.
+        epoch = outcome.task.epoch
+        open_ = {
+            record.offset
+            for chunk, index in epoch.progress.incomplete()
+            if (record := chunk.records[index]) is not None
+        }
+        epoch.alone &= open_
+        for offset in epoch.failures.keys() - open_:
+            del epoch.failures[offset]
+
+    def _put_back(self, outcome: Outcome) -> None:
+        task, lane = outcome.task, outcome.task.lane
+        lane.put_back(task.chunk, outcome.left)
+        if lane.is_shared and not outcome.is_suspect:
+            for index, error in outcome.failed:
+                own = Lane(task.epoch, object())
+                task.epoch.lanes[own.key] = own
+                self._fail(own, task, index, error)
+            return
+        # In order: the first is dealt with now, the others by themselves, after it.
+        first = 0 if outcome.is_suspect else 1
+        later = [index for index, _ in outcome.failed[first:]]
+        for index in later:
+            task.epoch.alone.add(record_at(task.chunk, index).offset)
+        lane.put_back(task.chunk, later)
+        for index, error in outcome.failed[:first]:
+            self._fail(lane, task, index, error)
+
+    def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
+        # As _next() for each, in line: there is one for nearly every record.
+        lanes, ready = bundle[0][0].epoch.lanes, self._ready
+        for lane, _ in bundle:
+            if lane.runs:
+                lane.state = State.READY
+                ready.append(lane)
+            else:
+                lane.state = State.IDLE
+                lanes.pop(lane.key, None)
+        self._wake_one()
+
+    def _next(self, lane: Lane) -> None:
+        if lane.runs:
+            self._make_ready(lane)
+            self._wake_one()
+            return
+        lane.state = State.IDLE
+        if not lane.is_shared:  # tasks of a shared one may still be out
+            lane.epoch.lanes.pop(lane.key, None)
+
+    # ------------------------------------------------------------ failures
+
+    def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
+        lane.put_back(task.chunk, [index])
+        lane.state = State.WAITING
+        offset = record_at(task.chunk, index).offset
+        match error:
+            case RetryLater():
+                self._sleep(lane, error.after)
+                self._tell_retry(lane.epoch.tp, offset, task.attempt, error)
+            case StopWorker():
+                self.is_stop_asked = True
+            case Reject():
+                self._exhaust(lane, task, index, error)
+            case Exception():
+                self._count_failure(lane, task, index, error)
+            case _:
+                self.fatal = self.fatal or error
+
+    def _count_failure(
+        self, lane: Lane, task: Task, index: int, error: Exception
+    ) -> None:
+        epoch, record = lane.epoch, record_at(task.chunk, index)
+        failures = epoch.failures.get(record.offset, 0) + 1
+        epoch.failures[record.offset] = failures
+        if self._policy.retry.is_final(failures, error):
+            self._exhaust(lane, task, index, error)
+            return
+        delay = self._policy.retry.delay(failures, self._policy.draw())
+        self._sleep(lane, delay)
+        self._tell_retry(epoch.tp, record.offset, failures, error, delay)
+
+    def _tell_retry(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        attempt: int,
+        error: Exception,
+        delay: float | None = None,
+    ) -> None:
+        self.retries += 1
+        self._tell(
+            worker_events.RecordRetried,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=offset,
+            attempt=attempt,
+            delay=getattr(error, "after", 0.0) if delay is None else delay,
+            error=repr(error),
+        )
+
+    def _exhaust(
+        self, lane: Lane, task: Task, index: int, error: BaseException
+    ) -> None:
+        record = record_at(task.chunk, index)
+        tp = lane.epoch.tp
+        then = "dead_letter" if self._policy.post else self._policy.on_exhausted
+        self.failing = self.failing.failed()
+        self._tell(
+            worker_events.RecordExhausted,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=record.offset,
+            attempt=task.attempt,
+            error=repr(error),
+            then=then,
+        )
+        lane.epoch.stuck[record.offset] = self._clock()
+        letter = Letter(
+            lane=lane,
+            chunk=task.chunk,
+            index=index,
+            record=record,
+            attempt=task.attempt,
+            error=error,
+        )
+        self._dispose(letter, then)
+
+    def _dispose(self, letter: Letter, then: str) -> None:
+        if then == "skip":
+            self.skipped += 1
+            self._pass(letter)
+        elif then == "stop":
+            self.fatal = self.fatal or _failed(letter)
+        elif self._policy.post is not None and then == "dead_letter":
+            why = self.failing.exceeds(
+                self._policy.max_ratio, self._policy.max_consecutive
+            )
+            if why is None:
+                self._policy.post(letter)
+            else:
+                self.fatal = self.fatal or _too_many(why, letter)
+
+    def _pass(self, letter: Letter) -> None:
+        # The record is complete although it failed; it stands at the lane's front.
+        lane = letter.lane
+        if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
+            return
+        lane.runs.popleft()
+        letter.chunk.finish(letter.index)
+        lane.epoch.stuck.pop(letter.record.offset, None)
+        lane.epoch.failures.pop(letter.record.offset, None)
+        lane.epoch.alone.discard(letter.record.offset)
+        self._held.release(lane.epoch, letter.chunk, [letter.index])
+        self._next(lane)
+
+    def letter_acknowledged(self, letter: Letter) -> None:
+        """
+        Complete a record whose dead letter has arrived.
+        """
+        with self._held.lock:
+            if not letter.lane.epoch.is_closed:
+                self.dead_letters += 1
+                self._pass(letter)
+                self._notify()
+        self._held.tell_low()
+
+    def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
+        self._told.append((kind, fields))
+
+    # ------------------------------------------------------------ questions
+
+    def running(self, epochs: Iterable[Epoch] | None = None) -> int:
+        """
+        Return how many records handlers work on, of all epochs or of these.
+        """
+        if epochs is None:
+            return self._held.running
+        return sum(epoch.running for epoch in epochs)
+
+    def has_waiting(self, epoch: Epoch) -> bool:
+        """
+        Tell whether a failed record keeps a lane of the epoch waiting.
+        """
+        return bool(epoch.stuck or epoch.failures)
+
+    def is_starving(self, epoch: Epoch | None) -> bool:
+        """
+        Tell whether nothing of the epoch is, or could be, worked on now.
+        """
+        if epoch is None or not epoch.records:
+            return True
+        with self._held.lock:
+            return not any(
+                lane.state in _MOVING  # type: ignore[attr-defined]  # lanes are Lanes
+                for lane in epoch.lanes.values()
+            )
+
+
+def _parts(outcome: Outcome) -> Iterator[Outcome]:
+    # What became of a bundle, lane by lane; what is finished is counted already.
+    failed, left = dict(outcome.failed), set(outcome.left)
+    task = outcome.task
+    for lane, indexes in task.bundle:
+        part = Task(lane, task.chunk, indexes)
+        if not failed and not left:
+            yield Outcome(task=part)
+            continue
+        yield Outcome(
+            task=part,
+            failed=[(index, failed[index]) for index in indexes if index in failed],
+            left=[index for index in indexes if index in left],
+            is_suspect=outcome.is_suspect,
+        )
+
+
+def _failed(letter: Letter) -> RecordFailedError:
+    tp = letter.lane.epoch.tp
+    message = (
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
+        f"attempt {letter.attempt}: {letter.error!r}; mend the handler or the record, "
+        f"or give dead_letter or on_exhausted='skip'"
+    )
+    error = RecordFailedError(message)
+    error.__cause__ = letter.error
+    return error
+
+
+def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
+    tp = letter.lane.epoch.tp
+    message = (
+        f"{why}, more than the dead letters' limits allow; the last is "
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
+    )
+    error = DeadLetterLimitError(message)
+    error.__cause__ = letter.error
+    return error

@@ -1,0 +1,164 @@
+"""
+Options of workers and pumps: frozen, and impossible ones refused at construction.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import field, frozen
+
+from safeconsumer._core.checks import (
+    is_number,
+    not_negative,
+    positive,
+    positive_int,
+    share_of_one,
+)
+from safeconsumer._core.retry import Retry
+from safeconsumer._core.watermarks import Limits
+from safeconsumer.errors import WorkerSettingError
+
+__all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry"]
+
+
+def _optional_int(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+    if value is not None:
+        positive_int(self, attribute, value)
+
+
+def _optional_share(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
+    if value is not None and not (is_number(value) and value == 1):
+        share_of_one(self, attribute, value)
+
+
+@frozen(kw_only=True)
+class Commit:
+    """
+    When offsets of finished records are committed.
+
+    Args:
+        every: seconds between two commits.
+        records: commit earlier once so many records were finished; None for no limit.
+        timeout: seconds a commit may take at a drain and at the end.
+
+    Raises:
+        WorkerSettingError: a value is impossible.
+    """
+
+    every: float = field(default=5.0, validator=positive)
+    records: int | None = field(default=None, validator=_optional_int)
+    timeout: float = field(default=5.0, validator=positive)
+
+
+@frozen(kw_only=True)
+class Drain:
+    """
+    How long running handlers are waited for.
+
+    Args:
+        revoke: seconds before an eager join; less than half of the consumer's
+            ``max_poll_interval_ms``. Partitions of a cooperative revocation get no
+            more than 1 s.
+        shutdown: seconds when the worker stops.
+
+    Raises:
+        WorkerSettingError: a value is impossible.
+    """
+
+    revoke: float = field(default=10.0, validator=not_negative)
+    shutdown: float = field(default=25.0, validator=not_negative)
+
+
+@frozen
+class DeadLetter:
+    """
+    Where records go that failed for good; each is complete once this acknowledged it.
+
+    A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
+    never dropped; the record blocks its lane meanwhile.
+
+    Args:
+        producer: a ``kafka.KafkaProducer``, or anything with its ``send``.
+        topic: where to; the letter has the record's key, value and headers, and
+            headers ``dead-letter-*`` that say where it stood and what failed.
+        max_ratio: stop the worker, without completing the record, once more than this
+            part of at least 100 records failed for good; None for no limit.
+        max_consecutive: the same for records that failed one after the other.
+        timeout: seconds to wait for the acknowledgement.
+
+    Raises:
+        WorkerSettingError: a value is impossible.
+    """
+
+    producer: Any = field()
+    topic: str = field()
+    max_ratio: float | None = field(
+        default=0.1, kw_only=True, validator=_optional_share
+    )
+    max_consecutive: int | None = field(
+        default=100, kw_only=True, validator=_optional_int
+    )
+    timeout: float = field(default=30.0, kw_only=True, validator=positive)
+
+    @producer.validator
+    def _can_send(self, _attribute: object, value: object) -> None:
+        if not callable(getattr(value, "send", None)):
+            message = f"producer must have a send(), as KafkaProducer, not {value!r}"
+            raise WorkerSettingError(message)
+
+    @topic.validator
+    def _is_named(self, _attribute: object, value: object) -> None:
+        if not isinstance(value, str) or not value:
+            message = f"topic must be the name of a topic, not {value!r}"
+            raise WorkerSettingError(message)
+
+
+def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa: ANN401 - upstream's
+    """
+    Return if a worker can run on this consumer with these settings.
+
+    Raises:
+        WorkerSettingError: names the setting, and what would do.
+    """
+    config = consumer.config
+    if config["group_id"] is None:
+        _refuse("the consumer has no group_id, so nothing could be committed: give one")
+    if config["enable_auto_commit"]:
+        _refuse(
+            "the consumer commits by itself what it returned, finished or not: make "
+            "it with enable_auto_commit=False"
+        )
+    if limits.records < config["max_poll_records"]:
+        _refuse(
+            f"limits.records {limits.records} is below one poll "
+            f"(max_poll_records={config['max_poll_records']}): raise one or lower "
+            f"the other"
+        )
+    one_fetch = config["max_partition_fetch_bytes"]
+    if limits.bytes < one_fetch:
+        _refuse(
+            f"limits.bytes {limits.bytes} is below one fetch "
+            f"(max_partition_fetch_bytes={one_fetch}): raise one or lower the other"
+        )
+    half = config["max_poll_interval_ms"] / 2000
+    if drain.revoke >= half:
+        _refuse(
+            f"drain.revoke {drain.revoke:g} s must be less than half of "
+            f"max_poll_interval_ms ({half:g} s), or a drain gets the member evicted"
+        )
+
+
+def check_callable(value: object, what: str) -> Callable[..., Any]:
+    """
+    Return what is callable.
+
+    Raises:
+        WorkerSettingError: it is not.
+    """
+    if not callable(value):
+        _refuse(f"{what} must be callable, not {value!r}")
+    return value  # type: ignore[return-value]  # it is callable
+
+
+def _refuse(message: str) -> None:
+    raise WorkerSettingError(message)

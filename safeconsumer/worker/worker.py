@@ -1,0 +1,422 @@
+"""
+The worker: your handler, on as many records at a time as you like, and no more.
+"""
+
+import contextlib
+import enum
+import inspect
+import signal as signals_module
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Any, Literal, TypeAlias
+
+from safeconsumer._core import worker_events
+from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.hooks import Hook
+from safeconsumer.worker import health
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.coroutines import Coroutines
+from safeconsumer.worker.dead_letter import DeadLetters, Sink, sink_of
+from safeconsumer.worker.emitting import Emitter
+from safeconsumer.worker.engine import OWNERS, Engine
+from safeconsumer.worker.executors import (
+    ELSEWHERE_QUANTUM,
+    ELSEWHERE_SECONDS,
+    Calls,
+    Foreign,
+    Processes,
+    Runner,
+    Threads,
+)
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import LANE_SECONDS, QUANTUM, OnExhausted, Policy
+from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    check_callable,
+    check_consumer,
+)
+
+OrderName: TypeAlias = Literal["partition", "key", "unordered"]
+ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
+
+
+class State(enum.Enum):
+    """
+    Where a worker is in its life; it only goes forward.
+    """
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Worker:
+    """
+    Runs a handler on every record, with bounded memory, and commits what is done.
+
+    The thread that calls :meth:`run` polls all the time, so slow handlers never get
+    the member evicted. An offset is committed once its record and all before it are
+    done: handled, acknowledged as a dead letter, or skipped by your policy. After a
+    crash or a rebalance records may be handled again; none is passed over.
+
+    Args:
+        consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
+            the worker closes it when it ends.
+        handle: called as ``handle(record, context)``, or with ``batch`` as
+            ``handle(records, context)``; a coroutine function with
+            ``executor="asyncio"``. What it returns is ignored; an exception is a
+            failure. See :class:`RetryLater`, :class:`Reject`, :class:`StopWorker`,
+            :class:`BatchFailure`.
+        order: records of one ``partition``, or of one ``key`` within it, are handled
+            one after the other, retries included; ``unordered``: in any order.
+        key: what makes the key of a record; its own by default.
+        executor: ``thread`` for handlers that wait, ``process`` for those that
+            compute (importable ones, and a script needs ``if __name__ ==
+            "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
+            a ``concurrent.futures`` executor that stays yours.
+        concurrency: how many handlers run at a time.
+        batch: most records per call; None for one by one.
+        limits: how much may be held.
+        retry: how often a record is tried.
+        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
+            a callable ``(record, failure)`` that returns once they are safe.
+        on_exhausted: without ``dead_letter``: ``stop`` the worker, ``skip`` the
+            record, or ``block`` its lane until somebody acts.
+        drain: how long running handlers are waited for.
+        commit: when to commit.
+        on_event: takes every event; they become structlog lines anyway.
+
+    Raises:
+        WorkerSettingError: a setting is impossible; the message says why, and nothing
+            was started.
+
+    Thread rules: ``run`` in one thread; all else on any, ``stop`` in a signal handler
+    too.
+    """
+
+    def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
+        self,
+        consumer: Any,  # noqa: ANN401 - upstream has no types
+        handle: Callable[[Any, Any], Any],
+        *,
+        order: OrderName = "partition",
+        key: Callable[[Any], object] = record_key,
+        executor: ExecutorName | Executor = "thread",
+        concurrency: int = 8,
+        batch: int | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
+        drain: Drain = Drain(),  # noqa: B008 - frozen
+        commit: Commit = Commit(),  # noqa: B008 - frozen
+        on_event: Hook | None = None,
+    ) -> None:
+        check_consumer(consumer, limits, drain)
+        check_callable(handle, "the handler")
+        check_callable(key, "key")
+        _check_counts(concurrency, batch)
+        _check_kind(handle, executor)
+        if on_exhausted not in ("stop", "skip", "block"):
+            message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
+            raise WorkerSettingError(message)
+        config = consumer.config
+        self._client = ConsumerClient(consumer)
+        self._limits, self._drain = limits, drain
+        self._emit = Emitter(on_event, config["client_id"], config["group_id"])
+        self._engine = Engine(
+            self._client, limits=limits, drain=drain, commit=commit, emit=self._emit
+        )
+        self._letters = _letters(dead_letter, retry, self._emit)
+        policy = Policy(
+            retry=retry,
+            on_exhausted=on_exhausted,
+            post=None if self._letters is None else self._letters.post,
+            max_ratio=getattr(dead_letter, "max_ratio", None),
+            max_consecutive=getattr(dead_letter, "max_consecutive", None),
+            span=limits.span,
+            is_batch=batch is not None,
+            **_cut(executor, batch),
+        )
+        self._schedule = Schedule(
+            self._engine.held,
+            Lanes(_order(order), key),
+            policy,
+            self._emit,
+            time.monotonic,
+        )
+        if self._letters is not None:
+            self._letters.then = self._schedule.letter_acknowledged
+        calls = Calls(
+            handle=handle,
+            is_batch=batch is not None,
+            seconds=policy.lane_seconds,
+            deadline=lambda: self._engine.deadline,
+            emit=self._emit,
+        )
+        self._runner = _runner(executor, self._schedule, calls, concurrency)
+        self._state = State.NEW
+        self._stops = 0
+        self._given_up = 0
+        self._stop_at: float | None = None
+        self._closed = threading.Event()
+        self._report: health.Report | None = None
+
+    # ------------------------------------------------------------ its life
+
+    def run(self, signals: Iterable[int] = ()) -> health.Report:
+        """
+        Work until somebody calls :meth:`stop`, or something stops it.
+
+        Args:
+            signals: on these the worker drains and stops; on the second, at once.
+                Only in the main thread; handlers are put back afterwards.
+
+        Returns:
+            How it ended, once the consumer is closed.
+
+        Raises:
+            RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
+            DeadLetterLimitError: too many records failed for good.
+            WorkerStateError: it ran before.
+            BaseException: what is no ``Exception`` and came out of a handler, such as
+                ``SystemExit``; what was done is committed first. Also what ``poll``
+                raises.
+        """
+        if self._state is not State.NEW:
+            message = "a Worker runs once; make another one, with another consumer"
+            raise WorkerStateError(message)
+        self._state = State.RUNNING
+        with self._stopping_on(signals):
+            error: BaseException | None = None
+            try:
+                self._engine.begin(self._schedule)
+                self._runner.start()
+                self._work()
+            except BaseException as raised:  # noqa: BLE001 - raised again below
+                error = raised
+            report = self._close(error or self._schedule.fatal)
+        error = error or self._schedule.fatal
+        if error is not None:
+            raise error
+        return report
+
+    def stop(
+        self, *, drain: bool = True, timeout: float | None = None
+    ) -> health.Report | None:
+        """
+        Ask it to stop; any thread, and a signal handler too. May be called again.
+
+        Args:
+            drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
+                or False, gives up what still runs.
+            timeout: seconds to wait here until it is closed; None to not wait.
+
+        Returns:
+            How it ended; None if it has not yet.
+        """
+        # Plain assignments: a signal handler may have interrupted this very call.
+        self._stops += 1 if drain else 2
+        if timeout is not None and self._state is not State.NEW:
+            self._closed.wait(timeout)
+        return self._report
+
+    # ------------------------------------------------------------ questions
+
+    def healthy(self) -> health.Health:
+        """
+        Tell whether it is well, and if not, why; also whether its loop turns at all.
+        """
+        return health.examine(
+            self._engine,
+            self._runner.slots,
+            self._limits.age,
+            is_running=self._state in {State.RUNNING, State.DRAINING},
+        )
+
+    def stats(self) -> health.Stats:
+        """
+        Return its numbers of this moment.
+        """
+        engine, schedule, held = self._engine, self._schedule, self._engine.held
+        with held.lock:
+            spans = [epoch.progress.span() for epoch in held.epochs.values()]
+            queued, running = held.records - held.running, held.running
+        return health.Stats(
+            state=self._state.value,
+            partitions=len(spans),
+            queued=queued,
+            running=running,
+            bytes=held.bytes,
+            done=held.done,
+            retries=schedule.retries,
+            dead_letters=schedule.dead_letters,
+            skipped=schedule.skipped,
+            dropped=engine.dropped,
+            leaked=engine.leaked,
+            commits=engine.commits.succeeded,
+            commits_failed=engine.commits.failed,
+            commit_lag=engine.commits.lag(),
+            lag=held.records + self._client.membership.behind(),
+            span=max(spans, default=0),
+            paused=tuple(owner for owner in OWNERS if engine.is_held(owner)),
+            drain_seconds=engine.drain_seconds,
+            poll_gap=engine.gap,
+        )
+
+    def __repr__(self) -> str:
+        held = self._engine.held
+        return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
+
+    # ------------------------------------------------------------ inside
+
+    def _work(self) -> None:
+        engine, schedule = self._engine, self._schedule
+        while True:
+            engine.soon = schedule.turn()
+            engine.turn()
+            health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
+            if self._state is State.RUNNING and self._must_stop():
+                self._state = State.DRAINING
+                self._stop_at = time.monotonic()
+                engine.stop(self._drain.shutdown)
+            if self._state is State.DRAINING and (
+                self._stops > 1 or engine.is_drained()
+            ):
+                return
+
+    def _must_stop(self) -> bool:
+        schedule = self._schedule
+        return bool(self._stops or schedule.is_stop_asked or schedule.fatal is not None)
+
+    def _close(self, error: BaseException | None) -> health.Report:
+        committed = False
+        self._schedule.end()
+        self._given_up = self._engine.held.running
+        try:
+            committed = self._engine.conclude()
+        finally:
+            self._runner.stop()
+            if self._letters is not None:
+                self._letters.stop()
+            with contextlib.suppress(Exception):  # what is wrong was told before
+                self._client.leave(_LEAVE_SECONDS)
+            report = self._tell_end(error, committed=committed)
+        return report
+
+    def _tell_end(
+        self, error: BaseException | None, *, committed: bool
+    ) -> health.Report:
+        schedule, engine = self._schedule, self._engine
+        since = time.monotonic() if self._stop_at is None else self._stop_at
+        self._report = health.Report(
+            done=engine.held.done,
+            dropped=engine.dropped,
+            given_up=self._given_up,
+            dead_letters=schedule.dead_letters,
+            skipped=schedule.skipped,
+            committed=committed,
+            seconds=time.monotonic() - since,
+        )
+        self._state = State.CLOSED
+        self._emit(
+            worker_events.WorkerStopped,
+            done=self._report.done,
+            dropped=self._report.dropped,
+            committed=committed,
+            error=None if error is None else repr(error),
+        )
+        self._closed.set()
+        return self._report
+
+    @contextlib.contextmanager
+    def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
+        before = {
+            number: signals_module.signal(number, lambda *_: self.stop())
+            for number in signals
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signals_module.signal(number, handler)
+
+
+_LEAVE_SECONDS = 2.0
+
+
+def _letters(
+    dead_letter: DeadLetter | Sink | None, retry: Retry, emit: Callable[..., None]
+) -> DeadLetters | None:
+    if dead_letter is None:
+        return None
+    if isinstance(dead_letter, DeadLetter):
+        return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
+    check_callable(dead_letter, "dead_letter")
+    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
+
+
+_SINK_SECONDS = 30.0
+
+
+def _order(name: str) -> Order:
+    try:
+        return Order(name)
+    except ValueError:
+        message = f"order is 'partition', 'key' or 'unordered', not {name!r}"
+        raise WorkerSettingError(message) from None
+
+
+def _cut(executor: object, batch: int | None) -> dict[str, Any]:
+    is_here = executor in ("thread", "asyncio")
+    quantum = batch or (QUANTUM if is_here else ELSEWHERE_QUANTUM)
+    seconds = LANE_SECONDS if is_here else ELSEWHERE_SECONDS
+    return {"quantum": quantum, "lane_seconds": seconds}
+
+
+def _runner(executor: object, schedule: Schedule, calls: Calls, count: int) -> Runner:
+    match executor:
+        case "thread":
+            return Threads(schedule, calls, count)
+        case "asyncio":
+            return Coroutines(schedule, calls, count)
+        case "process":
+            return Processes(schedule, calls, count)
+        case Executor():
+            return Foreign(schedule, calls, count, executor)
+    message = (
+        "executor is 'thread', 'process', 'asyncio' or a concurrent.futures.Executor, "
+        f"not {executor!r}"
+    )
+    raise WorkerSettingError(message)
+
+
+def _check_counts(concurrency: object, batch: object) -> None:
+    for name, value in (("concurrency", concurrency), ("batch", batch)):
+        if name == "batch" and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            message = f"{name} must be a whole number, 1 or more, not {value!r}"
+            raise WorkerSettingError(message)
+
+
+def _check_kind(handle: Callable[..., Any], executor: object) -> None:
+    call = getattr(handle, "__call__", None)  # noqa: B004 - an object's own method
+    is_async = inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(call)
+    if is_async and executor != "asyncio":
+        message = f"{handle!r} is a coroutine function: use executor='asyncio'"
+        raise WorkerSettingError(message)
+    if executor == "asyncio" and not is_async:
+        message = (
+            f"executor='asyncio' calls coroutine functions, and {handle!r} is none: "
+            f"make it async def, or use executor='thread'"
+        )
+        raise WorkerSettingError(message)

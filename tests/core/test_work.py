@@ -1,0 +1,200 @@
+"""
+Progress, marks and retries: pure decisions of the worker.
+"""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer._core.progress import OVERHEAD_BYTES, Progress, Watermark
+from safeconsumer._core.retry import Failing, Retry
+from safeconsumer._core.watermarks import Limits, Load, credit, marks, marks_of_one
+from safeconsumer.errors import WorkerSettingError
+from tests.core.strategies import quick
+
+
+@frozen
+class FakeRecord:
+    """
+    What progress asks of a record.
+    """
+
+    offset: int
+    leader_epoch: int | None = 3
+    serialized_key_size: int | None = 2
+    serialized_value_size: int | None = 10
+    serialized_header_size: int | None = None
+
+
+def records(*offsets: int) -> list[FakeRecord]:
+    return [FakeRecord(offset) for offset in offsets]
+
+
+@quick
+@given(
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_the_watermark_is_the_first_incomplete_record(
+    gaps: Sequence[Sequence[int]], draw: random.Random
+) -> None:
+    """
+    Whatever the gaps between offsets, and in whatever order records are completed.
+    """
+    progress, offset, open_ = Progress(), 0, []
+    for chunk_gaps in gaps:
+        offsets = []
+        for gap in chunk_gaps:
+            offset += gap
+            offsets.append(offset)
+        chunk = progress.admit(records(*offsets))  # type: ignore[arg-type]  # a record
+        open_ += [(chunk, index, at) for index, at in enumerate(offsets)]
+    draw.shuffle(open_)
+    total = len(open_)
+    first = min((at for _, _, at in open_), default=None)
+    while open_:
+        chunk, index, _ = open_.pop()
+        assert chunk.finish(index)
+        assert not chunk.finish(index)
+        left = min((at for _, _, at in open_), default=None)
+        mark = progress.watermark()
+        if left is None:
+            assert mark == Watermark(offset + 1, 3)
+        elif left == first:
+            assert mark is None
+        else:
+            assert mark == Watermark(left, 3)
+        assert len(progress.incomplete()) == len(open_)
+        assert progress.span() >= len(open_)
+    assert (total, 0) == (progress.admitted, progress.span())
+
+
+def test_sizes_count_what_is_there_and_an_overhead() -> None:
+    """
+    A missing key, value or header counts nothing.
+    """
+    chunk = Progress().admit(records(5, 6, 7))  # type: ignore[arg-type]  # a record
+    assert chunk.sizes == [12 + OVERHEAD_BYTES] * 3
+    assert chunk.bytes_of(range(1, 3)) == 2 * (12 + OVERHEAD_BYTES)
+    assert chunk.bytes_of([0, 2]) == chunk.bytes_of(range(2))
+
+
+@quick
+@given(
+    st.integers(1, 100),
+    st.integers(1, 10_000),
+    st.integers(0, 120),
+    st.integers(0, 12_000),
+    st.floats(0.0, 5_000.0),
+    st.integers(1, 50),
+)
+def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value each
+    limit: int, size: int, held: int, held_bytes: int, average: float, most: int
+) -> None:
+    """
+    Nor a poll, and there is some as long as there is room.
+    """
+    limits = Limits(records=limit, bytes=size)
+    room = credit(limits, Load(held, held_bytes), average, most)
+    assert 0 <= room <= most
+    assert held + room <= max(limit, held)
+    assert (room > 0) == (held < limit and held_bytes < size)
+
+
+def test_marks_have_hysteresis() -> None:
+    """
+    It stops at the high mark and goes on at the low one, of records and of bytes.
+    """
+    both = marks(Limits(records=10, bytes=1000, low=0.5))
+    assert not both.is_throttled(Load(9, 999), was=False)
+    assert both.is_throttled(Load(10, 0), was=False)
+    assert both.is_throttled(Load(0, 1000), was=False)
+    assert both.is_throttled(Load(6, 0), was=True)
+    assert both.is_throttled(Load(0, 501), was=True)
+    assert not both.is_throttled(Load(5, 500), was=True)
+    assert not both.is_throttled(Load(8, 875), was=True, is_starving=True)
+    assert both.is_throttled(Load(9, 0), was=True, is_starving=True)
+
+
+def test_a_share_is_twice_the_even_one_and_no_less_than_a_poll() -> None:
+    """
+    One partition, or no wish to share, has no share.
+    """
+    limits = Limits(records=100, bytes=1000)
+    assert marks_of_one(limits, 1, 5) is None
+    assert marks_of_one(Limits(partition_share=None), 4, 5) is None
+    four, many = marks_of_one(limits, 4, 5), marks_of_one(limits, 100, 5)
+    assert four is not None
+    assert many is not None
+    assert (Load(50, 500), Load(5, 20)) == (four.high, many.high)
+    assert four == marks_of_one(limits, 2, 5)
+
+
+@quick
+@given(st.integers(1, 40), st.floats(0.0, 0.999))
+def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
+    """
+    Between half of the wait and all of it, and never over the most.
+    """
+    retry = Retry(first=0.5, factor=2.0, most=30.0)
+    full = min(30.0, 0.5 * 2.0 ** (failures - 1))
+    assert full / 2 <= retry.delay(failures, draw) <= full
+    assert full == Retry(jitter=False).delay(failures, draw)
+
+
+def test_final_failures() -> None:
+    """
+    The last attempt, or an exception that is never worth another.
+    """
+    retry = Retry(attempts=3, never=(KeyError,))
+    assert [retry.is_final(failures, ValueError()) for failures in (1, 2, 3)] == [
+        False,
+        False,
+        True,
+    ]
+    assert retry.is_final(1, KeyError())
+
+
+def test_limits_of_dead_letters() -> None:
+    """
+    A ratio of few says nothing; a row ends with a success.
+    """
+    failing = Failing()
+    for _ in range(3):
+        failing = failing.failed()
+    assert failing.exceeds(0.1, 3) is None
+    assert failing.exceeds(None, 2) == "3 records in a row failed for good"
+    assert failing.succeeded(1).exceeds(None, 0) is None
+    many = failing.succeeded(97)
+    assert many.exceeds(0.03, None) is None
+    assert many.exceeds(0.02, None) == "3 of 100 records failed for good"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Limits, {"records": 0}),
+        (Limits, {"bytes": -1}),
+        (Limits, {"span": 1.5}),
+        (Limits, {"low": 1}),
+        (Limits, {"age": float("inf")}),
+        (Limits, {"partition_share": "even"}),
+        (Retry, {"attempts": 0}),
+        (Retry, {"factor": 0.5}),
+        (Retry, {"first": 40.0}),
+        (Retry, {"never": ValueError}),
+        (Retry, {"never": (KeyboardInterrupt,)}),
+    ],
+)
+def test_impossible_settings_are_refused(
+    kind: type[object], settings: dict[str, object]
+) -> None:
+    """
+    At construction, by the name of the setting.
+    """
+    with pytest.raises(WorkerSettingError):
+        kind(**settings)

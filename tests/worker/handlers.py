@@ -1,0 +1,151 @@
+"""
+Handlers that every executor can run: each leaves a trace in a folder.
+
+They stand at the top of a module so that another process can import them; what they
+did is read from files, which every process can write.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer.worker import BatchFailure, Reject, RetryLater, StopWorker
+
+
+@frozen
+class Trace:
+    """
+    One call for one record.
+    """
+
+    partition: int
+    offset: int
+    key: str
+    attempt: int
+    began: float
+    ended: float
+
+
+@frozen
+class Recording:
+    """
+    A handler that obeys its record's value and writes a line per call.
+
+    A value is a list of orders, by ``;``: ``sleep=0.1``, ``fail``, ``fail=2`` (so many
+    attempts), ``later=0.1`` (the first attempt), ``reject``, ``stop``, ``exit``,
+    ``kill`` (its process; the first attempt).
+    """
+
+    folder: Path
+
+    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+        began = time.monotonic()
+        try:
+            for seconds in self._obey(record, context):
+                time.sleep(seconds)
+        finally:
+            self._note(record, context, began)
+
+    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901 - a table of orders
+        for order in filter(None, record.value.decode().split(";")):
+            name, _, value = order.partition("=")
+            match name:
+                case "sleep":
+                    yield float(value)
+                case "fail":
+                    if not value or context.attempt <= int(value):
+                        message = f"told to, at attempt {context.attempt}"
+                        raise ValueError(message)
+                case "later":
+                    if self._is_first(record):
+                        raise RetryLater(float(value))
+                case "reject":
+                    message = "told to"
+                    raise Reject(message)
+                case "stop":
+                    raise StopWorker
+                case "exit":
+                    raise SystemExit(7)
+                case "kill":
+                    if self._is_first(record):
+                        self._note(record, context, time.monotonic())
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_first(self, record: Any) -> bool:  # noqa: ANN401
+        return not any(
+            (one.partition, one.offset) == (record.partition, record.offset)
+            for one in self.traces()
+        )
+
+    def _note(self, record: Any, context: Any, began: float) -> None:  # noqa: ANN401
+        key = (record.key or b"-").decode()
+        line = (
+            f"{record.partition} {record.offset} {key} {context.attempt} "
+            f"{began} {time.monotonic()}\n"
+        )
+        path = self.folder / f"{os.getpid()}.trace"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(fd, line.encode())
+        os.close(fd)
+
+    def traces(self) -> list[Trace]:
+        """
+        Return every call so far, in the order they began.
+        """
+        lines = [
+            line.split()
+            for path in self.folder.glob("*.trace")
+            for line in path.read_text().splitlines()
+        ]
+        traces = [
+            Trace(int(a), int(b), key, int(n), float(s), float(e))
+            for a, b, key, n, s, e in lines
+        ]
+        return sorted(traces, key=lambda one: one.began)
+
+    def offsets(self) -> dict[int, list[int]]:
+        """
+        Return the offsets of all calls by partition.
+        """
+        found: dict[int, list[int]] = {}
+        for one in self.traces():
+            found.setdefault(one.partition, []).append(one.offset)
+        return found
+
+
+@frozen
+class AsyncRecording(Recording):
+    """
+    The same as a coroutine.
+    """
+
+    async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
+        began = time.monotonic()
+        try:
+            for seconds in self._obey(record, context):
+                await asyncio.sleep(seconds)
+        finally:
+            self._note(record, context, began)
+
+
+@frozen
+class BatchRecording(Recording):
+    """
+    The same for batches: fails the records that were told to, each by its index.
+    """
+
+    def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
+        errors: dict[int, Exception] = {}
+        for index, record in enumerate(records):
+            try:
+                Recording.__call__(self, record, context)
+            except Exception as error:  # noqa: BLE001 - passed on
+                errors[index] = error
+        if errors:
+            raise BatchFailure(errors)

@@ -1,0 +1,186 @@
+"""
+What the tests of workers share: running them, and waiting for what they do.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafka import TopicPartition
+
+from safeconsumer.worker import Report, Worker
+
+LIMIT = 30.0
+
+
+def wait_for(condition: Callable[[], object], what: str, limit: float = LIMIT) -> None:
+    """
+    Return once the condition holds.
+    """
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit} s: {what}"
+        time.sleep(0.01)
+
+
+class Running:
+    """
+    A worker in a thread of its own.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.events: list[Any] = []
+        self.report: Report | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.report = self.worker.run()
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def wait_done(self, count: int, limit: float = LIMIT) -> None:
+        """
+        Return once so many records are complete.
+        """
+        wait_for(
+            lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
+            f"{count} records done: {self.worker.stats()}",
+            limit,
+        )
+        assert self.worker.stats().done >= count, self.error
+
+    def wait_end(self, limit: float = LIMIT) -> None:
+        """
+        Return once ``run`` has returned or raised.
+        """
+        self._thread.join(limit)
+        assert not self._thread.is_alive(), self.worker.stats()
+
+    def end(self) -> Report:
+        """
+        Stop it, and return how it ended.
+        """
+        self.worker.stop()
+        self.wait_end()
+        if self.error is not None:
+            raise self.error
+        assert self.report is not None
+        return self.report
+
+
+class Lab:
+    """
+    One topic, one group.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Any,  # noqa: ANN401 - any kind
+        make_topic: Callable[..., str],
+        make_consumer: Callable[..., Any],
+        make_producer: Callable[..., Any],
+    ) -> None:
+        self.broker = broker
+        self._make_topic = make_topic
+        self._make_consumer = make_consumer
+        self._make_producer = make_producer
+        self._producer: Any = None
+        self._running: list[Running] = []
+        self.topic = ""
+        self.group = ""
+
+    def new_topic(self, partitions: int = 4) -> str:
+        """
+        Create the topic, and name the group after it.
+        """
+        self.topic = self._make_topic(partitions=partitions)
+        self.group = f"g-{self.topic}"
+        return self.topic
+
+    def other_topic(self) -> str:
+        """
+        Create another topic of one partition.
+        """
+        return self._make_topic(partitions=1)
+
+    @property
+    def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        """
+        A producer without idempotence, whose tests may break their broker.
+        """
+        if self._producer is None:
+            self._producer = self._make_producer(enable_idempotence=False)
+        return self._producer
+
+    def produce(
+        self,
+        values: Mapping[int, Sequence[str]],
+        key: Callable[[int], bytes] | None = None,
+    ) -> int:
+        """
+        Write these values to these partitions; return how many there are.
+        """
+        sent = [
+            self.producer.send(
+                self.topic,
+                value=value.encode(),
+                key=None if key is None else key(number),
+                partition=partition,
+            )
+            for partition, texts in values.items()
+            for number, value in enumerate(texts)
+        ]
+        self.producer.flush(LIMIT)
+        for future in sent:
+            future.get(LIMIT)
+        return len(sent)
+
+    def consumer(self, **config: Any) -> Any:  # noqa: ANN401
+        """
+        Make a member of the group.
+        """
+        return self._make_consumer(self.topic, group=self.group, **config)
+
+    def run(
+        self,
+        handle: Callable[..., Any],
+        consumer: Any = None,  # noqa: ANN401
+        **settings: Any,  # noqa: ANN401
+    ) -> Running:
+        """
+        Run a worker.
+        """
+        events: list[Any] = []
+        settings.setdefault("on_event", events.append)
+        worker = Worker(
+            self.consumer() if consumer is None else consumer, handle, **settings
+        )
+        running = Running(worker)
+        running.events = events
+        self._running.append(running)
+        return running
+
+    def committed(self) -> dict[int, int | None]:
+        """
+        Return the group's committed offsets by partition.
+        """
+        asking = self._make_consumer(group=self.group)
+        return {
+            number: asking.committed(TopicPartition(self.topic, number))
+            for number in sorted(asking.partitions_for_topic(self.topic))
+        }
+
+    def close(self) -> None:
+        """
+        Stop every worker, at once.
+        """
+        for running in self._running:
+            running.worker.stop(drain=False)
+        for running in self._running:
+            running.wait_end()

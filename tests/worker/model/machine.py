@@ -1,0 +1,445 @@
+"""
+Random lives of a pump with its schedule, judged after each step.
+
+The numbers in the names are those of the invariants in the design of the worker.
+"""
+
+import re
+from collections import Counter
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from kafka.structs import TopicPartition
+
+from safeconsumer._core.scopes import Everything, partition, pattern, topic
+from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
+from safeconsumer.worker.engine import OWNERS, Engine
+from safeconsumer.worker.lanes import Lanes, Order, Task, record_key
+from safeconsumer.worker.outcomes import Letter, Outcome, Policy
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
+
+RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)
+LIMITS = Limits(records=12, bytes=5000, span=20)
+DRAIN = Drain(revoke=2.0, shutdown=3.0)
+OPS = "ops"
+MOST = 4
+SCOPES = (
+    partition(TOPIC, 0),
+    partition(TOPIC, 2),
+    topic(TOPIC),
+    pattern(re.compile("ord.*")),
+    Everything(),
+)
+
+partitions = st.sampled_from(EVERY)
+assignments = st.frozensets(partitions)
+
+
+class StandingEngine(Engine):
+    """
+    An engine whose waits move the clock.
+    """
+
+    def _wait_idle(self, seconds: float) -> None:
+        self._clock.now += seconds  # type: ignore[attr-defined]  # it is our Clock
+
+
+class Violated(AssertionError):
+    """
+    An invariant does not hold.
+    """
+
+
+class WorkerMachine(RuleBasedStateMachine):
+    """
+    Produce, poll, complete, rebalance, lose, pause, commit and stop, in any order.
+    """
+
+    engine_class: type[Engine] = StandingEngine
+    schedule_class: type[Schedule] = Schedule
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.tasks: list[Task] = []
+        self.letters: list[Letter] = []
+        self.complete: dict[TopicPartition, set[int]] = {tp: set() for tp in EVERY}
+        self.starts: Counter[tuple[Any, int]] = Counter()
+        self.not_before: dict[tuple[Any, int], float] = {}
+        self.ops: set[Any] = set()
+        self.deferred_at: float | None = None
+        self.events: list[tuple[Any, dict[str, Any]]] = []
+        self.concluded = False
+        self.stopping = False
+        self.sought = 0
+
+    @initialize(
+        order=st.sampled_from(Order),
+        cooperative=st.booleans(),
+        on_exhausted=st.sampled_from(("skip", "block", "dead_letter")),
+        owned=assignments,
+        logs=st.lists(st.integers(0, 12), min_size=4, max_size=4),
+    )
+    def begin(
+        self,
+        order: Order,
+        cooperative: bool,  # noqa: FBT001 - drawn
+        on_exhausted: Any,  # noqa: ANN401 - drawn
+        owned: frozenset[TopicPartition],
+        logs: list[int],
+    ) -> None:
+        self.order = order
+        self.client = FakeClient(self.clock, cooperative=cooperative, most=MOST)
+        self.client.judge = self.judge_commit
+        self.client.moved = lambda tp, offset: self.complete[tp].add(offset)
+        self.engine = self.engine_class(
+            self.client,
+            limits=LIMITS,
+            drain=DRAIN,
+            commit=Commit(every=1.0, timeout=0.5),
+            emit=self.emit,
+            clock=self.clock,
+        )
+        has_letters = on_exhausted == "dead_letter"
+        policy = Policy(
+            retry=RETRY,
+            on_exhausted="block" if has_letters else on_exhausted,
+            post=self.letters.append if has_letters else None,
+            span=LIMITS.span,
+            quantum=3,
+            draw=lambda: 0.5,
+        )
+        self.schedule = self.schedule_class(
+            self.engine.held, Lanes(order, record_key), policy, self.emit, self.clock
+        )
+        self.engine.begin(self.schedule)
+        self.client.log.update(zip(EVERY, logs, strict=True))
+        self.client.rebalance(owned, 0)
+        self.turns(2)
+
+    def emit(self, kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
+        self.events.append((kind, fields))
+        kind(**fields)
+
+    # ------------------------------------------------------------ steps
+
+    @rule(tp=partitions, count=st.integers(1, 8))
+    def produce(self, tp: TopicPartition, count: int) -> None:
+        self.client.log[tp] += count
+
+    @precondition(lambda self: not self.concluded)
+    @rule()
+    def turn(self) -> None:
+        self.engine.soon = self.schedule.turn()
+        began = self.clock.now
+        self.engine.turn()
+        waits = self.engine.deadline is not None
+        if waits and self.deferred_at is None:
+            self.deferred_at = began
+        if not waits:
+            self.deferred_at = None
+        if self.stopping and self.engine.is_drained():
+            self.conclude()
+
+    @rule(count=st.integers(1, 6))
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            if not self.concluded:
+                self.turn()
+
+    @rule(count=st.integers(1, 5))
+    def works(self, count: int) -> None:
+        for _ in range(count):
+            self.claim()
+            if self.tasks:
+                task = self.tasks.pop(0)
+                self.end(task, len(task.indexes), None)
+
+    @rule(error=st.sampled_from(("fail", "later", "reject")), count=st.integers(0, 1))
+    def fails(self, error: str, count: int) -> None:
+        self.claim()
+        if self.tasks:
+            self.finish(0, min(count, len(self.tasks[0].indexes) - 1), error)
+
+    @rule(count=st.integers(1, 4))
+    def claims(self, count: int) -> None:
+        for _ in range(count):
+            self.claim()
+
+    @precondition(lambda self: len(self.tasks) < 4)
+    @rule()
+    def claim(self) -> None:
+        for task in self.schedule.claim():
+            self.check_start(task)
+            self.tasks.append(task)
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        which=st.integers(0, 9),
+        count=st.integers(0, 3),
+        error=st.sampled_from(("none", "fail", "later", "reject")),
+    )
+    def finish(self, which: int, count: int, error: str) -> None:
+        task = self.tasks.pop(which % len(self.tasks))
+        count = min(count, len(task.indexes))
+        raised: Exception | None = None
+        if count < len(task.indexes) and error != "none":
+            raised = {
+                "fail": ValueError("planted"),
+                "later": RetryLater(0.7),
+                "reject": Reject("planted"),
+            }[error]
+        self.end(task, count, raised)
+
+    @rule(seconds=st.sampled_from((0.05, 0.3, 1.0, 2.5)))
+    def advance(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule(wanted=assignments, takes=st.integers(0, 2))
+    def rebalance(self, wanted: frozenset[TopicPartition], takes: int) -> None:
+        if not self.client.is_joining():
+            self.client.rebalance(wanted, takes)
+
+    @rule()
+    def lose(self) -> None:
+        self.client.lose()
+
+    @rule(tp=partitions, count=st.integers(1, 3))
+    def other_works(self, tp: TopicPartition, count: int) -> None:
+        self.client.other_works(tp, count)
+
+    @rule(scope=st.sampled_from(SCOPES))
+    def operator_pauses(self, scope: Any) -> None:  # noqa: ANN401 - any scope
+        self.client.ledger.place([scope], owner=OPS)
+        self.ops.add(scope)
+
+    @rule(scope=st.sampled_from(SCOPES))
+    def operator_resumes(self, scope: Any) -> None:  # noqa: ANN401 - any scope
+        self.client.ledger.remove([(scope, OPS)])
+        self.ops.discard(scope)
+
+    @rule()
+    def commits_are_answered(self) -> None:
+        self.client.answer_all()
+
+    @rule(refuses=st.booleans())
+    def broker_refuses(self, refuses: bool) -> None:  # noqa: FBT001 - drawn
+        self.client.refuses = refuses
+
+    @precondition(lambda self: self.letters)
+    @rule(which=st.integers(0, 9))
+    def letter_arrives(self, which: int) -> None:
+        letter = self.letters.pop(which % len(self.letters))
+        if not letter.lane.epoch.is_closed:
+            self.complete[letter.lane.epoch.tp].add(letter.record.offset)
+        self.schedule.letter_acknowledged(letter)
+
+    @precondition(lambda self: not self.concluded)
+    @rule()
+    def stop(self) -> None:
+        if not self.stopping:
+            self.stopping = True
+            self.engine.stop(DRAIN.shutdown)
+
+    # ------------------------------------------------------------ doing
+
+    def end(self, task: Task, count: int, error: Exception | None) -> None:
+        chunk, epoch = task.chunk, task.epoch
+        finished = task.indexes[:count]
+        offsets = [chunk.records[index].offset for index in finished]  # type: ignore[union-attr]  # not finished
+        closed, before = epoch.is_closed, self.counters()
+        failed = []
+        if error is not None:
+            failed = [(task.indexes[count], error)]
+            self.note_failure(task, count, error)
+        for index in finished:
+            chunk.finish(index)
+        if not closed:
+            self.complete[epoch.tp].update(offsets)
+        outcome = Outcome(
+            task=task,
+            finished=finished,
+            failed=failed,
+            left=task.indexes[count + len(failed) :],
+            seconds=0.001 * count,
+        )
+        self.schedule.complete([outcome])
+        if closed and self.counters() != before:
+            raise Violated("9: a stale result changed something")
+
+    def note_failure(self, task: Task, count: int, error: Exception) -> None:
+        record = task.chunk.records[task.indexes[count]]
+        assert record is not None
+        at = (task.epoch, record.offset)
+        if isinstance(error, RetryLater):
+            self.not_before[at] = self.clock.now + error.after
+            self.starts[at] -= 1
+        elif isinstance(error, ValueError):
+            delay = RETRY.delay(self.starts[at], 0.5)
+            self.not_before[at] = self.clock.now + delay
+        final = isinstance(error, Reject) or self.starts[at] >= RETRY.attempts
+        is_skipped = final and self.schedule._policy.on_exhausted == "skip"
+        if is_skipped and not task.epoch.revoked.is_set():
+            self.complete[task.epoch.tp].add(record.offset)
+
+    def counters(self) -> tuple[int, int, int, int]:
+        held = self.engine.held
+        return held.records, held.bytes, held.running, held.done
+
+    def conclude(self) -> None:
+        self.concluded = True
+        self.schedule.end()
+        self.engine.conclude()
+
+    # ------------------------------------------------------------ judging
+
+    def judge_commit(self, tp: TopicPartition, offset: int) -> None:
+        missing = set(range(offset)) - self.complete[tp]
+        if missing:
+            raise Violated(f"1: {tp} committed {offset}, incomplete: {sorted(missing)}")
+        if offset < self.client.committed[tp]:
+            raise Violated(f"2: {tp} went back to {offset}")
+
+    def check_start(self, task: Task) -> None:
+        chunk, epoch = task.chunk, task.epoch
+        records = [chunk.records[index] for index in task.indexes]
+        for record in records:
+            if record is None:
+                raise Violated("3: a finished record was handed out again")
+            at = (epoch, record.offset)
+            if record is records[0]:
+                self.starts[at] += 1
+                if self.clock.now < self.not_before.get(at, 0.0):
+                    raise Violated("10: a retry came early")
+            else:
+                self.starts[at] = 1
+            if self.starts[at] > RETRY.attempts:
+                raise Violated("10: more attempts than allowed")
+        if self.order is not Order.UNORDERED:
+            self.check_order(task, records)
+
+    def check_order(self, task: Task, records: list[Any]) -> None:
+        lane_of = self.lane_of
+        lanes = {lane_of(record) for record in records}
+        for other in self.tasks:
+            if other.epoch is task.epoch:
+                theirs = {lane_of(other.chunk.records[i]) for i in other.indexes}
+                if lanes & theirs:
+                    raise Violated("4: records of one lane overlap")
+        first = records[0].offset
+        earlier = [
+            record.offset
+            for chunk, index in task.epoch.progress.incomplete()
+            if (record := chunk.records[index]) is not None
+            and lane_of(record) in lanes
+            and record.offset < first
+        ]
+        if earlier:
+            raise Violated(f"4: {first} was begun before {earlier}")
+
+    def lane_of(self, record: Any) -> object:  # noqa: ANN401 - a record
+        return record.key if self.order is Order.KEY else None
+
+    @invariant()
+    def is_bounded(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        held = self.engine.held
+        if held.records > LIMITS.records:
+            raise Violated(f"5: {held.records} records held")
+        one_poll = MOST * 301
+        if held.bytes > LIMITS.bytes + one_poll:
+            raise Violated(f"5: {held.bytes} bytes held")
+
+    @invariant()
+    def is_counted(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        held = self.engine.held
+        open_ = [epoch.progress.incomplete() for epoch in held.epochs.values()]
+        if held.records != sum(map(len, open_)):
+            raise Violated("5: the counter differs from a recount")
+        running = sum(
+            len(task.indexes) for task in self.tasks if not task.epoch.is_closed
+        )
+        if held.running != running:
+            raise Violated(f"5: {held.running} are said to run, {running} do")
+        ends = held.records + held.done + self.engine.dropped
+        if len(self.client.delivered) != ends:
+            raise Violated("3: a record ended twice, or not at all")
+
+    @invariant()
+    def holds_are_their_owners(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        there = {hold.scope for hold in self.client.ledger.holds_of(OPS)}
+        if there != self.ops:
+            raise Violated("7: an operator's hold was touched")
+        if self.engine.leaked:
+            raise Violated("6: a record came in spite of a hold")
+
+    @invariant()
+    def drains_end(self) -> None:
+        limit = max(DRAIN.revoke, DRAIN.shutdown) + 6.0  # a turn's steps of the clock
+        if self.deferred_at is not None and not self.stopping:
+            polls = [at for at in self.client.polls if at > self.deferred_at + limit]
+            if len(polls) > 2:
+                raise Violated("11: a drain outlived its deadline")
+
+    # ------------------------------------------------------------ in the end
+
+    def teardown(self) -> None:
+        if hasattr(self, "engine"):
+            self.settle()
+
+    def settle(self) -> None:
+        """
+        With nobody in the way everything owned is finished, and then committed.
+        """
+        self.client.refuses = False
+        for scope in tuple(self.ops):
+            self.operator_resumes(scope)
+        for _ in range(400):
+            if not self.concluded:
+                self.serve()
+        blocked = any(e.stuck for e in self.engine.held.epochs.values())
+        if not self.concluded and not blocked:
+            raise Violated(f"8: not finished: {self.engine.held.epochs}")
+        if not self.concluded:
+            self.conclude()
+        if self.engine.held.load.records or self.engine.held.running:
+            raise Violated("5: something is held after the end")
+        if any(self.client.ledger.holds_of(owner) for owner in OWNERS):
+            raise Violated("7: a hold of ours outlived us")
+
+    def serve(self) -> None:
+        """
+        Finish what there is, and turn once.
+        """
+        while self.letters:
+            self.letter_arrives(0)
+        self.claim()
+        while self.tasks:
+            self.finish(0, len(self.tasks[0].indexes), "none")
+        self.client.answer_all()
+        self.clock.now += 0.2
+        self.turn()
+        self.is_counted()
+        if not self.stopping and self.is_settled():
+            self.stop()
+
+    def is_settled(self) -> bool:
+        client = self.client
+        if client.needs_join or client.is_lost():
+            return False
+        return not self.engine.held.records and all(
+            client.positions[tp] == client.log[tp] for tp in client.positions
+        )

@@ -1,0 +1,144 @@
+"""
+Planted faults are found, or the model would prove nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from safeconsumer._core import watermarks
+from safeconsumer._core.progress import Progress, Watermark
+from safeconsumer.worker import engine
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lane, Lanes
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.model.machine import WorkerMachine
+
+HUNT = settings(
+    max_examples=600,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def commits_what_was_polled(patch: pytest.MonkeyPatch) -> None:
+    def watermark(self: Progress) -> Watermark | None:
+        return None if self.next_offset is None else Watermark(self.next_offset)
+
+    patch.setattr(Progress, "watermark", watermark)
+
+
+def takes_lost_for_revoked(patch: pytest.MonkeyPatch) -> None:
+    drop = engine.Engine._drop
+
+    def dropping(self: Any, epochs: Any, reason: str) -> None:  # noqa: ANN401
+        drop(self, epochs if reason != "lost" else (), reason)
+
+    patch.setattr(engine.Engine, "_drop", dropping)
+
+
+def counts_stale_results(patch: pytest.MonkeyPatch) -> None:
+    close = Held.close
+
+    def closing(self: Held, epoch: Any) -> Any:  # noqa: ANN401
+        dropped = close(self, epoch)
+        epoch.is_closed = False
+        return dropped
+
+    patch.setattr(Held, "close", closing)
+
+
+def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
+    def group(_self: Lanes, chunk: Any) -> Any:  # noqa: ANN401
+        return [(object(), [index]) for index, _ in enumerate(chunk.records)]
+
+    patch.setattr(Lanes, "group", group)
+
+
+def polls_without_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine.Engine, "_room", lambda self: self._client.most)
+
+
+def never_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Schedule, "go_on", lambda _self: None)
+
+
+def forgets_to_lift(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(watermarks.Marks, "is_throttled", lambda *_a, **_k: True)
+
+
+def retries_at_once(patch: pytest.MonkeyPatch) -> None:
+    sleep = Schedule._sleep
+    patch.setattr(
+        Schedule, "_sleep", lambda self, lane, delay: sleep(self, lane, delay / 4)
+    )
+
+
+def drops_what_stays(patch: pytest.MonkeyPatch) -> None:
+    settle = engine.Engine._settle_ownership
+
+    def settling(self: Any) -> None:  # noqa: ANN401
+        if self._was_joining:
+            self._drop(tuple(self.held.epochs.values()), "revoked")
+        settle(self)
+
+    patch.setattr(engine.Engine, "_settle_ownership", settling)
+
+
+def lifts_the_operators_hold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine, "OWNERS", (*engine.OWNERS, "ops"))
+
+
+def passes_over_failures(patch: pytest.MonkeyPatch) -> None:
+    fail = Schedule._fail
+
+    def failing(self: Any, lane: Lane, task: Any, index: int, error: Any) -> None:  # noqa: ANN401
+        fail(self, lane, task, index, error)
+        task.chunk.done[index] = 1
+
+    patch.setattr(Schedule, "_fail", failing)
+
+
+def joins_undrained(patch: pytest.MonkeyPatch) -> None:
+    def note(self: Any) -> None:  # noqa: ANN401
+        self._epochs = self._client.epochs()
+
+    patch.setattr(engine.Engine, "_note_departed", note)
+
+
+MUTANTS: tuple[Patch, ...] = (
+    commits_what_was_polled,
+    takes_lost_for_revoked,
+    counts_stale_results,
+    runs_lanes_twice,
+    polls_without_room,
+    never_goes_on,
+    forgets_to_lift,
+    retries_at_once,
+    drops_what_stays,
+    lifts_the_operators_hold,
+    passes_over_failures,
+    joins_undrained,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+def test_a_planted_fault_is_found(
+    mutant: Patch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Within a bounded number of random lives.
+    """
+    mutant(monkeypatch)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - a violation, or what it breaks
+        run_state_machine_as_test(WorkerMachine, settings=HUNT)

@@ -1,0 +1,93 @@
+"""
+What a worker refuses, before anything is started.
+"""
+
+import threading
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from safeconsumer import Pump, SafeConsumer, Worker, WorkerSettingError
+from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, RetryLater
+from tests.kafka.offline import offline
+
+
+def handle(_record: object, _context: object) -> None:
+    """
+    Do nothing.
+    """
+
+
+async def handle_async(_record: object, _context: object) -> None:
+    """
+    Do nothing.
+    """
+
+
+CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "said"),
+    [
+        ({"enable_auto_commit": True}, {}, "enable_auto_commit=False"),
+        ({"group_id": None}, {}, "group_id"),
+        ({}, {"handle": 3}, "must be callable"),
+        ({}, {"key": "id"}, "key must be callable"),
+        ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
+        ({}, {"executor": "fork"}, "concurrent.futures.Executor"),
+        ({}, {"handle": handle_async}, "executor='asyncio'"),
+        ({}, {"executor": "asyncio"}, "async def"),
+        ({}, {"executor": "process", "handle": lambda _r, _c: None}, "top of a module"),
+        ({}, {"concurrency": 0}, "concurrency"),
+        ({}, {"batch": 0}, "batch"),
+        ({}, {"on_exhausted": "drop"}, "on_exhausted"),
+        ({}, {"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({}, {"limits": Limits(records=10)}, "below one poll"),
+        ({}, {"limits": Limits(bytes=10)}, "below one fetch"),
+        ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
+    ],
+)
+def test_what_is_impossible_is_refused(
+    config: dict[str, Any], settings: dict[str, Any], said: str
+) -> None:
+    """
+    At construction, with what would do; no thread is left.
+    """
+    with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
+        before = threading.active_count()
+        with pytest.raises(WorkerSettingError, match=said):
+            Worker(consumer, settings.pop("handle", handle), **settings)
+        assert before == threading.active_count()
+
+
+def test_a_pump_refuses_the_same() -> None:
+    """
+    It shares the checks.
+    """
+    with (
+        offline(SafeConsumer, "orders", group_id="g") as consumer,
+        pytest.raises(WorkerSettingError, match="enable_auto_commit"),
+    ):
+        Pump(consumer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Commit, {"every": 0}),
+        (Commit, {"records": 0}),
+        (Drain, {"revoke": -1}),
+        (RetryLater, {"after": -1}),
+        (DeadLetter, {"producer": None, "topic": "t"}),
+        (DeadLetter, {"producer": KafkaProducer, "topic": ""}),
+        (DeadLetter, {"producer": KafkaProducer, "topic": "t", "max_ratio": 2}),
+    ],
+)
+def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
+    """
+    By the name of the option.
+    """
+    with pytest.raises(WorkerSettingError):
+        kind(**settings)
