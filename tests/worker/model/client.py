@@ -9,6 +9,7 @@ from attrs import define, frozen
 from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.structs import TopicPartition
 
+from safeconsumer._core.holds import Hold
 from safeconsumer._core.progress import Record, Watermark
 from safeconsumer._core.scopes import Everything, partition
 from safeconsumer.ledger import PauseLedger
@@ -194,15 +195,19 @@ class FakeClient:
             self.clock.now += timeout
         return polled
 
+    def holds(self) -> tuple[Hold, ...]:
+        """
+        Return every hold, as ``SafeConsumer.holds`` does.
+        """
+        return tuple(self.ledger.view().state)
+
     def hold(
         self,
         owners: Sequence[str],
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         there = {
-            (hold.owner, hold.scope)
-            for owner in owners
-            for hold in self.ledger.holds_of(owner)
+            (hold.owner, hold.scope) for hold in self.holds() if hold.owner in owners
         }
         scopes = {(owner, _scope(tp)) for owner, tp in wanted}
         self.ledger.remove([(scope, owner) for owner, scope in there - scopes])

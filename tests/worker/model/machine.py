@@ -380,7 +380,7 @@ class WorkerMachine(RuleBasedStateMachine):
     def holds_are_their_owners(self) -> None:
         if not hasattr(self, "engine"):
             return
-        there = {hold.scope for hold in self.client.ledger.holds_of(OPS)}
+        there = {one.scope for one in self.client.holds() if one.owner == OPS}
         if there != self.ops:
             raise Violated("7: an operator's hold was touched")
         if self.engine.leaked:
@@ -417,7 +417,7 @@ class WorkerMachine(RuleBasedStateMachine):
             self.conclude()
         if self.engine.held.load.records or self.engine.held.running:
             raise Violated("5: something is held after the end")
-        if any(self.client.ledger.holds_of(owner) for owner in OWNERS):
+        if any(hold.owner in OWNERS for hold in self.client.holds()):
             raise Violated("7: a hold of ours outlived us")
 
     def serve(self) -> None:
