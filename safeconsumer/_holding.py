@@ -194,16 +194,22 @@ class HoldLedger:
         """
         self._emit(kind, **fields)
 
-    def deliver(self) -> None:
+    def deliver(self) -> bool:
         """
         Hand all queued events to the hooks. Never call it under a lock.
+
+        Returns:
+            Whether there were any, and hooks have taken their time.
         """
+        delivered = False
         while self._outbox:
             try:
                 event = self._outbox.popleft()
             except IndexError:  # another thread was quicker
-                return
+                break
+            delivered = True
             self.dispatcher.dispatch(event)
+        return delivered
 
     # ------------------------------------------------------------ inside
 

@@ -313,8 +313,8 @@ class SafeConsumer(PauseSafeIteration):
                 records = super().poll(timeout_ms, max_records, update_offsets)
             finally:
                 self._ledger.end_call()
-                self._ledger.deliver()
-            return self._without_quiet(records)  # hooks may have taken their time
+                is_late = self._ledger.deliver()
+            return self._without_quiet(records) if is_late else records
 
     # ------------------------------------------------------------ upstream's calls
 

@@ -64,7 +64,11 @@ class Assigned:
     def in_a_row(self, trials: int) -> dict[str, list[float]]:
         """
         Pause and resume with nothing in between; return seconds of wall, by trial.
+
+        With no fetch in flight, whose answer would have the interpreter meanwhile.
         """
+        pending = self._consumer._fetcher._nodes_with_pending_fetch_requests
+        wait_until(lambda: not pending, lambda: time.sleep(0.01))
         taken: dict[str, list[float]] = {"pause_in_a_row": [], "resume_in_a_row": []}
         for tp in self._partitions[:trials]:
             taken["pause_in_a_row"].append(_wall(self._consumer.pause, tp))
