@@ -174,6 +174,28 @@ class HoldLedger:
         self._submit(change)
         return self._remaining(self.view().state, change)
 
+    def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
+        """
+        Do what somebody else decided, all at once: lift some holds, place others.
+
+        Args:
+            place: whole holds, with their deadlines.
+            remove: keys of holds to lift; those that are not there are no error.
+        """
+        placed, lifted = _Place(tuple(place)), _Remove(tuple(remove))
+        with self._locked():
+            if lifted.keys:
+                self._apply_remove(lifted)
+            if placed.holds:
+                self._apply_place(placed)
+        self.deliver()
+
+    def now(self) -> tuple[float, float]:
+        """
+        Return the moment on the monotonic clock and on the wall's.
+        """
+        return self._clock(), self._wall()
+
     def holds_of(self, owner: str) -> tuple[Hold, ...]:
         """
         Return all holds of one owner.

@@ -4,7 +4,7 @@ The one place where holds live, with what they mean for the assignment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rpds import HashTrieMap
 
@@ -12,6 +12,14 @@ from safeconsumer._core import events, ledger, rebalance
 from safeconsumer._core.scopes import Pattern, TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
 from safeconsumer._holding import HoldLedger
+
+
+Watcher = Callable[[Mapping[TopicPartition, int]], object]
+"""
+Is told of gained partitions, already behind a gate, with their ownership epochs.
+"""
+
+_CONTROL_GATE = "waits until the control topics are read"
 
 
 class PauseLedger(HoldLedger):
@@ -28,6 +36,38 @@ class PauseLedger(HoldLedger):
         self._departed_quiet: set[TopicPartition] = set()
         self._in_call = False
         self._began_quiet = False
+        self._call_gates: dict[TopicPartition, str] = {}
+        self._control_gates: dict[TopicPartition, str] = {}
+        self._watcher: Watcher | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        """
+        Close a gate on whatever is gained from now on, until :meth:`open_gates`.
+
+        Args:
+            watcher: called on the thread that assigns, under upstream's locks but not
+                under ours: it must be quick, block on nothing and raise nothing.
+        """
+        self._watcher = watcher
+
+    def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """
+        Open the gates of those partitions that are still owned as they were then.
+        """
+        with self._locked():
+            owned = self._ownership.epochs
+            for tp, epoch in epochs.items():
+                if owned.get(tp) == epoch:
+                    self._control_gates.pop(tp, None)
+            self._view, shift = with_gates(self._view, self._gates())
+            self._tell_gates(shift, "the control topics are read")
+        self.deliver()
+
+    def control_gates(self) -> frozenset[TopicPartition]:
+        """
+        Return the partitions that wait for the control topics.
+        """
+        return frozenset(self._control_gates)
 
     def ownership(self) -> rebalance.Ownership:
         """
@@ -54,6 +94,8 @@ class PauseLedger(HoldLedger):
             self._view, shift = with_assignment(self._view, assigned, gates)
             self._tell_assignment(change)
             self._tell_gates(shift, "holds ended with the assignment")
+        if self._watcher is not None and change.gained:
+            self._watcher({tp: ownership.epochs[tp] for tp in change.gained})
         return change
 
     def begin_call(self) -> None:
@@ -76,9 +118,10 @@ class PauseLedger(HoldLedger):
         Mark the end of a ``poll`` and open the gates that its start asked for.
         """
         self._in_call = False
-        if len(self._view.gates):
+        if self._call_gates:
             with self._locked():
-                self._view, shift = with_gates(self._view, HashTrieMap())
+                self._call_gates.clear()
+                self._view, shift = with_gates(self._view, self._gates())
                 self._tell_gates(shift, "the poll that gained them has returned")
 
     @property
@@ -116,13 +159,18 @@ class PauseLedger(HoldLedger):
     def _gates_after(
         self, change: rebalance.Reassignment
     ) -> HashTrieMap[TopicPartition, str]:
-        gates = self._view.gates
         for tp in change.departed:
-            gates = gates.discard(tp)
+            self._call_gates.pop(tp, None)
+            self._control_gates.pop(tp, None)
         if self._in_call and self._began_quiet:
-            for tp in change.gained:
-                gates = gates.insert(tp, "gained during a poll() that began all paused")
-        return gates
+            why = "gained during a poll() that began all paused"
+            self._call_gates.update(dict.fromkeys(change.gained, why))
+        if self._watcher is not None:
+            self._control_gates.update(dict.fromkeys(change.gained, _CONTROL_GATE))
+        return self._gates()
+
+    def _gates(self) -> HashTrieMap[TopicPartition, str]:
+        return HashTrieMap.convert({**self._call_gates, **self._control_gates})
 
     def _tell_assignment(self, change: rebalance.Reassignment) -> None:
         quiet = [tp for tp in change.gained if tp in self._view.quiet]

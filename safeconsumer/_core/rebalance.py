@@ -71,18 +71,25 @@ class Snapshot:
         version: of the ledger then.
         epochs: what was owned, with its epochs.
         quiet: the owned partitions that a hold or a gate covered.
+        gated: those of them behind a gate, which opens without anybody's call.
     """
 
     version: int
     epochs: Mapping[TopicPartition, int]
     quiet: PartitionsOf
+    gated: PartitionsOf = frozenset()
 
 
 def snapshot(view: PauseView, ownership: Ownership) -> Snapshot:
     """
     Remember what must be found again when the join completes.
     """
-    return Snapshot(view.state.version, ownership.epochs, frozenset(view.quiet))
+    return Snapshot(
+        view.state.version,
+        ownership.epochs,
+        frozenset(view.quiet),
+        frozenset(view.gates),
+    )
 
 
 @frozen
@@ -121,7 +128,9 @@ def compare(
         gained=frozenset(now) - kept,
         revoked=gone - lost,
         lost=lost,
-        woken=frozenset(tp for tp in kept & before.quiet if tp not in view.quiet)
+        woken=frozenset(
+            tp for tp in kept & before.quiet - before.gated if tp not in view.quiet
+        )
         if unasked
         else frozenset(),
     )
