@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
     from safeconsumer.errors import (
+        ControlSettingError,
+        ControlTopicError,
+        ControlWriteError,
         HoldSettingError,
         MissingExtraError,
         SafeConsumerError,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         TargetTypeError,
         UnsupportedKafkaPythonError,
     )
+    from safeconsumer.group.settings import Control
 
 # Where each public name stands. It is imported when it is first asked for: pytest loads
 # our plugin, and with it this package, in every session of every project that has us
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "BlockingCallInListenerError": "_kafka.errors",
     "ConcurrentPollError": "_kafka.errors",
+    "Control": "group.settings",
+    "ControlSettingError": "errors",
+    "ControlTopicError": "errors",
+    "ControlWriteError": "errors",
     "ForkedConsumerError": "_kafka.errors",
     "Hold": "_core.holds",
     "HoldSettingError": "errors",
@@ -46,6 +54,10 @@ _HOMES = {
 __all__ = [
     "BlockingCallInListenerError",
     "ConcurrentPollError",
+    "Control",
+    "ControlSettingError",
+    "ControlTopicError",
+    "ControlWriteError",
     "ForkedConsumerError",
     "Hold",
     "HoldSettingError",

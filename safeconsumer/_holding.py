@@ -178,6 +178,8 @@ class HoldLedger:
         """
         Do what somebody else decided, all at once: lift some holds, place others.
 
+        Events wait for :meth:`deliver`.
+
         Args:
             place: whole holds, with their deadlines.
             remove: keys of holds to lift; those that are not there are no error.
@@ -188,7 +190,6 @@ class HoldLedger:
                 self._apply_remove(lifted)
             if placed.holds:
                 self._apply_place(placed)
-        self.deliver()
 
     def now(self) -> tuple[float, float]:
         """

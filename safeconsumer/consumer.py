@@ -14,6 +14,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
 from safeconsumer import _fork
+from safeconsumer._control import Attachable, Attached
 from safeconsumer._core import scopes
 from safeconsumer._core.holds import (
     APP,
@@ -36,7 +37,11 @@ from safeconsumer._kafka.errors import (
 )
 from safeconsumer._kafka.iteration import PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import HoldSettingError, TargetTypeError
+from safeconsumer.errors import (
+    ControlSettingError,
+    HoldSettingError,
+    TargetTypeError,
+)
 from safeconsumer.explain import explain_lines
 from safeconsumer.hooks import Hook, LazyHook
 from safeconsumer.ledger import PauseLedger
@@ -72,6 +77,8 @@ class SafeConsumer(PauseSafeIteration):
         decoder: what reads record batches: ``compiled`` (the extra ``fast``: a fifth of
             the CPU time), ``python`` (kafka-python's own), or ``auto``, which takes the
             compiled one where it can be had and never fails.
+        control: a :class:`~safeconsumer.Control` makes this member obey operator and
+            group holds that are kept in Kafka; None: none of it runs.
         hooks: what takes the events; by default they become structlog lines.
         configs: as kafka-python's, all of them.
 
@@ -80,6 +87,7 @@ class SafeConsumer(PauseSafeIteration):
             no thread was started.
         MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
             the install line.
+        ControlTopicError: a topic of ``control`` would not keep holds for good.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``holds`` and ``explain`` on any thread, in a rebalance listener and in
@@ -94,6 +102,7 @@ class SafeConsumer(PauseSafeIteration):
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
+        control: Attachable | None = None,
         hooks: Iterable[Hook] = DEFAULT_HOOKS,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
@@ -109,6 +118,7 @@ class SafeConsumer(PauseSafeIteration):
         )
         self._poll_guard = threading.Lock()
         self._unchecked: dict[HoldKey, Scope] = {}
+        self._control: Attached | None = None
         super().__init__(**configs)
         _fork.watch(self, _ForkedConsumer)
         try:
@@ -116,11 +126,15 @@ class SafeConsumer(PauseSafeIteration):
             self._parts = Parts(self)
             self._decoder = chosen.name
             log_once(chosen)
+            if control is not None:
+                self._control = control.attach(self._ledger, self.config)
             if start_paused:
                 self.pause_all(reason="start_paused")
             if topics:
                 self.subscribe(topics=topics)
         except BaseException:
+            if self._control is not None:
+                self._control.close()
             super().close(autocommit=False, timeout_ms=0)  # its IO thread runs already
             raise
 
@@ -236,6 +250,51 @@ class SafeConsumer(PauseSafeIteration):
             yield
         finally:
             self.resume(*targets, owner=owner)
+
+    def pause_group(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold the targets for every member of the group, now and in the future.
+
+        Obeyed here at once and by the others within milliseconds; once this has
+        returned, no assignment that begins later delivers any of it. It outlives this
+        process and ends by :meth:`resume_group`, on any member, or by expiry.
+
+        Args:
+            targets: as for :meth:`pause`; text may be any scope: ``orders:3``,
+                ``orders``, ``re:ord.*`` (RE2), ``@all`` for the whole group.
+            owner: whose hold it is; any member may lift it by this name.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, by the broker's clock; never early.
+
+        Raises:
+            ControlSettingError: the consumer has no ``control=``.
+            ControlWriteError: the broker did not acknowledge it in 10 s; what was
+                acknowledged stands, and doing it again is safe.
+            BlockingCallInListenerError: called in a rebalance listener.
+            MissingExtraError: a pattern, and google-re2 is missing.
+        """
+        self._refuse_in_listener("pause_group")
+        self._need_control("pause_group").pause(
+            targets, owner=owner, reason=reason, for_=for_
+        )
+
+    def resume_group(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's group holds of exactly these targets, for every member.
+
+        An operator's hold stays. Errors as :meth:`pause_group`.
+
+        Returns:
+            The holds that still cover the targets here.
+        """
+        self._refuse_in_listener("resume_group")
+        return self._need_control("resume_group").resume(targets, owner=owner)
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -375,6 +434,8 @@ class SafeConsumer(PauseSafeIteration):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         self._refuse_in_listener("close")
+        if self._control is not None:
+            self._control.close()
         with self._reassigning():
             try:
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
@@ -422,6 +483,12 @@ class SafeConsumer(PauseSafeIteration):
                 is_empty = not any(True for _ in view.affected_by(scope))
                 if is_empty and not isinstance(scope, Everything):
                     self._parts.refuse_unassigned(scope)
+
+    def _need_control(self, call: str) -> Attached:
+        if self._control is None:
+            message = f"{call}() needs SafeConsumer(..., control=Control())"
+            raise ControlSettingError(message)
+        return self._control
 
     def _check_early_holds(self, fits: Callable[[Scope], bool], call: str) -> None:
         there = {hold.key for hold in self._ledger.view().state}

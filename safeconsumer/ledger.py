@@ -13,7 +13,6 @@ from safeconsumer._core.scopes import Pattern, TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
 from safeconsumer._holding import HoldLedger
 
-
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 Is told of gained partitions, already behind a gate, with their ownership epochs.

@@ -7,7 +7,7 @@ come counts as held: its key names group, owner and scope in every version.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from attrs import frozen
 
@@ -263,7 +263,7 @@ def _is_short_text(text: object, limit: int) -> bool:
     return isinstance(text, str) and len(text) <= limit and text.isprintable()
 
 
-def _is_int(value: Any) -> bool:  # noqa: ANN401 - whatever JSON held
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -80,6 +80,17 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (fetcher.Fetcher, "send_fetches", ("self",)),
     (fetcher.Fetcher, "close", ("self",)),
     (
+        fetcher.Fetcher,
+        "_handle_fetch_response",
+        ("self", "node_id", "fetch_offsets", "send_time", "response"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_fetch_offsets_by_times_async",
+        ("self", "timestamps", "timeout_ms"),
+    ),
+    (selector.NetworkSelector, "call_soon_with_future", ("self", "coro")),
+    (
         consumer.ConsumerCoordinator,
         "_on_join_prepare_async",
         ("self", "generation", "member_id", "timeout_ms"),
@@ -111,6 +122,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 )
 
 COROUTINES = (
+    (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
     (base.BaseCoordinator, "join_group_async"),

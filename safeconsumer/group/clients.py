@@ -1,0 +1,103 @@
+"""
+The control clients of a member or a command: one reader, one producer, one admin.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+# What says where a cluster is and how to get in; everything else is not our business.
+_CONNECTION = (
+    "api_version",
+    "bootstrap_servers",
+    "connections_max_idle_ms",
+    "proxy_url",
+    "receive_buffer_bytes",
+    "reconnect_backoff_max_ms",
+    "reconnect_backoff_ms",
+    "retry_backoff_ms",
+    "send_buffer_bytes",
+    "socket_options",
+    "socks5_proxy",
+)
+_PREFIXES = ("sasl_", "security_", "ssl_")
+
+# Control records are small and must not wait for a dead broker for long.
+_BOOTSTRAP_MS = 5_000
+_RECONNECT_MAX_MS = 2_000
+
+
+def connection(
+    configs: Mapping[str, Any], more: Mapping[str, Any], name: str
+) -> dict[str, Any]:
+    """
+    Return what a control client needs of a consumer's configuration.
+
+    Args:
+        configs: the consumer's.
+        more: what differs for control clients.
+        name: what is added to the ``client_id``.
+    """
+    known = KafkaConsumer.DEFAULT_CONFIG
+    kept = {
+        key: value
+        for key, value in configs.items()
+        if (key in _CONNECTION or key.startswith(_PREFIXES))
+        and not (key in known and value == known[key])
+    }
+    client_id = configs.get("client_id") or "safeconsumer"
+    return {
+        "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
+        **kept,
+        "client_id": f"{client_id}-{name}",
+        **more,
+    }
+
+
+def reading(base: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the configuration of a client that reads control topics.
+    """
+    defaults = {
+        "allow_auto_create_topics": False,
+        "auto_offset_reset": "none",
+        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+        "enable_auto_commit": False,
+        "fetch_min_bytes": 1,
+        "max_partition_fetch_bytes": 4 << 20,
+        "max_poll_records": 10_000,
+        "metadata_max_age_ms": 30_000,
+        "group_id": None,
+    }
+    return {**defaults, **base}
+
+
+def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
+    """
+    Make a client that writes control records, each acknowledged by all replicas.
+
+    Args:
+        base: the connection.
+        timeout: seconds after which a write has failed.
+    """
+    timeout_ms = int(timeout * 1000)
+    defaults = {
+        "acks": "all",
+        "allow_auto_create_topics": False,
+        "delivery_timeout_ms": timeout_ms,
+        "enable_idempotence": False,
+        "linger_ms": 0,
+        "max_block_ms": timeout_ms,
+        "max_in_flight_requests_per_connection": 1,
+        "request_timeout_ms": timeout_ms,
+    }
+    return KafkaProducer(**{**defaults, **base})
+
+
+def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
+    """
+    Make a client that asks for topics' settings.
+    """
+    return KafkaAdminClient(**{"bootstrap_timeout_ms": _BOOTSTRAP_MS, **base})
