@@ -149,6 +149,8 @@ class Report:
         quiet: those of them that deliver nothing, as ranges by topic.
         gated: how many wait for the control topics.
         is_partial: the partitions did not fit and are left out.
+        clock_offset: seconds by which the broker's clock is ahead of the member's;
+            found by the reader of the report, not written.
     """
 
     group: str
@@ -164,6 +166,7 @@ class Report:
     quiet: Mapping[str, tuple[tuple[int, int], ...]]
     gated: int = 0
     is_partial: bool = False
+    clock_offset: float = 0.0
 
 
 def encode_report_key(group: str, member: str) -> bytes:

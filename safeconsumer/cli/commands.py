@@ -5,6 +5,10 @@ Every command, under one group.
 import click
 
 from safeconsumer.cli.demo import demo
+from safeconsumer.cli.doctor import doctor
+from safeconsumer.cli.holding import pause, resume
+from safeconsumer.cli.topics_init import control
+from safeconsumer.cli.watching import history, status, wait
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,4 +19,5 @@ def safeconsumer() -> None:
     """
 
 
-safeconsumer.add_command(demo)
+for _command in (control, demo, doctor, history, pause, resume, status, wait):
+    safeconsumer.add_command(_command)
