@@ -83,7 +83,7 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     names = ("safeconsumer", "kafka-python")
     said = ", ".join(f"{name} {version(name)}" for name in names)
     yield Finding(rank=_GOOD, what=said)
-    broker = ".".join(map(str, operator.admin.config["api_version"]))
+    broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=_GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
     yield _re2()
     fit = True

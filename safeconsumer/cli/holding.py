@@ -37,15 +37,12 @@ _UNKNOWN = click.option(
 )
 
 
-def _duration(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
+def _duration(text: str | None) -> float | None:
     try:
-        return seconds_of(value)
+        return None if text is None else seconds_of(text)
     except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+        message = f"--for: {error}"
+        raise CommandError(message) from error
 
 
 @click.command(epilog=EPILOG)
@@ -56,7 +53,6 @@ def _duration(
     "--for",
     "for_",
     metavar="DURATION",
-    callback=_duration,
     help="It ends by itself after that: 90s, 30m, 2h, 1d.",
 )
 @click.option("--owner", default=None, help="Whose hold it is; your login by default.")
@@ -70,7 +66,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     scopes: tuple[str, ...],
     group: str,
     reason: str,
-    for_: float | None,
+    for_: str | None,
     owner: str | None,
     is_new: bool,
     connect: Connect,
@@ -85,8 +81,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
     with explained(context):
         whose = checked_owner(owner or getpass.getuser())
         checked_reason(reason)
+        seconds = _duration(for_)
         found = _checked(scopes, group)
-        wanted = changes(group, whose, map(str, found), new_hold(reason, for_))
+        wanted = changes(group, whose, map(str, found), new_hold(reason, seconds))
         with Operator(*connect()) as operator:
             operator.check()
             facts = _known(operator, group, is_new=is_new)

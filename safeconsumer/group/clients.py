@@ -93,11 +93,17 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "max_in_flight_requests_per_connection": 1,
         "request_timeout_ms": timeout_ms,
     }
-    return KafkaProducer(**{**defaults, **base})
+    return KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     """
     Make a client that asks for topics' settings.
     """
-    return KafkaAdminClient(**{"bootstrap_timeout_ms": _BOOTSTRAP_MS, **base})
+    fitting = _fitting(KafkaAdminClient, base)
+    return KafkaAdminClient(**{"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting})
+
+
+def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
+    # A setting for reading, such as fetch_max_wait_ms, is none of a producer's.
+    return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}

@@ -294,6 +294,16 @@ class Operator:
 
     # ------------------------------------------------------------ reading
 
+    def broker_version(self) -> tuple[int, ...]:
+        """
+        Return the Kafka version whose protocols the cluster speaks.
+        """
+        consumer = KafkaConsumer(**clients.reading(self._base))
+        try:
+            return tuple(consumer.config["api_version"])
+        finally:
+            consumer.close(autocommit=False)
+
     def ends(self) -> dict[str, int]:
         """
         Return where the control topics end.
