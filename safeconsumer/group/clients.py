@@ -8,6 +8,9 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.control_reader import never_create_topics
+from safeconsumer.consumer import SafeConsumer
+
 # What says where a cluster is and how to get in; everything else is not our business.
 _CONNECTION = (
     "api_version",
@@ -56,10 +59,25 @@ def connection(
     }
 
 
-def reading(base: Mapping[str, Any]) -> dict[str, Any]:
+def reader(base: Mapping[str, Any]) -> SafeConsumer:
     """
-    Return the configuration of a client that reads control topics.
+    Make a client that reads control topics.
     """
+    made = SafeConsumer(hooks=(), **_reading(base))
+    never_create_topics(made)
+    return made
+
+
+def asker(base: Mapping[str, Any]) -> KafkaConsumer:
+    """
+    Make a client that asks where topics begin and end, and reads nothing.
+    """
+    made = KafkaConsumer(**_reading(base))
+    never_create_topics(made)
+    return made
+
+
+def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {
         "allow_auto_create_topics": False,
         "auto_offset_reset": "none",
@@ -93,7 +111,9 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "max_in_flight_requests_per_connection": 1,
         "request_timeout_ms": timeout_ms,
     }
-    return KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
+    made = KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
+    never_create_topics(made)
+    return made
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:

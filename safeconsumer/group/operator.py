@@ -14,7 +14,6 @@ from kafka.errors import KafkaError
 from safeconsumer._core import wire
 from safeconsumer._core.scopes import Scope
 from safeconsumer._core.wire import ControlHold, ControlKey, Report
-from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, patterns, topics
 from safeconsumer.group.publisher import Acknowledged, Change, publish
@@ -285,7 +284,7 @@ class Operator:
         wanted = [tp for tp in partitions if tp in facts.committed]
         if not wanted:
             return {}
-        consumer = KafkaConsumer(**clients.reading(self._base))
+        consumer = clients.asker(self._base)
         try:
             ends = consumer.end_offsets(wanted)
         finally:
@@ -298,7 +297,7 @@ class Operator:
         """
         Return the Kafka version whose protocols the cluster speaks.
         """
-        consumer = KafkaConsumer(**clients.reading(self._base))
+        consumer = clients.asker(self._base)
         try:
             return tuple(consumer.config["api_version"])
         finally:
@@ -308,7 +307,7 @@ class Operator:
         """
         Return where the control topics end.
         """
-        consumer = KafkaConsumer(**clients.reading(self._base))
+        consumer = clients.asker(self._base)
         try:
             partitions = [TopicPartition(name, 0) for name in self.settings.topics]
             ends = consumer.end_offsets(partitions, timeout_ms=_READ_TIMEOUT * 1000)
@@ -320,7 +319,7 @@ class Operator:
         """
         Return all records of single-partition topics, or those of the last seconds.
         """
-        consumer = SafeConsumer(hooks=(), **clients.reading(self._base))
+        consumer = clients.reader(self._base)
         try:
             partitions = [TopicPartition(name, 0) for name in names]
             consumer.assign(partitions)

@@ -155,11 +155,10 @@ class Reader:
     def _read_until_stopped(self) -> None:
         began = time.monotonic()
         self._check()
-        configs = clients.reading(self._base)
         with ExitStack() as closing:
-            asker = KafkaConsumer(**configs)
+            asker = clients.asker(self._base)
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
-            consumer = SafeConsumer(hooks=(), **configs)
+            consumer = clients.reader(self._base)
             closing.callback(consumer.close, autocommit=False, timeout_ms=_CLOSE_MS)
             closing.callback(self._barrier.disconnect)
             self._client = ControlReader(consumer)
