@@ -22,22 +22,33 @@ Takes end offsets, or None if they could not be had, on an IO thread.
 
 class HeardFetcher(PauseSafeFetcher):
     """
-    Remembers when the broker last answered a fetch without complaint.
+    Remembers when each partition's fetch was last answered without complaint.
 
-    ``poll`` hides what goes wrong with fetches, and a topic that was deleted answers
-    with an error for ever: from outside both look like a topic where nothing happens.
+    ``poll`` hides what goes wrong with fetches, and a topic that was deleted is quietly
+    left out of them: from outside both look like a topic where nothing happens.
     """
 
     def prepare_hearing(self) -> None:
         """
         Make what this class needs beyond its parent's attributes.
         """
-        self.heard_at = time.monotonic()
+        self.heard_at: dict[TopicPartition, float] = {}
+        self._began_at = time.monotonic()
+
+    def silence(self) -> float:
+        """
+        Return for how many seconds the quietest of the partitions was not heard of.
+        """
+        heard = [
+            self.heard_at.get(tp, self._began_at)
+            for tp in self._subscriptions.assigned_partitions()
+        ]
+        return time.monotonic() - min(heard, default=self._began_at)
 
     def _handle_fetch_response(
         self,
         node_id: int,
-        fetch_offsets: object,
+        fetch_offsets: Mapping[TopicPartition, int],
         send_time: float,
         response: Any,  # noqa: ANN401 - of any version
     ) -> None:
@@ -48,7 +59,7 @@ class HeardFetcher(PauseSafeFetcher):
             for partition in topic.partitions
         ]
         if not getattr(response, "error_code", 0) and not any(errors):
-            self.heard_at = time.monotonic()
+            self.heard_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
 
 
 class ControlReader:
@@ -75,9 +86,9 @@ class ControlReader:
 
     def silence(self) -> float:
         """
-        Return the seconds since the broker last answered a fetch without complaint.
+        Return the seconds since all partitions were last fetched without complaint.
         """
-        return time.monotonic() - float(self._fetcher.heard_at)
+        return float(self._fetcher.silence())
 
     def positions(self) -> dict[TopicPartition, int]:
         """
