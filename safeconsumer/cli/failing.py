@@ -106,4 +106,8 @@ def _said(error: BaseException) -> str:
             "that are needed"
         )
     said = str(error) or type(error).__name__
-    return f"no answer from the broker: {said[:200]}; check --bootstrap and --config"
+    # A broker that refuses a login closes the connection; kafka-python sees no more.
+    return (
+        f"no answer from the broker: {said[:200]}; check --bootstrap and, in --config, "
+        "security.protocol and the password"
+    )
