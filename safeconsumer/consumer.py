@@ -5,13 +5,13 @@ The product's face: a ``KafkaConsumer`` whose pauses hold.
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import _fork
 from safeconsumer._control import Attachable, Attached
@@ -29,6 +29,7 @@ from safeconsumer._core.holds import (
 from safeconsumer._core.scopes import CompiledPattern, Everything, Scope
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.carrying import checked_handover
 from safeconsumer._kafka.decoders import choose, log_once
 from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
@@ -79,6 +80,9 @@ class SafeConsumer(PauseSafeIteration):
             compiled one where it can be had and never fails.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka; None: none of it runs.
+        pause_handover: whether a partition that is paused here stays paused at its next
+            owner (KAFKA-13463): ``offsets`` marks its committed offset, ``assignor``
+            tells the group at its next join, ``off`` does not.
         hooks: what takes the events; by default they become structlog lines.
         configs: as kafka-python's, all of them.
 
@@ -103,6 +107,7 @@ class SafeConsumer(PauseSafeIteration):
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
         control: Attachable | None = None,
+        pause_handover: str = "off",
         hooks: Iterable[Hook] = DEFAULT_HOOKS,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
@@ -110,6 +115,7 @@ class SafeConsumer(PauseSafeIteration):
         self._default_lifetime = checked_lifetime(default_lifetime)
         self._strict_pause = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
+        handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         self._ledger = PauseLedger(
             hooks,
@@ -122,7 +128,7 @@ class SafeConsumer(PauseSafeIteration):
         super().__init__(**configs)
         _fork.watch(self, _ForkedConsumer)
         try:
-            adopt(self, self._ledger, parked_max_bytes, chosen.records)
+            adopt(self, self._ledger, parked_max_bytes, chosen.records, handover)
             self._parts = Parts(self)
             self._decoder = chosen.name
             log_once(chosen)
@@ -202,7 +208,11 @@ class SafeConsumer(PauseSafeIteration):
         """
         checked_owner(owner)
         found = tuple(map(_scope, targets))
-        return self._ledger.remove((scope, owner) for scope in found) if found else ()
+        if not found:
+            return ()
+        remaining = self._ledger.remove((scope, owner) for scope in found)
+        self._parts.hand_over()
+        return remaining
 
     def pause_all(
         self,
@@ -295,6 +305,18 @@ class SafeConsumer(PauseSafeIteration):
         """
         self._refuse_in_listener("resume_group")
         return self._need_control("resume_group").resume(targets, owner=owner)
+
+    def marked_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as a producer's transaction must commit them.
+
+        With ``pause_handover="offsets"`` pass it what you would give to
+        ``send_offsets_to_transaction``: the consumer's own commits keep the marks of
+        paused partitions by themselves, a producer's do not go through it.
+        """
+        return self._parts.marked_offsets(offsets)
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -472,6 +494,7 @@ class SafeConsumer(PauseSafeIteration):
             lifetime=lifetime,
             known_topics=self._parts.known_topics,
         )
+        self._parts.hand_over()
         if not self._parts.consumes_anything():
             self._unchecked.update({(scope, owner): scope for scope in found})
 

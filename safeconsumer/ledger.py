@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from rpds import HashTrieMap
 
 from safeconsumer._core import events, ledger, rebalance
-from safeconsumer._core.scopes import Pattern, TopicPartition
+from safeconsumer._core.holds import APP, HoldKey, Lifetime
+from safeconsumer._core.scopes import Partition, Pattern, TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
 from safeconsumer._holding import HoldLedger
 
@@ -38,6 +39,8 @@ class PauseLedger(HoldLedger):
         self._call_gates: dict[TopicPartition, str] = {}
         self._control_gates: dict[TopicPartition, str] = {}
         self._watcher: Watcher | None = None
+        # whether the application's pause of a partition goes where the partition goes
+        self.is_carried: Callable[[TopicPartition], bool] | None = None
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -145,6 +148,8 @@ class PauseLedger(HoldLedger):
         state, ended = ledger.end_assignment(
             self._view.state, change.departed, assigned
         )
+        state, carried = ledger.remove(state, self._carried(change))
+        ended += carried
         if ended:
             self._view, _ = with_state(
                 self._view, state, (hold.scope for hold in ended)
@@ -154,6 +159,19 @@ class PauseLedger(HoldLedger):
                 holds=ended,
                 departed=events.sorted_partitions(change.departed),
             )
+
+    def _carried(self, change: rebalance.Reassignment) -> list[HoldKey]:
+        if self.is_carried is None:
+            return []
+        return [
+            hold.key
+            for tp in change.departed
+            if self.is_carried(tp)
+            for hold in self._view.state.of(Partition(tp[0], tp[1]))
+            if hold.owner == APP
+            and hold.lifetime is Lifetime.UNTIL_RESUMED
+            and hold.expires_at is None
+        ]
 
     def _gates_after(
         self, change: rebalance.Reassignment

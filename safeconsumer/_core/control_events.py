@@ -115,6 +115,21 @@ class ControlNotUnderstood(Event):
 
 
 @frozen(kw_only=True)
+class PauseNotHandedOver(Event):
+    """
+    A paused partition departed before its mark was written; the pause stays here.
+
+    Attributes:
+        partitions: which.
+    """
+
+    name: ClassVar[str] = "pause_not_handed_over"
+    level: ClassVar[str] = "warning"
+
+    partitions: Partitions
+
+
+@frozen(kw_only=True)
 class GatesOpenedUnread(Event):
     """
     Partitions flow though the control topics could not be read: ``unavailable="run"``.
