@@ -106,7 +106,7 @@ def unmarked(
     plain, found = {}, set()
     for tp, one in offsets.items():
         mark, metadata = marks.split(one.metadata)
-        plain[tp] = one if mark is None else one._replace(metadata=metadata)
+        plain[tp] = one if mark is None else _saying(one, metadata)
         if mark is not None:
             found.add(tp)
     return plain, found
@@ -115,8 +115,12 @@ def unmarked(
 def _with(one: OffsetAndMetadata, mark: Mark | None) -> OffsetAndMetadata:
     _, metadata = marks.split(one.metadata)
     if mark is None:
-        return one._replace(metadata=metadata)
+        return _saying(one, metadata)
     text = marks.attach(mark, metadata)
     if text is None:  # longer than any broker takes by default: let it say so
         text = f"{marks.attach(mark, '')}{metadata}"
-    return one._replace(metadata=text)
+    return _saying(one, text)
+
+
+def _saying(one: OffsetAndMetadata, metadata: str) -> OffsetAndMetadata:
+    return OffsetAndMetadata(one.offset, metadata, one.leader_epoch)

@@ -108,6 +108,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         ("self", "offsets", "send_time", "response"),
     ),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
+    (
+        consumer.ConsumerCoordinator,
+        "_send_offset_commit_request",
+        ("self", "offsets"),
+    ),
     (base.BaseCoordinator, "join_group_async", ("self", "timeout_ms")),
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),
@@ -124,6 +129,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
+    (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
     (base.BaseCoordinator, "join_group_async"),
     (base.BaseCoordinator, "_do_join_and_sync_async"),
@@ -159,6 +165,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     ),
     default_records.DefaultRecordBatch: ("_buffer",),
     consumer.ConsumerCoordinator: (
+        "_assignors",
         "_lock",
         "_subscription",
         "_joined_subscription",

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer
+from kafka.net.compat import KafkaNetClient
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.fetcher import PauseSafeFetcher
@@ -134,18 +135,19 @@ class EndOffsets:
         future.add_errback(lambda _: answer(None))
 
 
-def never_create_topics(client: Any) -> None:  # noqa: ANN401 - consumer or producer
+class NoTopicsClient(KafkaNetClient):
     """
-    Make a client really obey ``allow_auto_create_topics=False``.
+    A network client that really obeys ``allow_auto_create_topics=False``.
 
     kafka-python 3.0.12 takes the setting and does not hand it on
     (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
     asking for a topic that was deleted makes it anew, with the broker's defaults. To be
     removed when ``tests/group/test_real.py`` passes without.
     """
-    is_producer = isinstance(client, KafkaProducer)
-    cluster = client._metadata if is_producer else client._cluster
-    cluster.config["allow_auto_create_topics"] = False
+
+    def __init__(self, **configs: object) -> None:
+        super().__init__(**configs)
+        self.cluster.config["allow_auto_create_topics"] = False
 
 
 def topic_ids(

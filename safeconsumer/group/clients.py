@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.control_reader import never_create_topics
+from safeconsumer._kafka.control_reader import NoTopicsClient
 from safeconsumer.consumer import SafeConsumer
 
 # What says where a cluster is and how to get in; everything else is not our business.
@@ -63,23 +63,19 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
     """
     Make a client that reads control topics.
     """
-    made = SafeConsumer(hooks=(), **_reading(base))
-    never_create_topics(made)
-    return made
+    return SafeConsumer(hooks=(), **_reading(base))
 
 
 def asker(base: Mapping[str, Any]) -> KafkaConsumer:
     """
     Make a client that asks where topics begin and end, and reads nothing.
     """
-    made = KafkaConsumer(**_reading(base))
-    never_create_topics(made)
-    return made
+    return KafkaConsumer(**_reading(base))
 
 
 def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {
-        "allow_auto_create_topics": False,
+        "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
         "bootstrap_timeout_ms": _BOOTSTRAP_MS,
         "enable_auto_commit": False,
@@ -103,7 +99,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     timeout_ms = int(timeout * 1000)
     defaults = {
         "acks": "all",
-        "allow_auto_create_topics": False,
+        "kafka_client": NoTopicsClient,
         "delivery_timeout_ms": timeout_ms,
         "enable_idempotence": False,
         "linger_ms": 0,
@@ -111,9 +107,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "max_in_flight_requests_per_connection": 1,
         "request_timeout_ms": timeout_ms,
     }
-    made = KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
-    never_create_topics(made)
-    return made
+    return KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
