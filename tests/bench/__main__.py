@@ -1,8 +1,8 @@
 """
-``python -m tests.bench overhead | throughput``: figures, as JSON on stdout.
+``python -m tests.bench overhead | throughput | group``: figures, as JSON on stdout.
 
 ``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read.
+clients read, ``group`` how soon a whole group obeys.
 """
 
 import argparse
@@ -17,6 +17,8 @@ from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
 from tests.bench import cases
+from tests.bench.group import ROWS as GROUP_ROWS
+from tests.bench.group import run as run_group
 from tests.bench.overhead import ROWS
 from tests.bench.overhead import run as run_overhead
 from tests.bench.stage import SMOKE, Sizes, Stage
@@ -35,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         stage = Stage(broker=broker, sizes=sizes)
         if options.benchmark == "overhead":
             result = run_overhead(stage, options.only, smoke=options.smoke)
+        elif options.benchmark == "group":
+            result = run_group(stage, options.only_group, smoke=options.smoke)
         else:
             result = _throughput(stage, options)
     text = json.dumps(result, indent=1)
@@ -72,7 +76,7 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("benchmark", choices=["overhead", "throughput"])
+    parser.add_argument("benchmark", choices=["overhead", "throughput", "group"])
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
         "--kafka",
@@ -89,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write to this file, not to stdout")
     overhead = parser.add_argument_group("overhead")
     overhead.add_argument("--only", nargs="+", default=(), choices=list(ROWS))
+    group = parser.add_argument_group("group")
+    group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
     throughput = parser.add_argument_group("throughput")
     throughput.add_argument(
         "--targets", action="store_true", help="only the two cases that have targets"
