@@ -76,6 +76,7 @@ class Reader:
         self._refused: ControlTopicError | None = None
         self._is_ready = False
         self._is_told = False
+        self._is_advised = False
         self._failures = 0
         self._client: ControlReader | None = None
         self.on_change: Callable[[], object] = _nothing
@@ -145,6 +146,7 @@ class Reader:
     def _lose(self, reason: str) -> None:
         self._barrier.disconnect()
         self._is_ready = False
+        self._checked.set()  # nobody needs to wait for what may never come
         if not self._is_told and not self._stopping.is_set():
             self._is_told = True
             self._ledger.emit(control_events.ControlUnavailable, reason=reason)
@@ -209,7 +211,8 @@ class Reader:
             raise self._refused
         self._refused = None
         advice = [said for one in facts for said in topics.advice(one)]
-        if advice and not self._checked.is_set():
+        if advice and not self._is_advised:
+            self._is_advised = True
             self._ledger.emit(
                 control_events.ControlUnchecked,
                 topics=self._settings.topics,

@@ -83,7 +83,7 @@ def test_without_a_terminal_it_prints_plain_lines(
     ended = run()
 
     assert "\x1b" not in ended.stdout
-    assert "[8/8] forgotten-join" in ended.stdout
+    assert "[9/9] group" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("SafeConsumer leaked 0, lost 0")
 
 
@@ -96,7 +96,7 @@ def test_json_is_all_there_is_on_stdout(plays: Callable[[Plays], None]) -> None:
     document = json.loads(ended.stdout)
     assert document["schema"] == "safeconsumer.demo/1"
     assert 2 * len(SCENARIOS) == len(document["results"])
-    assert "[1/8] ticket-loop" in ended.stderr
+    assert "[1/9] ticket-loop" in ended.stderr
 
 
 def test_a_play_cut_short_says_why(plays: Callable[[Plays], None]) -> None:
