@@ -47,13 +47,16 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         self._assignors: Any  # upstream's
         # what the broker has, as the user wrote it, and which of it is marked
         self._plain: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._saved: set[TopicPartition] = set()
+        self._saved: dict[TopicPartition, Mark] = {}
+        # lifted here, but the broker could not be told before the partition departed
+        self._lifted: dict[TopicPartition, Mark] = {}
         self._arrived: dict[TopicPartition, int] = {}  # in which ownership
         if self._ours is None:
             return
         ledger = self._ours.ledger
         if handover is Handover.OFFSETS:
             ledger.is_carried = self._saved.__contains__
+            self._ours.on_seek = self._note_start
             return
         ledger.is_carried = lambda _: True
         self._book = MarkBook(
@@ -81,7 +84,6 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         """
         As the parent, and write marks that could not be written before.
         """
-        self._note_starts()
         self.save_marks()
         return super().poll(timeout_ms)
 
@@ -90,8 +92,10 @@ class HandingOverCoordinator(PauseSafeCoordinator):
     ) -> None:
         if self._handover is Handover.ASSIGNOR:
             self._book.freeze()
-        elif not self._generation.is_lost():
-            await self._save_async()
+        else:
+            if not self._generation.is_lost():
+                await self._save_async()
+            self._note_lifted()
         await super()._on_join_prepare_async(generation, member_id, timeout_ms)
 
     async def _on_join_complete_async(
@@ -175,11 +179,17 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         plain, found = unmarked(offsets)
         owned = {} if self._ours is None else self._ours.ledger.ownership().epochs
         here = [tp for tp in offsets if tp in owned]
-        fresh = [tp for tp in here if self._arrived.get(tp) != owned[tp]]
+        fresh = [
+            tp
+            for tp in here
+            if tp in found
+            and self._arrived.get(tp) != owned[tp]
+            and self._lifted.get(tp) != found[tp]
+        ]
         self._arrived.update({tp: owned[tp] for tp in here})
         self._know({tp: offsets[tp] for tp in here})
         if self._ours is not None:
-            arrive(self._ours.ledger, [tp for tp in fresh if tp in found])
+            arrive(self._ours.ledger, fresh)
         return plain
 
     def _take_over(self, paused: Iterable[TopicPartition]) -> None:
@@ -197,19 +207,27 @@ class HandingOverCoordinator(PauseSafeCoordinator):
     def _know(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         plain, found = unmarked(offsets)
         self._plain.update(plain)
-        self._saved.difference_update(offsets)
+        for tp in offsets:
+            self._saved.pop(tp, None)
         self._saved.update(found)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
             self._plain.pop(tp, None)
-            self._saved.discard(tp)
+            self._saved.pop(tp, None)
 
-    def _note_starts(self) -> None:
-        # Nothing committed yet: the mark goes to where reading begins, which is looked
-        # up once, before the first record, and pins what auto_offset_reset decided.
-        if self._handover is not Handover.OFFSETS:
-            return
-        for tp, state in tuple(self._subscription.assignment.items()):
-            if tp not in self._plain and state.position is not None:
-                self._plain[tp] = OffsetAndMetadata(state.position.offset, "", -1)
+    def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        # Nothing committed yet: the mark goes to where reading begins, whatever is read
+        # since, and pins what auto_offset_reset decided.
+        first = offset if isinstance(offset, int) else offset.offset
+        self._plain.setdefault(tp, OffsetAndMetadata(first, "", -1))
+
+    def _note_lifted(self) -> None:
+        # Resumed, and the mark is still on the broker. If this member regains the
+        # partition and finds that very mark, nobody has paused it since.
+        owned = self._subscription.assigned_partitions()
+        self._lifted = {
+            tp: mark
+            for tp, mark in self._saved.items()
+            if tp in owned and not self._is_travelling(tp)
+        }
