@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from safeconsumer._core import wire
 from safeconsumer._core.wire import ControlHold, ControlKey, Report
+from tests.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)
 names = printable.filter(str.strip)
@@ -61,22 +62,26 @@ json_values = st.recursive(
 DECODERS = [wire.decode_key, wire.decode_hold, wire.decode_report]
 
 
+@patient
 @given(keys)
 def test_a_key_is_read_as_written(key: ControlKey) -> None:
     assert wire.decode_key(wire.encode_key(key)) == key
 
 
+@patient
 @given(holds)
 def test_a_hold_is_read_as_written(hold: ControlHold) -> None:
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
 
+@patient
 @given(reports)
 def test_a_report_is_read_as_written(report: Report) -> None:
     assert wire.decode_report(wire.encode_report(report)) == report
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@patient
 @given(data=st.binary(max_size=200) | st.none() | st.integers())
 def test_garbage_is_none(decode: object, data: object) -> None:
     """Never an exception, whatever it is."""
@@ -84,6 +89,7 @@ def test_garbage_is_none(decode: object, data: object) -> None:
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@patient
 @given(document=json_values, fields=st.dictionaries(st.text(), json_values))
 def test_any_json_never_raises(decode: object, document: object, fields: dict) -> None:  # type: ignore[type-arg]  # any
     """Also with a version that we know, or do not know yet."""
@@ -91,6 +97,7 @@ def test_any_json_never_raises(decode: object, document: object, fields: dict) -
         decode(json.dumps(one).encode())  # type: ignore[operator]  # a function
 
 
+@patient
 @given(holds | reports, st.data())
 def test_a_damaged_record_never_raises(value: object, data: st.DataObject) -> None:
     """One byte is another, or is gone."""
@@ -167,6 +174,7 @@ def test_a_report_that_is_too_big_leaves_partitions_out() -> None:
     assert (read.is_partial, read.holds, dict(read.assigned)) == (True, 4, {})
 
 
+@patient
 @given(st.lists(st.integers(0, 50)))
 def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
     ranges = wire.ranges_of(numbers)
