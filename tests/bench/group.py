@@ -162,8 +162,9 @@ def _delays(stage: Stage, count: int, *, busy: bool) -> tuple[list[float], list[
                         if "records" in one and one["at"] > acknowledged
                     ]
                     lasts += [max(late) * 1000] if late else []
+                    lifted = len(_events(said, "hold_removed"))
                     team.operator_lifts("@all")
-                    time.sleep(_PAUSE)
+                    _until(lambda: len(_events(said, "hold_removed")) > lifted)  # noqa: B023 - used at once
         finally:
             over.set()
             feeder.join()

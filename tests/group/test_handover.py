@@ -183,12 +183,14 @@ def test_a_resume_is_not_undone_by_losing_the_membership(team: Team) -> None:
     consumer = joined(team, "a", "offsets")
     alone(team, consumer)
     consumer.pause(team.partitions[0])
-    team.broker.fail("OffsetCommit", "UNKNOWN_MEMBER_ID", times=3)
+    team.broker.fail("OffsetCommit", "OFFSET_METADATA_TOO_LARGE", times=10_000)
     consumer.resume(team.partitions[0])
     generation = consumer.group_metadata().generation_id
     team.broker.fail("Heartbeat", "UNKNOWN_MEMBER_ID", times=1)
     poll_until(consumer, lambda: consumer.group_metadata().generation_id > generation)
     alone(team, consumer)
+    team.broker.clear_faults()
+    poll_until(consumer, lambda: not consumer._coordinator._unsaved())
     assert consumer.paused() == set()
 
 

@@ -279,3 +279,21 @@ def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
     assert consumer.holds() == ()
+
+
+@embedded
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> None:
+    """One idle fetch at a time, one report each interval, and metadata now and then."""
+    settings = team.with_settings(client_configs={}, status_interval=0.5)
+    consumer = team.subscribed("idle", control=settings)
+    team.settled(consumer)
+    team.broker.clear_requests()
+
+    def asked() -> list[str]:
+        return [
+            one.api for one in team.broker.requests() if one.client_id == "idle-control"
+        ]
+
+    poll_until(consumer, lambda: asked().count("Fetch") >= 6)
+    assert set(asked()) <= {"Fetch", "Produce", "Metadata"}
+    assert asked().count("Produce") <= asked().count("Fetch") + 1
