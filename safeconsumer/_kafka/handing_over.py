@@ -51,6 +51,8 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         # lifted here, but the broker could not be told before the partition departed
         self._lifted: dict[TopicPartition, Mark] = {}
         self._arrived: dict[TopicPartition, int] = {}  # in which ownership
+        self._settled: tuple[object, ...] = ()
+        self._changes = 0
         if self._ours is None:
             return
         ledger = self._ours.ledger
@@ -74,7 +76,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         """
         Write marks that have changed, if this thread may wait; else a poll will.
         """
-        if self._handover is not Handover.OFFSETS or not self._unsaved():
+        if self._handover is not Handover.OFFSETS or not self._has_unsaved():
             return
         on_io_thread = threading.current_thread() is self._net._io_thread
         if not on_io_thread and not _signals.in_signal_handler():
@@ -160,6 +162,19 @@ class HandingOverCoordinator(PauseSafeCoordinator):
             if tp in owned and self._is_travelling(tp) != (tp in self._saved)
         }
 
+    def _has_unsaved(self) -> bool:
+        # Every poll asks; each partition is looked at only after something changed.
+        if self._ours is None:
+            return False
+        ledger = self._ours.ledger
+        now = (ledger.view().state.version, id(ledger.ownership()), self._changes)
+        if now == self._settled:
+            return False
+        if self._unsaved():
+            return True
+        self._settled = now
+        return False
+
     def _is_travelling(self, tp: TopicPartition) -> bool:
         return self._ours is not None and travelling(self._ours.ledger, tp)
 
@@ -206,12 +221,14 @@ class HandingOverCoordinator(PauseSafeCoordinator):
 
     def _know(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         plain, found = unmarked(offsets)
+        self._changes += 1
         self._plain.update(plain)
         for tp in offsets:
             self._saved.pop(tp, None)
         self._saved.update(found)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        self._changes += 1
         for tp in partitions:
             self._plain.pop(tp, None)
             self._saved.pop(tp, None)
@@ -219,6 +236,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
     def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         # Nothing committed yet: the mark goes to where reading begins, whatever is read
         # since, and pins what auto_offset_reset decided.
+        self._changes += 1
         first = offset if isinstance(offset, int) else offset.offset
         self._plain.setdefault(tp, OffsetAndMetadata(first, "", -1))
 

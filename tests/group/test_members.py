@@ -12,7 +12,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
-from safeconsumer._core import control_events, wire
+from safeconsumer._core import control_events
+from safeconsumer._core import reports as report_wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
@@ -177,7 +178,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
 
         def has_reported() -> bool:
             reports = operator.reports(team.group)
-            return bool(reports) and wire.count_of(reports[-1].quiet) == 4
+            return bool(reports) and report_wire.count_of(reports[-1].quiet) == 4
 
         poll_until(consumer, has_reported)
         (report,) = operator.reports(team.group)
