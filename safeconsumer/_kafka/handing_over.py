@@ -3,6 +3,7 @@ A coordinator that hands an owner's pauses to the next owner of the partition.
 """
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +26,8 @@ from safeconsumer._kafka.coordinator import PauseSafeCoordinator
 
 # A pause waits so long at most for its mark to be written; a poll tries again.
 _SAVE_MS = 2_000
+# A coordinator that does not answer must not cost every poll as much.
+_RETRY_SECONDS = 1.0
 
 
 class HandingOverCoordinator(PauseSafeCoordinator):
@@ -53,6 +56,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         self._arrived: dict[TopicPartition, int] = {}  # in which ownership
         self._settled: tuple[object, ...] = ()
         self._changes = 0
+        self._retry_at = 0.0
         if self._ours is None:
             return
         ledger = self._ours.ledger
@@ -86,8 +90,17 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         """
         As the parent, and write marks that could not be written before.
         """
-        self.save_marks()
+        if time.monotonic() >= self._retry_at:
+            self.save_marks()
         return super().poll(timeout_ms)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        As the parent, and write marks that could not be written before.
+        """
+        if timeout_ms is None or timeout_ms > 0:
+            self.save_marks()
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
@@ -151,8 +164,8 @@ class HandingOverCoordinator(PauseSafeCoordinator):
                 self._manager.call_soon(self._send_offset_commit_request, wanted),
                 _SAVE_MS,
             )
-        except kafka_errors.KafkaError:
-            return  # it stays unsaved: the next poll or join tries again
+        except kafka_errors.KafkaError:  # it stays unsaved: a poll or join tries again
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _unsaved(self) -> set[TopicPartition]:
         owned = self._subscription.assigned_partitions()
