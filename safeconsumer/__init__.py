@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
     from safeconsumer.errors import (
+        ControlSettingError,
+        ControlTopicError,
+        ControlWriteError,
         HoldSettingError,
         MissingExtraError,
         SafeConsumerError,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         WorkerSettingError,
         WorkerStateError,
     )
+    from safeconsumer.group.settings import Control
     from safeconsumer.worker import (
         BatchFailure,
         Commit,
@@ -50,6 +54,10 @@ _HOMES = {
     "BlockingCallInListenerError": "_kafka.errors",
     "Commit": "worker",
     "ConcurrentPollError": "_kafka.errors",
+    "Control": "group.settings",
+    "ControlSettingError": "errors",
+    "ControlTopicError": "errors",
+    "ControlWriteError": "errors",
     "DeadLetter": "worker",
     "DeadLetterLimitError": "worker",
     "Drain": "worker",
@@ -83,6 +91,10 @@ __all__ = [
     "BlockingCallInListenerError",
     "Commit",
     "ConcurrentPollError",
+    "Control",
+    "ControlSettingError",
+    "ControlTopicError",
+    "ControlWriteError",
     "DeadLetter",
     "DeadLetterLimitError",
     "Drain",

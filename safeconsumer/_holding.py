@@ -186,6 +186,35 @@ class HoldLedger:
             self._patterns.ask_safely(open_questions(view, [change]))
         return remaining_after(view.state, change)
 
+    def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
+        """
+        Do what somebody else decided: place some holds, and then lift others.
+
+        Events wait for :meth:`deliver`.
+
+        Args:
+            place: whole holds, with their deadlines.
+            remove: keys of holds to lift; those that are not there are no error.
+        """
+        holds = tuple(place)
+        placed = Place(
+            holds, None, any(isinstance(one.scope, Pattern) for one in holds)
+        )
+        new = {hold.key for hold in holds}
+        lifted = Remove(tuple(key for key in remove if key not in new))
+        with self._locked(placed):
+            # In this order: readers take no lock, and see what is between the two.
+            if placed.holds:
+                self._apply_place(placed)
+            if lifted.keys:
+                self._apply_remove(lifted)
+
+    def now(self) -> tuple[float, float]:
+        """
+        Return the moment on the monotonic clock and on the wall's.
+        """
+        return self._clock(), self._wall()
+
     # ------------------------------------------------------------ events
 
     def emit(self, kind: type[events.Event], **fields: object) -> None:

@@ -4,15 +4,16 @@ The product's face: a ``KafkaConsumer`` whose pauses hold.
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn, TypeAlias
 
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import _fork
+from safeconsumer._control import Attachable, Attached
 from safeconsumer._core import scopes
 from safeconsumer._core.holds import (
     APP,
@@ -34,6 +35,7 @@ from safeconsumer._early import (
 )
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.carrying import checked_handover
 from safeconsumer._kafka.decoders import choose, log_once
 from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.errors import (
@@ -42,7 +44,12 @@ from safeconsumer._kafka.errors import (
 )
 from safeconsumer._kafka.iteration import GATING_STEP_MS, PauseSafeIteration
 from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import HoldSettingError, ScopeSyntaxError, TargetTypeError
+from safeconsumer.errors import (
+    ControlSettingError,
+    HoldSettingError,
+    ScopeSyntaxError,
+    TargetTypeError,
+)
 from safeconsumer.explain import explain_lines
 from safeconsumer.hooks import Hook, LazyHook
 from safeconsumer.ledger import PauseLedger
@@ -78,6 +85,11 @@ class SafeConsumer(PauseSafeIteration):
         decoder: what reads record batches: ``compiled`` (the extra ``fast``: a fifth of
             the CPU time), ``python`` (kafka-python's own), or ``auto``, which takes the
             compiled one where it can be had and never fails.
+        control: a :class:`~safeconsumer.Control` makes this member obey operator and
+            group holds that are kept in Kafka; None: none of it runs.
+        pause_handover: whether a partition that is paused here stays paused at its next
+            owner (KAFKA-13463): ``offsets`` marks its committed offset, ``assignor``
+            tells the group at its next join, ``off`` does not.
         hooks: what takes the events; by default they become structlog lines.
         configs: as kafka-python's, all of them.
 
@@ -86,6 +98,7 @@ class SafeConsumer(PauseSafeIteration):
             no thread was started.
         MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
             the install line.
+        ControlTopicError: a topic of ``control`` would not keep holds for good.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``holds`` and ``explain`` on any thread, in a rebalance listener and in
@@ -100,6 +113,8 @@ class SafeConsumer(PauseSafeIteration):
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
+        control: Attachable | None = None,
+        pause_handover: str = "off",
         hooks: Iterable[Hook] = DEFAULT_HOOKS,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
@@ -107,6 +122,7 @@ class SafeConsumer(PauseSafeIteration):
         self._default_lifetime = checked_lifetime(default_lifetime)
         self._strict_pause = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
+        handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
         self._ledger = PauseLedger(
@@ -114,18 +130,23 @@ class SafeConsumer(PauseSafeIteration):
         )
         self._poll_guard = threading.Lock()
         self._early = EarlyHolds()
+        self._control: Attached | None = None
         super().__init__(**configs)
         _fork.watch(self, _ForkedConsumer)
         try:
-            adopt(self, self._ledger, parked_max_bytes, chosen.records)
+            adopt(self, self._ledger, parked_max_bytes, chosen.records, handover)
             self._parts = Parts(self)
             self._decoder = chosen.name
             log_once(chosen)
+            if control is not None:
+                self._control = control.attach(self._ledger, self.config)
             if start_paused:
                 self.pause_all(reason="start_paused")
             if topics:
                 self.subscribe(topics=topics)
         except BaseException:
+            if self._control is not None:
+                self._control.close()
             super().close(autocommit=False, timeout_ms=0)  # its IO thread runs already
             raise
 
@@ -245,6 +266,63 @@ class SafeConsumer(PauseSafeIteration):
             yield
         finally:
             self.resume(*targets, owner=owner)
+
+    def pause_group(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold the targets for every member of the group, now and in the future.
+
+        Obeyed here at once and by the others within milliseconds; once this has
+        returned, no assignment that begins later delivers any of it. It outlives this
+        process and ends by :meth:`resume_group`, on any member, or by expiry.
+
+        Args:
+            targets: as for :meth:`pause`; text may be any scope: ``orders:3``,
+                ``orders``, ``re:ord.*`` (RE2), ``@all`` for the whole group.
+            owner: whose hold it is; any member may lift it by this name.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, by the broker's clock; never early.
+
+        Raises:
+            ControlSettingError: the consumer has no ``control=``.
+            ControlWriteError: the broker did not acknowledge it in 10 s; what was
+                acknowledged stands, and doing it again is safe.
+            BlockingCallInListenerError: called in a rebalance listener.
+            MissingExtraError: a pattern, and google-re2 is missing.
+        """
+        self._refuse_in_listener("pause_group")
+        self._need_control("pause_group").pause(
+            targets, owner=owner, reason=reason, for_=for_
+        )
+
+    def resume_group(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's group holds of exactly these targets, for every member.
+
+        An operator's hold stays. Errors as :meth:`pause_group`.
+
+        Returns:
+            The holds that still cover the targets here.
+        """
+        self._refuse_in_listener("resume_group")
+        return self._need_control("resume_group").resume(targets, owner=owner)
+
+    def marked_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as a producer's transaction must commit them.
+
+        With ``pause_handover="offsets"`` pass it what you would give to
+        ``send_offsets_to_transaction``: the consumer's own commits keep the marks of
+        paused partitions by themselves, a producer's do not go through it.
+        """
+        return self._parts.marked_offsets(offsets)
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -372,6 +450,8 @@ class SafeConsumer(PauseSafeIteration):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         self._refuse_in_listener("close")
+        if self._control is not None:
+            self._control.close()
         with self._reassigning():
             try:
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
@@ -408,12 +488,17 @@ class SafeConsumer(PauseSafeIteration):
             lifetime=lifetime,
             known_topics=self._parts.known_topics,
         )
+        self._parts.hand_over()
         if not self._parts.consumes_anything():
             self._early.add((scope, owner) for scope in found)
 
     def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
         self._early.forget(keys)  # before: one placed again meanwhile is noted after it
-        return self._ledger.remove(keys) if keys else ()
+        if not keys:
+            return ()
+        remaining = self._ledger.remove(keys)
+        self._parts.hand_over()
+        return remaining
 
     def _check_targets(self, found: tuple[Scope, ...]) -> None:
         self._parts.check_consumed(found)
@@ -432,6 +517,12 @@ class SafeConsumer(PauseSafeIteration):
             self._parts.refuse_early_hold(unfit, call)
         yield
         self._early.forget(keys)  # not if upstream refused
+
+    def _need_control(self, call: str) -> Attached:
+        if self._control is None:
+            message = f"{call}() needs SafeConsumer(..., control=Control())"
+            raise ControlSettingError(message)
+        return self._control
 
     @contextmanager
     def _reassigning(self) -> Iterator[None]:

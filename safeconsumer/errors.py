@@ -61,3 +61,23 @@ class WorkerStateError(SafeConsumerError, RuntimeError):
     """
     A ``Worker`` or ``Pump`` was used after its end, or run twice.
     """
+
+
+class ControlSettingError(SafeConsumerError, ValueError):
+    """
+    A setting of group control is not acceptable, or it is off where it is needed.
+    """
+
+
+class ControlTopicError(SafeConsumerError, RuntimeError):
+    """
+    A control topic would not keep holds for good; the message says what to change.
+    """
+
+
+class ControlWriteError(SafeConsumerError, RuntimeError):
+    """
+    A group hold could not be written; the message says which ones were, before it.
+
+    What was acknowledged is in force. Doing it again is safe.
+    """

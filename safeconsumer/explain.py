@@ -28,7 +28,7 @@ def hold_line(hold: Hold) -> str:
     """
     Return one line about one hold, times in UTC.
     """
-    parts = [f"{hold.scope} held by {hold.owner}", f"since {_utc(hold.placed_at)}"]
+    parts = [f"{hold.scope} held by {hold.owner}", f"since {utc(hold.placed_at)}"]
     if hold.reason:
         parts.append(f"because {hold.reason}")
     parts.append(_until(hold))
@@ -37,13 +37,16 @@ def hold_line(hold: Hold) -> str:
 
 def _until(hold: Hold) -> str:
     if hold.expires_at is not None:
-        return f"until {_utc(hold.expires_at)}"
+        return f"until {utc(hold.expires_at)}"
     if hold.lifetime is Lifetime.WHILE_ASSIGNED:
         return "while assigned here"
     return "until resumed"
 
 
-def _utc(seconds: float) -> str:
+def utc(seconds: float) -> str:
+    """
+    Return a moment, seconds since the epoch, as people read it.
+    """
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -4,16 +4,23 @@ The one place where holds live, with what they mean for the assignment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rpds import HashTrieMap
 
 from safeconsumer._changes import Remove
 from safeconsumer._core import events, ledger, rebalance
-from safeconsumer._core.holds import HoldKey
-from safeconsumer._core.scopes import TopicPartition
+from safeconsumer._core.holds import APP, HoldKey, Lifetime
+from safeconsumer._core.scopes import Partition, TopicPartition
 from safeconsumer._core.view import Shift, with_assignment, with_gates, with_state
 from safeconsumer._holding import HoldLedger
+
+Watcher = Callable[[Mapping[TopicPartition, int]], object]
+"""
+Is told of gained partitions, already behind a gate, with their ownership epochs.
+"""
+
+_CONTROL_GATE = "waits until the control topics are read"
 
 
 class PauseLedger(HoldLedger):
@@ -31,6 +38,40 @@ class PauseLedger(HoldLedger):
         self._departed_quiet: frozenset[TopicPartition] = frozenset()
         self._in_call = False
         self._began_quiet = False
+        self._call_gates: dict[TopicPartition, str] = {}
+        self._control_gates: dict[TopicPartition, str] = {}
+        self._watcher: Watcher | None = None
+        # whether the application's pause of a partition goes where the partition goes
+        self.is_carried: Callable[[TopicPartition], bool] | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        """
+        Close a gate on whatever is gained from now on, until :meth:`open_gates`.
+
+        Args:
+            watcher: called on the thread that assigns, under upstream's locks but not
+                under ours: it must be quick, block on nothing and raise nothing.
+        """
+        self._watcher = watcher
+
+    def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """
+        Open the gates of those partitions that are still owned as they were then.
+        """
+        with self._locked():
+            owned = self._ownership.epochs
+            for tp, epoch in epochs.items():
+                if owned.get(tp) == epoch:
+                    self._control_gates.pop(tp, None)
+            self._view, shift = with_gates(self._view, self._gates())
+            self._tell_gates(shift, "the control topics are read")
+        self.deliver()
+
+    def control_gates(self) -> frozenset[TopicPartition]:
+        """
+        Return the partitions that wait for the control topics.
+        """
+        return frozenset(self._control_gates)
 
     def ownership(self) -> rebalance.Ownership:
         """
@@ -61,6 +102,8 @@ class PauseLedger(HoldLedger):
                 tp for tp in away if not self._view.state.covers(tp)
             )
             self._tell_gates(shift, "holds ended with the assignment")
+        if self._watcher is not None and change.gained:
+            self._watcher({tp: ownership.epochs[tp] for tp in change.gained})
         return change
 
     def begin_call(self) -> bool:
@@ -87,9 +130,10 @@ class PauseLedger(HoldLedger):
         Mark the end of a ``poll`` and open the gates that its start asked for.
         """
         self._in_call = False
-        if len(self._view.gates):
+        if self._call_gates:
             with self._locked():
-                self._view, shift = with_gates(self._view, HashTrieMap())
+                self._call_gates.clear()
+                self._view, shift = with_gates(self._view, self._gates())
                 self._tell_gates(shift, "the poll that gained them has returned")
 
     def choose_anew(self) -> None:
@@ -109,7 +153,7 @@ class PauseLedger(HoldLedger):
             self._began_quiet = False
 
     def _apply_remove(self, change: Remove) -> None:
-        self._open_gates(change.keys)
+        self._open_call_gates(change.keys)
         super()._apply_remove(change)
 
     def _expire(self) -> None:
@@ -118,19 +162,18 @@ class PauseLedger(HoldLedger):
         if self._view.state is not before:
             there = {hold.key for hold in self._view.state}
             self._before_removal()
-            self._open_gates(hold.key for hold in before if hold.key not in there)
+            self._open_call_gates(hold.key for hold in before if hold.key not in there)
 
-    def _open_gates(self, keys: Iterable[HoldKey]) -> None:
-        gates = self._view.gates
-        if not len(gates):
+    def _open_call_gates(self, keys: Iterable[HoldKey]) -> None:
+        if not self._call_gates:
             return
         for scope, owner in keys:
             # The gate stands in for the owners that hold the rest; one that lifts its
             # own holds speaks for itself only.
             if not self._is_held_but_by(owner):
                 for tp in self._view.affected_by(scope):
-                    gates = gates.discard(tp)
-        self._view, shift = with_gates(self._view, gates)
+                    self._call_gates.pop(tp, None)
+        self._view, shift = with_gates(self._view, self._gates())
         self._tell_gates(shift, "resumed")
 
     def _is_held_but_by(self, owner: str) -> bool:
@@ -147,6 +190,8 @@ class PauseLedger(HoldLedger):
         state, ended = ledger.end_assignment(
             self._view.state, change.departed, assigned
         )
+        state, carried = ledger.remove(state, self._carried(change))
+        ended += carried
         if ended:
             self._view, _ = with_state(
                 self._view, state, (hold.scope for hold in ended)
@@ -157,16 +202,34 @@ class PauseLedger(HoldLedger):
                 departed=events.sorted_partitions(change.departed),
             )
 
+    def _carried(self, change: rebalance.Reassignment) -> list[HoldKey]:
+        if self.is_carried is None:
+            return []
+        return [
+            hold.key
+            for tp in change.departed
+            if self.is_carried(tp)
+            for hold in self._view.state.of(Partition(tp[0], tp[1]))
+            if hold.owner == APP
+            and hold.lifetime is Lifetime.UNTIL_RESUMED
+            and hold.expires_at is None
+        ]
+
     def _gates_after(
         self, change: rebalance.Reassignment
     ) -> HashTrieMap[TopicPartition, str]:
-        gates = self._view.gates
         for tp in change.departed:
-            gates = gates.discard(tp)
+            self._call_gates.pop(tp, None)
+            self._control_gates.pop(tp, None)
         if self._in_call and self._began_quiet:
-            for tp in change.gained:
-                gates = gates.insert(tp, "gained during a poll() that began all paused")
-        return gates
+            why = "gained during a poll() that began all paused"
+            self._call_gates.update(dict.fromkeys(change.gained, why))
+        if self._watcher is not None:
+            self._control_gates.update(dict.fromkeys(change.gained, _CONTROL_GATE))
+        return self._gates()
+
+    def _gates(self) -> HashTrieMap[TopicPartition, str]:
+        return HashTrieMap.convert({**self._call_gates, **self._control_gates})
 
     def _tell_assignment(self, change: rebalance.Reassignment) -> None:
         quiet = [tp for tp in change.gained if tp in self._view.quiet]

@@ -11,6 +11,7 @@ import pytest
 from tests import chance
 from tests.brokers import choice, markers, shared
 from tests.brokers.results import ResultsFile
+from tests.group import options as group_options
 from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
@@ -40,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for tests.brokers.merge_results",
     )
     regression_options.pytest_addoption(parser)
+    group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)

@@ -18,6 +18,10 @@ MAX_OWNER_LENGTH = 249
 # The owner of holds placed by the plain ``pause()`` of a drop-in.
 APP = "app"
 
+# Owners of holds that come from control topics begin so; no local call may use them.
+OPERATOR = "operator:"
+GROUP = "group:"
+
 
 class Lifetime(enum.Enum):
     """
@@ -58,6 +62,13 @@ class Hold:
     deadline: float | None = field(default=None, eq=False, repr=False)
 
     @property
+    def is_remote(self) -> bool:
+        """
+        Whether it came from outside: no local ``resume`` lifts it.
+        """
+        return self.owner.startswith((OPERATOR, GROUP))
+
+    @property
     def key(self) -> HoldKey:
         """
         What makes a hold the same hold: its scope and its owner.
@@ -94,7 +105,8 @@ def checked_owner(owner: object) -> str:
     Return the owner's name.
 
     Raises:
-        HoldSettingError: if it is empty, too long or not printable text.
+        HoldSettingError: if it is empty, too long or not printable text, or begins
+            as the owners of operators' and group holds do.
     """
     if (
         not isinstance(owner, str)
@@ -105,6 +117,12 @@ def checked_owner(owner: object) -> str:
         message = (
             f"owner must be 1 to {MAX_OWNER_LENGTH} printable characters, "
             f"not {str(owner)[:60]!r}"
+        )
+        raise HoldSettingError(message)
+    if owner.startswith((OPERATOR, GROUP)):
+        message = (
+            f"owner {owner[:60]!r} is of a hold from outside: an operator's is lifted "
+            "by the command line, a group's by resume_group()"
         )
         raise HoldSettingError(message)
     return owner

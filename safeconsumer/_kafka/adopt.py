@@ -15,9 +15,11 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.selector import NetworkSelector
 
 from safeconsumer._kafka import compat
+from safeconsumer._kafka.carrying import Handover
 from safeconsumer._kafka.cluster import PauseSafeCluster
 from safeconsumer._kafka.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.handing_over import HandingOverCoordinator
 from safeconsumer._kafka.subscription import LedgerSubscription
 from safeconsumer.ledger import PauseLedger
 
@@ -27,6 +29,7 @@ def adopt(
     ledger: PauseLedger,
     parked_max_bytes: int,
     records: type = Fetcher.PartitionRecords,
+    handover: Handover = Handover.OFF,
 ) -> None:
     """
     Make a new consumer's parts ours; doing it twice changes nothing more.
@@ -53,4 +56,7 @@ def adopt(
     consumer._fetcher.PartitionRecords = records
     consumer._coordinator.__class__ = PauseSafeCoordinator
     consumer._coordinator.prepare()
+    if handover is not Handover.OFF:
+        consumer._coordinator.__class__ = HandingOverCoordinator
+        consumer._coordinator.prepare_handover(handover, consumer.config["client_id"])
     ledger.wakers = [consumer._fetcher.wake]

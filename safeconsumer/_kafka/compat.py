@@ -75,6 +75,17 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (fetcher.Fetcher, "send_fetches", ("self",)),
     (fetcher.Fetcher, "close", ("self",)),
     (
+        fetcher.Fetcher,
+        "_handle_fetch_response",
+        ("self", "node_id", "fetch_offsets", "send_time", "response"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_fetch_offsets_by_times_async",
+        ("self", "timestamps", "timeout_ms"),
+    ),
+    (selector.NetworkSelector, "call_soon_with_future", ("self", "coro")),
+    (
         consumer.ConsumerCoordinator,
         "_on_join_prepare_async",
         ("self", "generation", "member_id", "timeout_ms"),
@@ -99,6 +110,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
     (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
     (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
+    (
+        consumer.ConsumerCoordinator,
+        "_send_offset_commit_request",
+        ("self", "offsets"),
+    ),
     (base.BaseCoordinator, "join_group_async", ("self", "timeout_ms")),
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),
@@ -116,7 +132,9 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 )
 
 COROUTINES = (
+    (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
+    (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
     (consumer.ConsumerCoordinator, "fetch_committed_offsets_async"),
     (base.BaseCoordinator, "join_group_async"),
@@ -153,6 +171,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     ),
     default_records.DefaultRecordBatch: ("_buffer",),
     consumer.ConsumerCoordinator: (
+        "_assignors",
         "_lock",
         "_subscription",
         "_joined_subscription",

@@ -3,7 +3,7 @@ What the consumer's face may ask of the adopted parts, without their private nam
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
 from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer._kafka.handing_over import HandingOverCoordinator
 
 
 class Parts:
@@ -88,6 +89,21 @@ class Parts:
         Warn of quiet partitions that departed uncommitted, where no join told it.
         """
         self._coordinator.tell_departed(quiet_before)
+
+    def hand_over(self) -> None:
+        """
+        Write marks for what was just paused or resumed, if such marks travel.
+        """
+        if isinstance(self._coordinator, HandingOverCoordinator):
+            self._coordinator.save_marks()
+
+    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
+        """
+        Return offsets with the marks that a commit of them must have.
+        """
+        if isinstance(self._coordinator, HandingOverCoordinator):
+            return self._coordinator.marked_offsets(offsets)
+        return dict(offsets)
 
     def clear_buffers(self) -> None:
         """

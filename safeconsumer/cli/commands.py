@@ -5,7 +5,11 @@ Every command, under one group.
 import click
 
 from safeconsumer.cli.demo import demo
+from safeconsumer.cli.doctor import doctor
+from safeconsumer.cli.holding import pause, resume
 from safeconsumer.cli.run import run
+from safeconsumer.cli.topics_init import control
+from safeconsumer.cli.watching import history, status, wait
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,5 +20,5 @@ def safeconsumer() -> None:
     """
 
 
-safeconsumer.add_command(demo)
-safeconsumer.add_command(run)
+for _command in (control, demo, doctor, history, pause, resume, run, status, wait):
+    safeconsumer.add_command(_command)

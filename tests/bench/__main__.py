@@ -1,8 +1,9 @@
 """
-``python -m tests.bench overhead | throughput | worker``: figures, as JSON on stdout.
+``python -m tests.bench overhead | throughput | worker | group``: figures, as JSON.
 
 ``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read, ``worker`` what a worker costs over a plain poll loop.
+clients read, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon a
+whole group obeys.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
 from tests.bench import cases
+from tests.bench.group import ROWS as GROUP_ROWS
+from tests.bench.group import run as run_group
 from tests.bench.overhead import ROWS
 from tests.bench.overhead import run as run_overhead
 from tests.bench.stage import SMOKE, Sizes, Stage
@@ -39,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
             result = run_overhead(stage, options.only, smoke=options.smoke)
         elif options.benchmark == "worker":
             result = run_worker(stage, options.rows, smoke=options.smoke)
+        elif options.benchmark == "group":
+            result = run_group(stage, options.only_group, smoke=options.smoke)
         else:
             result = _throughput(stage, options)
     text = json.dumps(result, indent=1)
@@ -76,7 +81,9 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("benchmark", choices=["overhead", "throughput", "worker"])
+    parser.add_argument(
+        "benchmark", choices=["overhead", "throughput", "worker", "group"]
+    )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
         "--kafka",
@@ -95,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     overhead.add_argument("--only", nargs="+", default=(), choices=list(ROWS))
     worker = parser.add_argument_group("worker")
     worker.add_argument("--rows", nargs="+", default=(), choices=list(WORKER_ROWS))
+    group = parser.add_argument_group("group")
+    group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
     throughput = parser.add_argument_group("throughput")
     throughput.add_argument(
         "--targets", action="store_true", help="only the two cases that have targets"

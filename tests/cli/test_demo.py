@@ -83,7 +83,7 @@ def test_without_a_terminal_it_prints_plain_lines(
     ended = run()
 
     assert "\x1b" not in ended.stdout
-    assert "[8/9] forgotten-join" in ended.stdout
+    assert "[10/10] group" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("SafeConsumer leaked 0, lost 0")
 
 

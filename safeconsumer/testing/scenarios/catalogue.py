@@ -21,6 +21,7 @@ from safeconsumer.testing.scenarios.results import Failure
 from safeconsumer.testing.scenarios.slow_handlers import slow_handlers
 from safeconsumer.testing.scenarios.stage import Stage
 from safeconsumer.testing.scenarios.starvation import resume_starvation
+from safeconsumer.testing.scenarios.whole_group import whole_group
 
 
 @frozen(kw_only=True)
@@ -139,5 +140,15 @@ SCENARIOS = (
         safe_code="Worker(consumer, handle).run()",
         stock_failure=Failure.LOST,
         play=slow_handlers,
+    ),
+    Scenario(
+        name="group",
+        title="A whole group is paused, and its processes are restarted",
+        story="An operator pauses it; the stock client's listeners pause again. "
+        "(trust_topic=True: the embedded broker has no compaction.)",
+        stock_code="on_partitions_assigned: pause()",
+        safe_code="SafeConsumer(control=Control())",
+        stock_failure=Failure.LEAKED,
+        play=whole_group,
     ),
 )

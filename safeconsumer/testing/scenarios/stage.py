@@ -120,6 +120,29 @@ class Stage:
         self.produce(tps, records)
         return name
 
+    def control_topic(self, label: str) -> str:
+        """
+        Make a topic of one partition that is no part of the play; return its name.
+        """
+        name = self.prefix + label
+        self._setting.broker.create_topic(name, 1)
+        return name
+
+    def connection(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """
+        Return what a client needs to reach the broker, and what a member does.
+        """
+        broker = self._setting.broker
+        reach = dict(broker.client_config)
+        member = {
+            **reach,
+            **broker.group_config,
+            "group_id": self.prefix + "group",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+        }
+        return reach, member
+
     def pattern(self) -> str:
         """
         Return what a consumer subscribes to that wants every topic of this stage.

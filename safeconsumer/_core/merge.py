@@ -1,0 +1,63 @@
+"""
+Merging what several places know about holds, in any order, any number of times.
+
+A register is what was said last about one thing; of two that differ the greater one
+counts, in a total order. So merging is commutative, associative and idempotent.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from attrs import frozen
+
+K = TypeVar("K", bound=Hashable)
+
+
+@frozen(order=True)
+class Register:
+    """
+    What was said last about one hold. The fields in this order decide.
+
+    Attributes:
+        stamp: when: the topic's incarnation and the record's offset, or a generation.
+        is_held: on one and the same stamp, held wins.
+        at_ms: the broker's time of the record, milliseconds since the epoch.
+        body: the rest, as it was written.
+    """
+
+    stamp: tuple[int, int]
+    is_held: bool
+    at_ms: int = 0
+    body: bytes = b""
+
+
+def merge(left: Mapping[K, Register], right: Mapping[K, Register]) -> dict[K, Register]:
+    """
+    Return what both know together; for each key the greater register.
+    """
+    merged = dict(left)
+    for key, register in right.items():
+        known = merged.get(key)
+        if known is None or known < register:
+            merged[key] = register
+    return merged
+
+
+def changed(
+    before: Mapping[K, Register], news: Mapping[K, Register]
+) -> dict[K, Register]:
+    """
+    Return those of the news that tell more than is known.
+    """
+    return {
+        key: register
+        for key, register in news.items()
+        if (known := before.get(key)) is None or known < register
+    }
+
+
+def held(registers: Mapping[K, Register]) -> frozenset[K]:
+    """
+    Return the keys that are held.
+    """
+    return frozenset(key for key, one in registers.items() if one.is_held)

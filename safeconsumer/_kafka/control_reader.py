@@ -1,0 +1,163 @@
+"""
+The clients that read control topics and ask where they end.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.net.compat import KafkaNetClient
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.fetcher import PauseSafeFetcher
+
+# org.apache.kafka.common.requests.ListOffsetsRequest.LATEST_TIMESTAMP
+_LATEST = -1
+
+Answer = Callable[[Mapping[TopicPartition, int] | None], object]
+"""
+Takes end offsets, or None if they could not be had, on an IO thread.
+"""
+
+
+class HeardFetcher(PauseSafeFetcher):
+    """
+    Remembers when each partition's fetch was last answered without complaint.
+
+    ``poll`` hides what goes wrong with fetches, and a topic that was deleted is quietly
+    left out of them: from outside both look like a topic where nothing happens.
+    """
+
+    def prepare_hearing(self) -> None:
+        """
+        Make what this class needs beyond its parent's attributes.
+        """
+        self.heard_at: dict[TopicPartition, float] = {}
+        self._began_at = time.monotonic()
+
+    def silence(self) -> float:
+        """
+        Return for how many seconds the quietest of the partitions was not heard of.
+        """
+        heard = [
+            self.heard_at.get(tp, self._began_at)
+            for tp in self._subscriptions.assigned_partitions()
+        ]
+        return time.monotonic() - min(heard, default=self._began_at)
+
+    def _handle_fetch_response(
+        self,
+        node_id: int,
+        fetch_offsets: Mapping[TopicPartition, int],
+        send_time: float,
+        response: Any,  # noqa: ANN401 - of any version
+    ) -> None:
+        super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
+        errors = [
+            partition.error_code
+            for topic in response.responses
+            for partition in topic.partitions
+        ]
+        if not getattr(response, "error_code", 0) and not any(errors):
+            self.heard_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
+
+
+class ControlReader:
+    """
+    What group control may ask of a consumer that reads its topics.
+
+    Args:
+        consumer: an adopted one, without a group, with nothing assigned yet.
+
+    Thread rules: everything on the thread that polls, but :meth:`wake` on any.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is above us
+        self._consumer = consumer
+        self._fetcher = consumer._fetcher
+        self._fetcher.__class__ = HeardFetcher
+        self._fetcher.prepare_hearing()
+
+    def wake(self) -> None:
+        """
+        End the wait of a ``poll`` under way. Any thread.
+        """
+        self._fetcher.wake()
+
+    def silence(self) -> float:
+        """
+        Return the seconds since all partitions were last fetched without complaint.
+        """
+        return float(self._fetcher.silence())
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """
+        Return the offsets up to which everything was polled, compacted away or not.
+        """
+        assignment = self._consumer._subscription.assignment
+        return {
+            tp: state.position.offset
+            for tp, state in assignment.items()
+            if state.position is not None
+        }
+
+
+class EndOffsets:
+    """
+    Asks where partitions end, over connections of its own.
+
+    A broker answers the requests of one connection in order: behind an idle fetch of
+    the reader a question would wait until ``fetch_max_wait_ms`` is over.
+
+    Args:
+        consumer: one without a group that never polls.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def ask(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
+    ) -> None:
+        """
+        Ask; the answer comes later. Blocks on nothing, any thread.
+
+        Raises:
+            RuntimeError: the consumer is closed.
+        """
+        future = self._consumer._net.call_soon_with_future(
+            self._consumer._fetcher._fetch_offsets_by_times_async,
+            dict.fromkeys(partitions, _LATEST),
+            timeout_ms,
+        )
+        future.add_callback(lambda ends: answer(_offsets(ends)))
+        future.add_errback(lambda _: answer(None))
+
+
+class NoTopicsClient(KafkaNetClient):
+    """
+    A network client that really obeys ``allow_auto_create_topics=False``.
+
+    kafka-python 3.0.12 takes the setting and does not hand it on
+    (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
+    asking for a topic that was deleted makes it anew, with the broker's defaults. To be
+    removed when ``tests/group/test_real.py`` passes without.
+    """
+
+    def __init__(self, **configs: object) -> None:
+        super().__init__(**configs)
+        self.cluster.config["allow_auto_create_topics"] = False
+
+
+def topic_ids(
+    consumer: KafkaConsumer, topics: Sequence[str]
+) -> dict[str, object | None]:
+    """
+    Return the topics' ids; None for a topic whose broker does not tell them.
+    """
+    return {name: consumer._cluster.topic_id(name) for name in topics}
+
+
+def _offsets(ends: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    return {tp: end.offset for tp, end in ends.items()}

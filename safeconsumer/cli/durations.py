@@ -1,0 +1,39 @@
+"""
+Durations as people write them: ``90s``, ``2h``, ``1d12h``.
+"""
+
+import re
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_WHOLE = re.compile(r"(\d+(?:\.\d+)?[dhms])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+
+
+def seconds_of(text: str) -> float:
+    """
+    Return a duration in seconds.
+
+    Raises:
+        ValueError: it is none, or it is nothing; the message says how to write it.
+    """
+    if not _WHOLE.fullmatch(text):
+        message = f"{text!r} is no duration: write 90s, 30m, 2h, 1d or 1h30m"
+        raise ValueError(message)
+    seconds = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
+    if seconds <= 0:
+        message = f"{text!r} is no time at all; leave it out for no limit"
+        raise ValueError(message)
+    return seconds
+
+
+def words_of(seconds: float) -> str:
+    """
+    Return a duration in its two largest units: ``2h``, ``1m30s``.
+    """
+    left = max(0, round(seconds))
+    parts = []
+    for unit, size in _UNITS.items():
+        count, left = divmod(left, int(size))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"

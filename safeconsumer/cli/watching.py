@@ -1,0 +1,213 @@
+"""
+``safeconsumer status``, ``wait`` and ``history``: who obeys what.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer._core.reports import Report
+from safeconsumer.cli import group_text
+from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.durations import seconds_of
+from safeconsumer.cli.failing import (
+    EPILOG,
+    CommandError,
+    Status,
+    explained,
+    give_up,
+)
+from safeconsumer.cli.holding import Connect
+from safeconsumer.explain import utc
+from safeconsumer.group import patterns
+from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.operator import Operator
+
+_WATCH_EVERY = 1.0
+_LOOK_EVERY = 0.25
+
+_GROUP = click.option("--group", required=True, help="The consumer group.")
+_JSON = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(epilog=EPILOG)
+@_GROUP
+@click.option("--watch", "is_watching", is_flag=True, help="Again every second.")
+@_JSON
+@connection_options
+@click.pass_context
+def status(
+    context: click.Context,
+    /,
+    group: str,
+    *,
+    is_watching: bool,
+    is_json: bool,
+    connect: Connect,
+) -> None:
+    """
+    Show a group's holds, its members and what each obeys, and the lag of what is held.
+
+    Members without safeconsumer do not report, and obey no hold.
+    """
+    with explained(context), Operator(*connect()) as operator:
+        while True:
+            everything = _look(operator, group)
+            if is_json:
+                document = group_text.status_document(group, *everything)
+                click.echo(json.dumps(document, indent=None if is_watching else 2))
+            else:
+                if is_watching:
+                    click.clear()
+                click.echo("\n".join(group_text.status_lines(group, *everything)))
+            if not is_watching:
+                return
+            time.sleep(_WATCH_EVERY)
+
+
+def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values, passed on
+    facts = operator.group(group)
+    standing = operator.standing(group)
+    reports = operator.reports(group)
+    if not facts.is_known and not standing and not reports:
+        message = f"no group {group!r} here, and no hold for it"
+        raise CommandError(message)
+    held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
+    return facts, standing, reports, operator.ends(), operator.lags(facts, held)
+
+
+@frozen
+class _Quietness:
+    """
+    How far a group is from being quiet.
+    """
+
+    quiet: int
+    reporting: int
+    members: int
+    flowing: tuple[TopicPartition, ...]
+
+    @property
+    def is_reached(self) -> bool:
+        return self.quiet == self.reporting == self.members and not self.flowing
+
+    def sentence(self) -> str:
+        said = f"{self.quiet} of {self.members} members quiet"
+        silent = self.members - self.reporting
+        if silent > 0:
+            said += f"; {silent} do not report: plain clients obey no hold"
+        if self.flowing:
+            said += f"; flowing: {group_text.partitions_text(self.flowing)}"
+        return said
+
+
+@click.command(epilog=EPILOG)
+@click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
+@_GROUP
+@click.option(
+    "--quiet",
+    "is_quiet",
+    is_flag=True,
+    required=True,
+    help="Until no member delivers any of it.",
+)
+@click.option("--timeout", default="60s", show_default=True, metavar="DURATION")
+@connection_options
+@click.pass_context
+def wait(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    scopes: tuple[str, ...],
+    group: str,
+    timeout: str,
+    *,
+    is_quiet: bool,  # noqa: ARG001 - the only thing that can be waited for yet
+    connect: Connect,
+) -> None:
+    """
+    Wait until every member obeys what was placed before, and the scopes are quiet.
+
+    Without SCOPE: everything that a hold covers.
+    """
+    with explained(context), Operator(*connect()) as operator:
+        limit = _timeout(timeout)
+        found = tuple(map(patterns.parse, scopes))
+        ends = operator.ends()
+        deadline = time.monotonic() + limit
+        while True:
+            standing = operator.standing(group)
+            covering = found or standing
+            facts = operator.group(group)
+            wanted = [
+                tp for tp in facts.assigned if any(one.covers(tp) for one in covering)
+            ]
+            reached = _quietness(facts, operator.reports(group), ends, wanted)
+            if reached.is_reached:
+                click.echo(reached.sentence())
+                return
+            if time.monotonic() > deadline:
+                give_up(context, reached.sentence(), Status.NOT_SO)
+            time.sleep(_LOOK_EVERY)
+
+
+def _timeout(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _quietness(
+    facts: GroupFacts,
+    reports: Sequence[Report],
+    ends: dict[str, int],
+    wanted: Sequence[TopicPartition],
+) -> _Quietness:
+    applied = [one for one in reports if group_text.has_applied(one, ends)]
+    quiet = group_text.quiet_at(applied)
+    flowing = tuple(tp for tp in wanted if tp not in quiet)
+    return _Quietness(len(applied), len(reports), facts.members, flowing)
+
+
+@click.command(epilog=EPILOG)
+@click.option("--group", default=None, help="Only this consumer group.")
+@_JSON
+@connection_options
+@click.pass_context
+def history(
+    context: click.Context,
+    /,
+    group: str | None,
+    *,
+    is_json: bool,
+    connect: Connect,
+) -> None:
+    """
+    List what the control topics still hold of pauses and resumes, oldest first.
+
+    The topics are compacted: of each owner and scope the last record stays for good,
+    earlier ones for about an hour, a resume for a week.
+    """
+    with explained(context), Operator(*connect()) as operator:
+        records = operator.records(group)
+        if is_json:
+            documents = [group_text.standing_document(one) for one in records]
+            click.echo(json.dumps(documents, indent=2))
+            return
+        rows = [
+            (
+                utc(one.at),
+                "resume" if one.hold is None else "pause",
+                one.key.group,
+                one.key.scope,
+                f"{one.source}:{one.key.owner}",
+                (one.hold.reason if one.hold else None) or "",
+            )
+            for one in records
+        ]
+        click.echo("\n".join(group_text.columns(rows, "")) or "nothing")

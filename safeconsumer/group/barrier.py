@@ -1,0 +1,175 @@
+"""
+Gate first, then ask where the control topics end, open when read up to there.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from attrs import evolve, frozen
+
+from safeconsumer._core import control_events, events
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.ledger import PauseLedger
+
+Offsets = Mapping[TopicPartition, int]
+Ask = Callable[[Callable[[Offsets | None], object]], object]
+"""
+Asks for the control topics' end offsets; calls back with them, or with None.
+"""
+
+
+@frozen(eq=False)
+class _Waiting:
+    """
+    Partitions behind the gate, and what must be read before it opens.
+
+    Attributes:
+        epochs: which, with the ownership in which they were gained.
+        since: when the gate closed, monotonic seconds.
+        ends: the control topics' end offsets, asked after that; None: not known yet.
+        is_asked: whether an answer is on its way.
+    """
+
+    epochs: Mapping[TopicPartition, int]
+    since: float
+    ends: Offsets | None = None
+    is_asked: bool = False
+
+
+class Barrier:
+    """
+    Opens the ledger's control gates, each once what came before it is obeyed.
+
+    Why it is enough: a hold acknowledged before an assignment has an offset below the
+    end that is asked *after* the assignment, and is applied before the gate opens.
+
+    Args:
+        ledger: whose gates they are.
+        run_after: seconds after which a gate opens unread; None for never.
+
+    Thread rules: any thread. Its lock is never held while the ledger or a client is
+    called.
+    """
+
+    def __init__(self, ledger: PauseLedger, run_after: float | None) -> None:
+        self._ledger = ledger
+        self._run_after = run_after
+        self._lock = threading.Lock()
+        self._waiting: dict[int, _Waiting] = {}
+        self._number = 0
+        self._applied: Offsets = {}
+        self._ask: Ask | None = None
+
+    def is_waiting(self) -> bool:
+        """
+        Tell whether a gate waits for records to be read.
+        """
+        return bool(self._waiting)
+
+    def close(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """
+        Take note of gated partitions and ask what must be read before they may flow.
+
+        Called with the assignment, under upstream's locks: it blocks on nothing.
+        """
+        now, _ = self._ledger.now()
+        with self._lock:
+            self._number += 1
+            number = self._number
+            self._waiting[number] = _Waiting(epochs, now)
+        self._ask_for(number)
+
+    # ------------------------------------------------------------ the reader
+
+    def connect(self, ask: Ask, applied: Offsets) -> None:
+        """
+        Begin to ask and to open: the reader has a connection, and applied so much.
+
+        What was asked on an earlier connection is asked anew: the topics may have
+        been made again, and end somewhere else.
+        """
+        with self._lock:
+            self._ask = ask
+            self._applied = dict(applied)
+            self._waiting = {
+                number: evolve(one, ends=None, is_asked=False)
+                for number, one in self._waiting.items()
+            }
+        self.ask_again()
+
+    def disconnect(self) -> None:
+        """
+        Open nothing any more, whatever answers are still on their way.
+        """
+        with self._lock:
+            self._ask = None
+
+    def ask_again(self) -> None:
+        """
+        Ask for everything that has no answer and waits for none.
+        """
+        for number in tuple(self._waiting):
+            self._ask_for(number)
+
+    def applied(self, offsets: Offsets) -> None:
+        """
+        Take note that everything below these offsets is obeyed.
+        """
+        with self._lock:
+            self._applied = dict(offsets)
+        self._open_ready()
+
+    def run_out(self) -> None:
+        """
+        Open the gates that have waited for as long as they may.
+        """
+        if self._run_after is None:
+            return
+        now, _ = self._ledger.now()
+        with self._lock:
+            due = self._take(lambda one: now - one.since >= self._run_after)  # type: ignore[operator]  # not None
+        if due:
+            self._ledger.emit(
+                control_events.GatesOpenedUnread,
+                partitions=events.sorted_partitions(due),
+            )
+            self._ledger.open_gates(due)
+
+    # ------------------------------------------------------------ inside
+
+    def _ask_for(self, number: int) -> None:
+        with self._lock:
+            one, ask = self._waiting.get(number), self._ask
+            if ask is None or one is None or one.is_asked or one.ends is not None:
+                return
+            self._waiting[number] = evolve(one, is_asked=True)
+        ask(lambda ends: self._answered(number, ask, ends))
+
+    def _answered(self, number: int, ask: Ask, ends: Offsets | None) -> None:
+        with self._lock:
+            one = self._waiting.get(number)
+            if one is None or ask is not self._ask:
+                return  # the answer is of an earlier connection
+            self._waiting[number] = evolve(one, ends=ends, is_asked=False)
+        self._open_ready()
+
+    def _open_ready(self) -> None:
+        with self._lock:
+            if self._ask is None:
+                return
+            ready = self._take(self._is_ready)
+        if ready:
+            self._ledger.open_gates(ready)
+
+    def _is_ready(self, one: _Waiting) -> bool:
+        return one.ends is not None and all(
+            self._applied.get(tp, -1) >= end for tp, end in one.ends.items()
+        )
+
+    def _take(self, is_wanted: Callable[[_Waiting], bool]) -> dict[TopicPartition, int]:
+        taken: dict[TopicPartition, int] = {}
+        for number, one in tuple(self._waiting.items()):
+            if is_wanted(one):
+                del self._waiting[number]
+                taken.update(one.epochs)
+        return taken

@@ -1,0 +1,123 @@
+"""
+The control clients of a member or a command: one reader, one producer, one admin.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer._kafka.control_reader import NoTopicsClient
+from safeconsumer.consumer import SafeConsumer
+
+# What says where a cluster is and how to get in; everything else is not our business.
+_CONNECTION = (
+    "api_version",
+    "bootstrap_servers",
+    "connections_max_idle_ms",
+    "proxy_url",
+    "receive_buffer_bytes",
+    "reconnect_backoff_max_ms",
+    "reconnect_backoff_ms",
+    "retry_backoff_ms",
+    "send_buffer_bytes",
+    "socket_options",
+    "socks5_proxy",
+)
+_PREFIXES = ("sasl_", "security_", "ssl_")
+
+# Control records are small and must not wait for a dead broker for long.
+_BOOTSTRAP_MS = 5_000
+_RECONNECT_MAX_MS = 2_000
+
+
+def connection(
+    configs: Mapping[str, Any], more: Mapping[str, Any], name: str
+) -> dict[str, Any]:
+    """
+    Return what a control client needs of a consumer's configuration.
+
+    Args:
+        configs: the consumer's.
+        more: what differs for control clients.
+        name: what is added to the ``client_id``.
+    """
+    known = KafkaConsumer.DEFAULT_CONFIG
+    kept = {
+        key: value
+        for key, value in configs.items()
+        if (key in _CONNECTION or key.startswith(_PREFIXES))
+        and not (key in known and value == known[key])
+    }
+    client_id = configs.get("client_id") or "safeconsumer"
+    return {
+        "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
+        **kept,
+        "client_id": f"{client_id}-{name}",
+        **more,
+    }
+
+
+def reader(base: Mapping[str, Any]) -> SafeConsumer:
+    """
+    Make a client that reads control topics.
+    """
+    return SafeConsumer(hooks=(), **_reading(base))
+
+
+def asker(base: Mapping[str, Any]) -> KafkaConsumer:
+    """
+    Make a client that asks where topics begin and end, and reads nothing.
+    """
+    return KafkaConsumer(**_reading(base))
+
+
+def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = {
+        "kafka_client": NoTopicsClient,
+        "auto_offset_reset": "none",
+        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+        "enable_auto_commit": False,
+        "fetch_min_bytes": 1,
+        "max_partition_fetch_bytes": 4 << 20,
+        "max_poll_records": 10_000,
+        "metadata_max_age_ms": 30_000,
+        "group_id": None,
+    }
+    return {**defaults, **base}
+
+
+def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
+    """
+    Make a client that writes control records, each acknowledged by all replicas.
+
+    Args:
+        base: the connection.
+        timeout: seconds after which a write has failed.
+    """
+    timeout_ms = int(timeout * 1000)
+    defaults = {
+        "acks": "all",
+        "kafka_client": NoTopicsClient,
+        "delivery_timeout_ms": timeout_ms,
+        "enable_idempotence": False,
+        "linger_ms": 0,
+        "max_block_ms": timeout_ms,
+        "max_in_flight_requests_per_connection": 1,
+        "request_timeout_ms": timeout_ms,
+    }
+    return KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
+
+
+def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
+    """
+    Make a client that asks for topics' settings.
+    """
+    fitting = _fitting(KafkaAdminClient, base)
+    return KafkaAdminClient(**{"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting})
+
+
+def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
+    # A setting for reading, such as fetch_max_wait_ms, is none of a producer's.
+    return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}

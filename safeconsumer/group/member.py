@@ -1,0 +1,180 @@
+"""
+Group control of one consumer: its reader, its gates, its own group holds.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from safeconsumer._core import wire
+from safeconsumer._core.holds import (
+    GROUP,
+    Hold,
+    checked_duration,
+    checked_owner,
+    checked_reason,
+)
+from safeconsumer._core.wire import ControlHold
+from safeconsumer.errors import ControlSettingError, ControlWriteError
+from safeconsumer.group import clients, patterns
+from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.publisher import (
+    Acknowledged,
+    Change,
+    changes,
+    new_hold,
+    publish,
+)
+from safeconsumer.group.reader import Reader
+from safeconsumer.group.reports import LazyProducer, Reporter
+from safeconsumer.group.settings import Control
+from safeconsumer.group.state import ControlState, Written, as_hold
+from safeconsumer.ledger import PauseLedger
+
+_WRITE_TIMEOUT = 10.0
+
+
+class GroupControl:
+    """
+    What a consumer with ``control=`` has beyond one without.
+
+    Thread rules: every method on any thread; :meth:`pause` and :meth:`resume` wait for
+    the broker.
+    """
+
+    def __init__(
+        self, settings: Control, ledger: PauseLedger, configs: Mapping[str, Any]
+    ) -> None:
+        group = configs.get("group_id")
+        if not wire.is_group(group):
+            message = f"control= needs a group_id that can be printed, not {group!r}"
+            raise ControlSettingError(message)
+        self._settings = settings
+        self._ledger = ledger
+        self._group = str(group)
+        base = clients.connection(configs, settings.client_configs, "control")
+        self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
+        sources = ControlState.sources(*settings.topics)
+        self._state = ControlState(self._group, ledger, sources, settings.clock_skew)
+        run_after = settings.run_after if settings.unavailable == "run" else None
+        self._barrier = Barrier(ledger, run_after)
+        self._reader = Reader(settings, base, ledger, self._state, self._barrier)
+        self._reporter = self._make_reporter(configs)
+
+    def start(self) -> None:
+        """
+        Close gates from now on, read, and report.
+
+        Raises:
+            ControlTopicError: a control topic is unfit; nothing is left running.
+        """
+        self._ledger.watch(self._barrier.close)
+        self._reader.start(self._settings.start_timeout)
+        if self._reporter is not None:
+            self._reader.on_change = self._reporter.wake
+            self._ledger.wakers.append(self._reporter.wake)
+            self._reporter.start()
+
+    def close(self) -> None:
+        """
+        End all threads and clients; a second call does nothing.
+        """
+        self._reader.stop()
+        if self._reporter is not None:
+            self._reporter.stop()
+        self._producer.close()
+
+    # ------------------------------------------------------------ group holds
+
+    def pause(
+        self,
+        targets: Iterable[object],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: object,
+    ) -> None:
+        """
+        Hold the targets for every member; obeyed here before it is written.
+
+        Raises:
+            ControlWriteError: what it names was not acknowledged and is not held here.
+        """
+        checked_owner(owner)
+        checked_reason(reason)
+        seconds = checked_duration(for_)
+        found = tuple(str(patterns.target(one)) for one in targets)
+        wanted = changes(self._group, owner, found, new_hold(reason, seconds))
+        before = {hold.key for hold in self._ledger.view().state}
+        here = [hold for one in wanted if (hold := self._as_hold(one)) is not None]
+        self._ledger.follow(here, ())
+        self._ledger.deliver()
+        try:
+            self._write(wanted)
+        except ControlWriteError:
+            # Those that were acknowledged come back with the control topic.
+            self._ledger.follow((), [one.key for one in here if one.key not in before])
+            self._ledger.deliver()
+            raise
+
+    def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
+        """
+        Lift this owner's group holds for every member.
+
+        Returns:
+            The holds that still cover the targets here.
+
+        Raises:
+            ControlWriteError: what it names may still be held.
+        """
+        checked_owner(owner)
+        found = tuple(patterns.target(one) for one in targets)
+        wanted = changes(self._group, owner, map(str, found), None)
+        self._write(wanted)
+        state = self._ledger.view().state
+        remaining = {
+            hold.key: hold for scope in found for hold in state.overlapping(scope)
+        }
+        return tuple(remaining.values())
+
+    def _write(self, wanted: tuple[Change, ...]) -> None:
+        topic = self._settings.group_topic
+        done = publish(self._producer(), topic, wanted, _WRITE_TIMEOUT)
+        # Heard before it is read, so that an older record on its way here is known
+        # to be older.
+        self._state.absorb(topic, map(self._as_written, done))
+        self._ledger.deliver()
+
+    def _as_written(self, done: Acknowledged) -> Written:
+        key = wire.encode_key(done.change.key)
+        at_ms = done.at_ms
+        if at_ms is None or at_ms < 0:
+            at_ms = int(self._ledger.now()[1] * 1000)
+        return Written(key, done.value, done.offset, at_ms)
+
+    def _as_hold(self, change: Change) -> Hold | None:
+        read = patterns.read(change.key.scope)
+        if read is None:  # it was made of a scope
+            return None
+        moment = self._ledger.now()
+        key = (read.scope, GROUP + change.key.owner)
+        body = change.hold or ControlHold()
+        return as_hold(key, body, moment[1], moment, self._settings.clock_skew)
+
+    # ------------------------------------------------------------ reports
+
+    def _make_reporter(self, configs: Mapping[str, Any]) -> Reporter | None:
+        if self._settings.status_topic is None:
+            return None
+        return Reporter(
+            group=self._group,
+            client_id=str(configs.get("client_id") or "safeconsumer")[:200],
+            topic=self._settings.status_topic,
+            interval=self._settings.status_interval,
+            producer=self._producer,
+            look=self._look,
+            ledger=self._ledger,
+        )
+
+    def _look(self) -> tuple[str, int, Offsets]:
+        state = "ready" if self._reader.is_ready else "unavailable"
+        return state, self._state.skipped, self._reader.positions()

@@ -1,0 +1,115 @@
+"""
+Scopes as control records carry them. Patterns are RE2 only: linear time, any operator.
+"""
+
+import re
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer._core import scopes
+from safeconsumer._core.scopes import CompiledPattern, Pattern, Scope
+from safeconsumer.errors import MissingExtraError, ScopeSyntaxError
+
+_NEEDS_RE2 = (
+    "patterns that a whole group obeys need google-re2: "
+    "pip install 'safeconsumer[group]'"
+)
+
+
+@frozen
+class _Anything:
+    """
+    Stands in for an expression that cannot be compiled: it fits every name.
+    """
+
+    pattern: str
+
+    def fullmatch(self, string: str, /) -> object | None:  # noqa: ARG002 - one shape
+        return True
+
+
+@frozen
+class Read:
+    """
+    A scope out of a control record.
+
+    Attributes:
+        scope: what it covers.
+        trouble: why it covers more than it says, or None.
+    """
+
+    scope: Scope
+    trouble: str | None = None
+
+
+@lru_cache(maxsize=65_536)
+def read(text: str) -> Read | None:
+    """
+    Read a scope that somebody else wrote; None if it is not one.
+
+    A pattern that cannot be compiled here covers every topic.
+    """
+    if text.startswith("re:"):
+        if not 0 < len(text) - 3 <= scopes.MAX_PATTERN_LENGTH:
+            return None
+        try:
+            return Read(Pattern(text[3:], _compiled(text[3:])))
+        except (MissingExtraError, ScopeSyntaxError) as error:
+            return Read(Pattern(text[3:], _Anything(text[3:])), str(error))
+    try:
+        return Read(scopes.parse(text))
+    except ScopeSyntaxError:
+        return None
+
+
+def parse(text: str) -> Scope:
+    """
+    Read a scope that is to be written, so that every member understands it.
+
+    Raises:
+        ScopeSyntaxError: it is not a scope, or its pattern is not RE2.
+        MissingExtraError: google-re2 is missing and it is a pattern.
+    """
+    if text.startswith("re:"):
+        return scopes.pattern(_compiled(text[3:]))
+    return scopes.parse(text)
+
+
+def target(value: object) -> Scope:
+    """
+    Return the scope of a ``TopicPartition``, a scope's text, or a compiled pattern.
+
+    Raises:
+        ScopeSyntaxError: it is not one, or its pattern is not RE2.
+        MissingExtraError: google-re2 is missing and it is a pattern.
+    """
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, tuple) and len(value) == 2:  # noqa: PLR2004 - a TopicPartition
+        return scopes.partition(*value)
+    if hasattr(value, "pattern") and hasattr(value, "fullmatch"):
+        if isinstance(value, re.Pattern):
+            scopes.pattern(value)  # refuses bytes and flags
+        return parse(f"re:{value.pattern}")
+    message = f"a target is a TopicPartition, a scope or a pattern, not {value!r}"
+    raise ScopeSyntaxError(message)
+
+
+def _compiled(text: str) -> CompiledPattern:
+    try:
+        re2: Any = import_module("re2")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(_NEEDS_RE2) from error
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: CompiledPattern = re2.compile(text, options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        why = why.decode(errors="replace") if isinstance(why, bytes) else why
+        message = f"'re:{text[:60]}' is not an RE2 pattern: {why}"
+        raise ScopeSyntaxError(message) from error
+    return compiled

@@ -1,0 +1,292 @@
+"""
+The thread that reads the control topics, and begins again whatever happens to it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import kafka.errors as kafka_errors
+from attrs import frozen
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer._core import control_events
+from safeconsumer._kafka.control_reader import ControlReader, EndOffsets, topic_ids
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.errors import ControlTopicError
+from safeconsumer.group import clients, topics
+from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.settings import Control
+from safeconsumer.group.state import ControlState, Written
+from safeconsumer.ledger import PauseLedger
+
+log = logging.getLogger("safeconsumer.group")
+
+# A poll ends with the first record; this is only how often timers are looked at.
+_POLL_MS = 500
+# While a gate waits: the end of a log may be records that were compacted away, for
+# which poll() does not return.
+_EAGER_POLL_MS = 20
+_ASK_TIMEOUT_MS = 5_000
+# The broker answers an idle fetch every fetch_max_wait_ms.
+_SILENCE = 5.0
+_BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+_CLOSE_MS = 500
+
+
+@frozen(kw_only=True)
+class _Session:
+    consumer: SafeConsumer
+    client: ControlReader
+    asker: KafkaConsumer
+    began: float
+
+
+class Reader:
+    """
+    Applies what the control topics say, and opens the barrier as far as it has read.
+
+    It keeps what it knows through every failure: an unreachable broker, a topic that
+    is gone, refused or made again, a defect of this package.
+
+    Thread rules: one thread of its own; the public methods on any.
+    """
+
+    def __init__(
+        self,
+        settings: Control,
+        base: Mapping[str, Any],
+        ledger: PauseLedger,
+        state: ControlState,
+        barrier: Barrier,
+    ) -> None:
+        self._settings = settings
+        self._base = base
+        self._ledger = ledger
+        self._state = state
+        self._barrier = barrier
+        self._partitions = tuple(TopicPartition(name, 0) for name in settings.topics)
+        self._positions: dict[TopicPartition, int] = {}
+        self._identities: dict[str, object] = {}
+        self._stopping = threading.Event()
+        self._checked = threading.Event()
+        self._refused: ControlTopicError | None = None
+        self._is_ready = False
+        self._is_told = False
+        self._is_advised = False
+        self._failures = 0
+        self._client: ControlReader | None = None
+        self.on_change: Callable[[], object] = _nothing
+        self._thread = threading.Thread(
+            target=self._run, name="safeconsumer-control", daemon=True
+        )
+
+    def start(self, timeout: float) -> None:
+        """
+        Begin to read; wait so many seconds at most for the topics to be checked.
+
+        Raises:
+            ControlTopicError: a topic is unfit; nothing is left running.
+        """
+        self._thread.start()
+        self._checked.wait(timeout)
+        if self._refused is not None:
+            self.stop()
+            raise self._refused
+
+    def stop(self) -> None:
+        """
+        End the thread; waits for it for two seconds at most.
+        """
+        self._stopping.set()
+        self._barrier.disconnect()
+        if self._client is not None:
+            self._client.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+
+    @property
+    def is_ready(self) -> bool:
+        """
+        Whether what is known is what the topics say, as far as can be told.
+        """
+        return self._is_ready
+
+    def positions(self) -> Offsets:
+        """
+        Return the offsets below which everything is obeyed.
+        """
+        return dict(self._positions)
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._read_until_stopped()
+            except ControlTopicError as error:
+                self._refused = error
+                self._lose(str(error))
+            except Exception as error:  # noqa: BLE001 - a dead reader obeys nobody
+                self._lose(f"{type(error).__name__}: {error}")
+            if not self._stopping.is_set():
+                self._wait()
+
+    def _wait(self) -> None:
+        # In slices, because gates may have to open meanwhile.
+        wait = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._failures += 1
+        self._stopping.wait(wait)
+        self._barrier.run_out()
+        self._ledger.deliver()
+
+    def _lose(self, reason: str) -> None:
+        self._barrier.disconnect()
+        self._is_ready = False
+        self._checked.set()  # nobody needs to wait for what may never come
+        if not self._is_told and not self._stopping.is_set():
+            self._is_told = True
+            self._ledger.emit(control_events.ControlUnavailable, reason=reason)
+        log.debug("control topics cannot be read: %s", reason)
+        self._ledger.deliver()
+        self.on_change()
+
+    def _read_until_stopped(self) -> None:
+        began = time.monotonic()
+        self._check()
+        with ExitStack() as closing:
+            asker = clients.asker(self._base)
+            closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
+            consumer = clients.reader(self._base)
+            closing.callback(consumer.close, autocommit=False, timeout_ms=_CLOSE_MS)
+            closing.callback(self._barrier.disconnect)
+            self._client = ControlReader(consumer)
+            self._work(
+                _Session(
+                    consumer=consumer, client=self._client, asker=asker, began=began
+                )
+            )
+
+    def _work(self, session: _Session) -> None:
+        self._begin(session)
+        while not self._stopping.is_set():
+            self._turn(session)
+
+    def _turn(self, session: _Session) -> None:
+        eager = self._barrier.is_waiting() or not self._is_ready
+        polled = session.consumer.poll(_EAGER_POLL_MS if eager else _POLL_MS)
+        for tp, records in polled.items():
+            self._state.absorb(tp.topic, map(_written, records))
+        positions = session.client.positions()
+        if positions != self._positions:
+            self._positions.update(positions)
+            self._barrier.applied(self._positions)
+            self.on_change()
+        self._barrier.ask_again()
+        self._barrier.run_out()
+        self._ledger.deliver()
+        if session.client.silence() > _SILENCE:
+            message = f"no answer to a fetch for {_SILENCE:.0f} s"
+            raise kafka_errors.KafkaTimeoutError(message)
+
+    # ------------------------------------------------------------ beginning
+
+    def _check(self) -> None:
+        if self._settings.trust_topic:
+            self._checked.set()
+            return
+        with clients.admin(self._base) as admin:
+            facts = topics.ask(admin, self._settings.topics)
+        missing = [one.name for one in facts if not one.partitions]
+        if missing:
+            message = f"no topic {', '.join(missing)}: run safeconsumer control init"
+            raise kafka_errors.UnknownTopicOrPartitionError(message)
+        faults = [fault for one in facts for fault in topics.faults(one)]
+        if faults:
+            self._refused = ControlTopicError("; ".join(faults))
+            self._checked.set()
+            raise self._refused
+        self._refused = None
+        advice = [said for one in facts for said in topics.advice(one)]
+        if advice and not self._is_advised:
+            self._is_advised = True
+            self._ledger.emit(
+                control_events.ControlUnchecked,
+                topics=self._settings.topics,
+                reason="; ".join(advice),
+            )
+        self._checked.set()
+
+    def _begin(self, session: _Session) -> None:
+        session.asker.assign(self._partitions)
+        session.consumer.assign(self._partitions)
+        firsts = self._offsets(session.asker.beginning_offsets)
+        ends = self._offsets(session.asker.end_offsets)
+        identities = topic_ids(session.asker, self._settings.topics)
+        for tp in self._partitions:
+            applied = self._positions.get(tp, 0)
+            if self._was_reset(tp, identities[tp.topic], applied, ends[tp]):
+                self._tell_reset(tp, applied, ends[tp])
+                applied = 0
+            self._positions[tp] = max(applied, firsts[tp])
+            session.consumer.seek(tp, self._positions[tp])
+        self._identities.update(identities)
+        self._barrier.connect(
+            lambda answer: self._ask(session, answer), self._positions
+        )
+        self._catch_up(session, ends)
+
+    def _catch_up(self, session: _Session, ends: Offsets) -> None:
+        self._is_ready = False
+        while not self._stopping.is_set():
+            if all(self._positions[tp] >= end for tp, end in ends.items()):
+                break
+            self._turn(session)
+        self._is_ready, self._is_told, self._failures = True, False, 0
+        self._ledger.emit(
+            control_events.ControlReady,
+            topics=self._settings.topics,
+            holds=self._state.count(),
+            seconds=round(time.monotonic() - session.began, 3),
+        )
+        self._ledger.deliver()
+        self.on_change()
+
+    def _was_reset(
+        self, tp: TopicPartition, identity: object, applied: int, end: int
+    ) -> bool:
+        known = self._identities.get(tp.topic)
+        is_another = None not in (known, identity) and known != identity
+        return is_another or end < applied
+
+    def _tell_reset(self, tp: TopicPartition, applied: int, end: int) -> None:
+        self._state.begin_again(tp.topic)
+        self._ledger.emit(
+            control_events.ControlTopicReset, topic=tp.topic, applied=applied, end=end
+        )
+
+    def _offsets(
+        self, ask: Callable[..., Mapping[TopicPartition, int]]
+    ) -> Mapping[TopicPartition, int]:
+        return ask(self._partitions, timeout_ms=_ASK_TIMEOUT_MS)
+
+    def _ask(
+        self, session: _Session, answer: Callable[[Offsets | None], object]
+    ) -> None:
+        try:
+            EndOffsets(session.asker).ask(self._partitions, _ASK_TIMEOUT_MS, answer)
+        except (RuntimeError, kafka_errors.KafkaError):
+            answer(None)  # that client is being closed; the next one asks again
+
+
+def _written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
+    return Written(record.key, record.value, record.offset, record.timestamp or 0)
+
+
+def _nothing() -> None:
+    """
+    Do nothing, until somebody wants to know.
+    """

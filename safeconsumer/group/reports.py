@@ -1,0 +1,169 @@
+"""
+Telling operators what this member obeys: when it changes, and every few seconds.
+"""
+
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafka import KafkaProducer
+
+from safeconsumer._core import reports as report_wire
+from safeconsumer._core.reports import Report
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.ledger import PauseLedger
+
+log = logging.getLogger("safeconsumer.group")
+
+# Changes within this time make one report, so that an application that pauses in a
+# loop does not flood the topic.
+_SETTLE = 0.05
+
+
+class Reporter:
+    """
+    Sends reports from a thread of its own, which nothing waits for.
+
+    Args:
+        group: the consumer group.
+        client_id: the consumer's.
+        topic: the status topic.
+        interval: seconds between reports while nothing changes.
+        producer: makes or returns the client to write with.
+        look: tells state, skipped records and applied offsets.
+        ledger: the consumer's.
+    """
+
+    def __init__(  # noqa: PLR0913 - a report says as much
+        self,
+        *,
+        group: str,
+        client_id: str,
+        topic: str,
+        interval: float,
+        producer: Callable[[], KafkaProducer],
+        look: Callable[[], tuple[str, int, Offsets]],
+        ledger: PauseLedger,
+    ) -> None:
+        self.member = f"{client_id}-{uuid.uuid4().hex[:12]}"
+        self._group = group
+        self._client_id = client_id
+        self._host = socket.gethostname()[:100]
+        self._topic = topic
+        self._interval = interval
+        self._producer = producer
+        self._look = look
+        self._ledger = ledger
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="safeconsumer-status", daemon=True
+        )
+
+    def start(self) -> None:
+        """
+        Begin to report.
+        """
+        self._thread.start()
+
+    def wake(self) -> None:
+        """
+        Report soon: something changed. Any thread; blocks on nothing.
+        """
+        self._changed.set()
+
+    def stop(self) -> None:
+        """
+        Say goodbye, if that takes no time, and end the thread.
+        """
+        self._stopping.set()
+        self._changed.set()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._say()
+            self._changed.wait(self._interval)
+            self._stopping.wait(_SETTLE)
+            self._changed.clear()
+        self._say(state="stopped")
+
+    def _say(self, state: str | None = None) -> None:
+        try:
+            report = self.report(state)
+            key = report_wire.encode_report_key(report.group, report.member)
+            value = report_wire.encode_report(report)
+            self._producer().send(self._topic, key=key, value=value, partition=0)
+        except Exception:
+            log.debug("a report could not be sent", exc_info=True)
+
+    def report(self, state: str | None = None) -> Report:
+        """
+        Return what would be reported now.
+        """
+        found, skipped, applied = self._look()
+        view = self._ledger.view()
+        _, wall = self._ledger.now()
+        return Report(
+            group=self._group,
+            member=self.member,
+            client_id=self._client_id,
+            host=self._host,
+            state=state or found,
+            at_ms=int(wall * 1000),
+            applied={tp[0]: offset for tp, offset in applied.items()},
+            holds=sum(hold.is_remote for hold in view.state),
+            skipped=skipped,
+            assigned=ranges(view.partitions()) if state is None else {},
+            quiet=ranges(view.quiet) if state is None else {},
+            gated=len(self._ledger.control_gates()),
+        )
+
+
+def ranges(
+    partitions: Iterable[TopicPartition],
+) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """
+    Return partitions as ranges of numbers by topic.
+    """
+    numbers: dict[str, list[int]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp[0], []).append(tp[1])
+    return {
+        topic: report_wire.ranges_of(found) for topic, found in sorted(numbers.items())
+    }
+
+
+class LazyProducer:
+    """
+    A producer that is made when it is first needed, and closed once.
+
+    Thread rules: any thread.
+    """
+
+    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    def __call__(self) -> KafkaProducer:
+        """
+        Return the producer.
+        """
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def close(self) -> None:
+        """
+        Close it, if there is one; waits for half a second at most.
+        """
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close(timeout=0.5)

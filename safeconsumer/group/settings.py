@@ -1,0 +1,134 @@
+"""
+How a member takes part in group control: one frozen, validated value.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from attrs import Attribute, field, frozen
+
+from safeconsumer._core import scopes
+from safeconsumer.errors import ControlSettingError, ScopeSyntaxError
+from safeconsumer.ledger import PauseLedger
+
+if TYPE_CHECKING:
+    from safeconsumer.group.member import GroupControl
+
+OPERATOR_TOPIC = "__safeconsumer_holds_ops"
+GROUP_TOPIC = "__safeconsumer_holds_group"
+STATUS_TOPIC = "__safeconsumer_status"
+
+
+def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None:
+    if value is None and attribute.name == "status_topic":
+        return
+    try:
+        scopes.topic(value)
+    except ScopeSyntaxError as error:
+        message = f"{attribute.name}: {error}"
+        raise ControlSettingError(message) from error
+
+
+def _is_known(_self: object, _attribute: object, value: object) -> None:
+    if value not in {"hold", "run"}:
+        message = f'unavailable must be "hold" or "run", not {value!r}'
+        raise ControlSettingError(message)
+
+
+def _seconds(value: object) -> object:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _is_seconds(_self: object, attribute: "Attribute[Any]", value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    may_be_zero = attribute.name in {"clock_skew", "start_timeout", "run_after"}
+    if (
+        not is_number
+        or not math.isfinite(cast("float", value))
+        or cast("float", value) < 0
+        or (value == 0 and not may_be_zero)
+    ):
+        message = (
+            f"{attribute.name} must be a finite number of seconds, "
+            f"{'0 or more' if may_be_zero else 'more than 0'}, not {value!r}"
+        )
+        raise ControlSettingError(message)
+
+
+def _is_flag(_self: object, attribute: "Attribute[Any]", value: object) -> None:
+    if not isinstance(value, bool):
+        message = f"{attribute.name} must be True or False, not {value!r}"
+        raise ControlSettingError(message)
+
+
+@frozen(kw_only=True)
+class Control:
+    """
+    Makes a member obey holds that are kept in Kafka, for its whole group.
+
+    Attributes:
+        operator_topic: where operators' holds are; members only read it.
+        group_topic: where the members' own group holds are.
+        status_topic: where members report what they obey; None for no reports.
+        unavailable: what becomes of newly assigned partitions while the control
+            topics cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow
+            after ``run_after`` seconds. What flowed or was held before stays so.
+        run_after: seconds; only for ``run``.
+        clock_skew: seconds by which this machine's clock may differ from the
+            broker's; a hold that expires is lifted so much later, never early.
+        status_interval: seconds between reports while nothing changes.
+        start_timeout: for how many seconds at most the consumer's constructor waits
+            for the topics' settings, to refuse what does not keep holds for good.
+        trust_topic: do not ask for those settings; for brokers that cannot tell.
+        client_configs: kafka-python settings for the control clients that differ from
+            the consumer's own, such as another ``sasl_plain_username``.
+
+    Raises:
+        ControlSettingError: a value is not acceptable.
+    """
+
+    operator_topic: str = field(default=OPERATOR_TOPIC, validator=_is_topic)
+    group_topic: str = field(default=GROUP_TOPIC, validator=_is_topic)
+    status_topic: str | None = field(default=STATUS_TOPIC, validator=_is_topic)
+    unavailable: str = field(default="hold", validator=_is_known)
+    run_after: float = field(default=30.0, converter=_seconds, validator=_is_seconds)
+    clock_skew: float = field(default=30.0, converter=_seconds, validator=_is_seconds)
+    status_interval: float = field(
+        default=3.0, converter=_seconds, validator=_is_seconds
+    )
+    start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
+    trust_topic: bool = field(default=False, validator=_is_flag)
+    client_configs: Mapping[str, Any] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        names = [self.operator_topic, self.group_topic, self.status_topic]
+        if len(set(names)) < len(names):
+            message = f"control topics must differ: {', '.join(map(str, names))}"
+            raise ControlSettingError(message)
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        """
+        The topics that hold state: the operators' first.
+        """
+        return self.operator_topic, self.group_topic
+
+    def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> "GroupControl":
+        """
+        Begin to control one consumer, which has nothing assigned yet.
+
+        Args:
+            ledger: the consumer's.
+            configs: the consumer's kafka-python configuration.
+
+        Raises:
+            ControlSettingError: it has no ``group_id``.
+            ControlTopicError: a control topic would not keep holds for good.
+        """
+        module = import_module("safeconsumer.group.member")
+        attached: GroupControl = module.GroupControl(self, ledger, configs)
+        attached.start()
+        return attached

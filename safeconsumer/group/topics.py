@@ -1,0 +1,111 @@
+"""
+What the control topics must be like, and asking whether they are.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from attrs import frozen
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+# One partition: one order, one end offset. The broker's time, because a hold expires
+# by it. The rest is for keeping what was acknowledged, and for a quick start.
+HOLDS_SETTINGS: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "max.compaction.lag.ms": str(3600 * 1000),
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": str(3600 * 1000),
+    "unclean.leader.election.enable": "false",
+}
+# Soft state: said again every few seconds.
+STATUS_SETTINGS: Mapping[str, str] = {
+    "cleanup.policy": "compact,delete",
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.1",
+    "retention.ms": str(3600 * 1000),
+    "segment.ms": str(600 * 1000),
+}
+
+
+@frozen
+class Facts:
+    """
+    What is known about one topic.
+
+    Attributes:
+        name: the topic.
+        partitions: how many it has; 0 if there is none.
+        settings: name and value; None if the broker does not tell us.
+    """
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str] | None
+
+
+def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
+    """
+    Ask the broker about topics.
+
+    Raises:
+        KafkaError: it could not be asked.
+    """
+    names = tuple(names)
+    described = {
+        one["name"]: len(one["partitions"])
+        for one in admin.describe_topics(list(names))
+        if not one["error_code"]
+    }
+    there = [name for name in names if described.get(name)]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+    answer = admin.describe_configs(resources, config_filter="all") if resources else {}
+    settings = answer.get("topic", {})
+    return tuple(
+        Facts(name, described.get(name, 0), _values(settings.get(name)))
+        for name in names
+    )
+
+
+def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:
+    # kafka-python leaves an answer of "not authorized" as no settings at all.
+    if not configs:
+        return None
+    return {name: str(one["value"]) for name, one in configs.items()}
+
+
+def faults(facts: Facts) -> tuple[str, ...]:
+    """
+    Return why a topic is unfit to keep holds, each with what to do; () if it is fit.
+    """
+    if facts.partitions != 1:
+        found = f"has {facts.partitions} partitions" if facts.partitions else "is none"
+        return (f"{facts.name} {found}; it must have 1: safeconsumer control init",)
+    policy = (facts.settings or {}).get("cleanup.policy", "compact")
+    if policy != "compact":
+        fault = (
+            f"{facts.name} has cleanup.policy={policy}: holds would be deleted with "
+            "time; set cleanup.policy=compact (safeconsumer control init does)"
+        )
+        return (fault,)
+    return ()
+
+
+def advice(facts: Facts) -> tuple[str, ...]:
+    """
+    Return what should be changed on a topic that is fit, each in a sentence.
+    """
+    if facts.settings is None:
+        return (f"{facts.name}: settings unknown, no right to DescribeConfigs on it",)
+    said = []
+    if facts.settings.get("message.timestamp.type") != "LogAppendTime":
+        said.append(
+            f"{facts.name}: message.timestamp.type is not LogAppendTime, so holds "
+            "expire by the clock of whoever placed them"
+        )
+    if facts.settings.get("unclean.leader.election.enable") == "true":
+        said.append(
+            f"{facts.name}: unclean.leader.election.enable=true may lose "
+            "acknowledged holds"
+        )
+    return tuple(said)

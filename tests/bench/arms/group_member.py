@@ -1,0 +1,66 @@
+"""
+A member under control in a process of its own: says when it obeys, and when it reads.
+
+``python -m tests.bench.arms.group_member JSON``: ``busy`` keeps its thread computing
+between two polls, as handlers do. Times are of the machine's monotonic clock.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import attrs
+
+from safeconsumer import Control, SafeConsumer
+from safeconsumer._core.events import Event, HoldsPlaced, HoldsRemoved
+
+_BUSY_SECONDS = 0.005
+
+
+def main() -> None:
+    """
+    Poll until stdin ends.
+    """
+    options = json.loads(sys.argv[1])
+    began = time.monotonic()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, HoldsPlaced | HoldsRemoved):
+            say(event=event.name)
+
+    control = options["control"]
+    consumer = SafeConsumer(
+        options["topic"],
+        group_id=options["group"],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        control=None if control is None else attrs.evolve(Control(), **control),
+        hooks=(tell,),
+        **options["client"],
+    )
+    first = False
+    deadline = time.monotonic() + options["seconds"]
+    while time.monotonic() < deadline:
+        if options["busy"]:
+            until = time.monotonic() + _BUSY_SECONDS
+            while time.monotonic() < until:
+                pass
+        records = consumer.poll(0 if options["busy"] else 200)
+        if records and not first:
+            first = True
+            say(first=time.monotonic() - began)
+            if options["once"]:
+                break
+        if records:
+            say(records=sum(map(len, records.values())))
+    consumer.close()
+
+
+def say(**fields: Any) -> None:  # noqa: ANN401 - JSON values
+    sys.stdout.write(json.dumps({"at": time.monotonic(), **fields}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""
+Group control in figures: how soon a hold is obeyed, and what the barrier costs.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from safeconsumer._core import reports as report_wire
+from safeconsumer._core import wire
+from safeconsumer._core.reports import Report
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import changes, new_hold
+from tests.bench import report
+from tests.bench.figures import Figure
+from tests.bench.stage import Stage
+from tests.group.team import Team
+
+_PAUSE = 0.03
+
+
+def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
+    """
+    Measure the rows and return everything as plain JSON values.
+    """
+    start = time.monotonic()
+    figures: list[Figure] = []
+    for name, row in ROWS.items():
+        if only and name not in only:
+            continue
+        figures.extend(row(stage, smoke))
+        sys.stderr.write(f"{name}: {time.monotonic() - start:.1f} s\n")
+    sys.stderr.write(report.as_table(figures) + "\n")
+    return report.as_dict(
+        figures,
+        broker=stage.broker.kind,
+        smoke=smoke,
+        seconds=time.monotonic() - start,
+    )
+
+
+@contextmanager
+def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noqa: ANN401 - JSON values
+    """
+    Run a member process; yield what it says, growing.
+    """
+    settings = team.settings
+    given = {
+        "topic": team.topic,
+        "group": team.group,
+        "busy": False,
+        "once": False,
+        "seconds": 120,
+        "client": {**team.broker.client_config, **team.broker.group_config},
+        "control": {
+            "operator_topic": settings.operator_topic,
+            "group_topic": settings.group_topic,
+            "status_topic": settings.status_topic,
+            "trust_topic": settings.trust_topic,
+            "client_configs": dict(settings.client_configs),
+        },
+        **options,
+    }
+    command = [sys.executable, "-m", "tests.bench.arms.group_member", json.dumps(given)]
+    said: list[dict[str, Any]] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+        listener = threading.Thread(
+            target=lambda: said.extend(map(json.loads, process.stdout or ()))
+        )
+        listener.start()
+        try:
+            yield said
+        finally:
+            process.kill()
+            listener.join()
+
+
+def _until(condition: Callable[[], object], limit: float = 60.0) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            message = "not reached in time"
+            raise TimeoutError(message)
+        time.sleep(0.001)
+
+
+def _events(said: list[dict[str, Any]], name: str) -> list[float]:
+    return [one["at"] for one in tuple(said) if one.get("event") == name]
+
+
+def _percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def obeying(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+    """
+    From the broker's acknowledgement to the moment after which nothing is delivered.
+    """
+    figures = []
+    for busy, limit in ((False, 5.0), (True, 15.0)):
+        name = "a busy member" if busy else "a member waiting in poll"
+        delays, lasts = _delays(stage, 5 if smoke else 150, busy=busy)
+        note = "acknowledged to obeyed: the last record is not later"
+        figures += [
+            Figure(
+                row="obeying",
+                name=f"{name}, p50",
+                measured=statistics.median(delays),
+                unit="ms",
+                at_most=limit,
+                rounds={"ms": delays},
+                note=note,
+            ),
+            Figure(
+                row="obeying",
+                name=f"{name}, p99",
+                measured=_percentile(delays, 0.99),
+                unit="ms",
+                at_most=50.0,
+                note=note,
+            ),
+            Figure(
+                row="obeying",
+                name=f"{name}, last record, latest",
+                measured=max(lasts, default=0.0),
+                unit="ms",
+                note="after the acknowledgement; 1,000 records/s",
+            ),
+        ]
+    return figures
+
+
+def _delays(stage: Stage, count: int, *, busy: bool) -> tuple[list[float], list[float]]:
+    delays, lasts = [], []
+    with Team(stage.broker, partitions=4, records=1) as team:
+        over = threading.Event()
+        feeder = threading.Thread(target=_feed, args=(team, over))
+        feeder.start()
+        try:
+            with member(team, busy=busy) as said:
+                _until(lambda: any("records" in one for one in said))
+                for _ in range(count):
+                    before = len(_events(said, "hold_placed"))
+                    team.operator_holds("@all")
+                    acknowledged = time.monotonic()
+                    _until(lambda: len(_events(said, "hold_placed")) > before)  # noqa: B023 - used at once
+                    obeyed = _events(said, "hold_placed")[-1]
+                    delays.append(max(0.0, obeyed - acknowledged) * 1000)
+                    time.sleep(_PAUSE)
+                    late = [
+                        one["at"] - acknowledged
+                        for one in tuple(said)
+                        if "records" in one and one["at"] > acknowledged
+                    ]
+                    lasts += [max(late) * 1000] if late else []
+                    lifted = len(_events(said, "hold_removed"))
+                    team.operator_lifts("@all")
+                    _until(lambda: len(_events(said, "hold_removed")) > lifted)  # noqa: B023 - used at once
+        finally:
+            over.set()
+            feeder.join()
+    return delays, lasts
+
+
+def _feed(team: Team, over: threading.Event) -> None:
+    while not over.wait(0.01):
+        for _ in range(10):
+            team.producer.send(team.topic, b"x")
+
+
+def starting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+    """
+    From the constructor to the first record, with many holds on the topic.
+    """
+    count = 50 if smoke else 10_000
+    with Team(stage.broker, partitions=4, records=5) as team:
+        sent = changes(
+            team.group,
+            "bench",
+            (f"elsewhere-{n // 100}:{n % 100}" for n in range(count)),
+            new_hold("bench", None),
+        )
+        topic = team.settings.operator_topic
+        futures = [
+            team.producer.send(
+                topic,
+                key=wire.encode_key(one.key),
+                value=wire.encode_hold(one.hold or new_hold(None, None)),
+                partition=0,
+            )
+            for one in sent
+        ]
+        for one in futures:
+            one.get(60)
+        rounds: dict[str, list[float]] = {"with": [], "without": []}
+        for _ in range(1 if smoke else 7):
+            rounds["with"].append(_first_record(team))
+            rounds["without"].append(_first_record(team, control=None))
+    return [
+        Figure(
+            row="starting",
+            name=f"first record with {count} holds on the topic",
+            measured=statistics.median(rounds["with"]),
+            unit="s",
+            at_most=0.6,
+            rounds=rounds,
+            note="a new process and a new group; without control= beside it",
+        ),
+        Figure(
+            row="starting",
+            name="the same without control=",
+            measured=statistics.median(rounds["without"]),
+            unit="s",
+        ),
+    ]
+
+
+def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
+    with member(team, once=True, **options) as said:
+        _until(lambda: any("first" in one for one in said))
+        first: float = next(one["first"] for one in said if "first" in one)
+    time.sleep(2.5)  # until the group has forgotten a member that was killed
+    return first
+
+
+def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+    """
+    How long a gained partition waits for the control topics.
+    """
+    waits: list[float] = []
+    with Team(stage.broker, partitions=4, records=1) as team:
+        consumer = team.member()
+        marks: list[tuple[str, float]] = []
+        told = team.told[id(consumer)]
+        consumer._ledger.dispatcher._hooks = (
+            told,
+            lambda event: marks.append((event.name, time.monotonic())),
+        )
+        for _ in range(5 if smoke else 100):
+            marks.clear()
+            consumer.assign(team.partitions)
+            began = time.monotonic()
+            while consumer._ledger.control_gates():
+                consumer.poll(1)
+            opened = [at for name, at in marks if name == "gate_changed"]
+            waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)
+            consumer.unsubscribe()
+    return [
+        Figure(
+            row="gating",
+            name="gate at assignment, p50",
+            measured=statistics.median(waits),
+            unit="ms",
+            at_most=10.0,
+            rounds={"ms": waits},
+        ),
+        Figure(
+            row="gating",
+            name="gate at assignment, p99",
+            measured=_percentile(waits, 0.99),
+            unit="ms",
+        ),
+    ]
+
+
+def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+    """
+    Read what a thousand members report.
+    """
+    members = 20 if smoke else 1_000
+    with Team(stage.broker) as team:
+        topic = str(team.settings.status_topic)
+        assigned = {team.topic: ((0, 3),)}
+        for _ in range(5):  # one interval after another, as members do
+            for number in range(members):
+                one = Report(
+                    group=team.group,
+                    member=f"member-{number}",
+                    client_id=f"client-{number}",
+                    host="host",
+                    at_ms=int(time.time() * 1000),
+                    applied=dict.fromkeys(team.settings.topics, 0),
+                    assigned=assigned,
+                    quiet=assigned,
+                )
+                key = report_wire.encode_report_key(team.group, one.member)
+                team.producer.send(
+                    topic, key=key, value=report_wire.encode_report(one), partition=0
+                )
+        team.producer.flush(60)
+        seconds = []
+        for _ in range(1 if smoke else 5):
+            with Operator(team.broker.client_config, team.settings) as operator:
+                began = time.monotonic()
+                found = operator.reports(team.group)
+                if stage.broker.kind != "embedded":
+                    operator.group(team.group)
+                operator.standing(team.group)
+                operator.ends()
+                seconds.append(time.monotonic() - began)
+                assert len(found) == members
+    return [
+        Figure(
+            row="reporting",
+            name=f"status of {members} members",
+            measured=statistics.median(seconds),
+            unit="s",
+            at_most=2.0,
+            rounds={"s": seconds},
+            note="5 reports of each on the topic; all that one status call asks for",
+        )
+    ]
+
+
+ROWS: dict[str, Callable[[Stage, bool], list[Figure]]] = {
+    "obeying": obeying,
+    "starting": starting,
+    "gating": gating,
+    "reporting": reporting,
+}

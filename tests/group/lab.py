@@ -1,0 +1,49 @@
+"""
+A ledger behind the barrier, and control records as a topic would bring them.
+"""
+
+from safeconsumer._core import wire
+from safeconsumer._core.wire import ControlHold, ControlKey
+from safeconsumer.group.state import ControlState, Written
+from tests.shell.lab import Lab
+
+OPS, GROUP_TOPIC = "ops", "group"
+SKEW = 5.0
+
+
+def written(  # noqa: PLR0913 - a record has that many properties
+    scope: str,
+    offset: int,
+    *,
+    held: bool = True,
+    group: str = "g",
+    owner: str = "alice",
+    ttl: float | None = None,
+    at: float = 0.0,
+    reason: str | None = None,
+) -> Written:
+    """
+    Make a control record.
+    """
+    ttl_ms = None if ttl is None else int(ttl * 1000)
+    value = wire.encode_hold(ControlHold("id", reason, ttl_ms)) if held else None
+    key = wire.encode_key(ControlKey(group, owner, scope))
+    return Written(key, value, offset, int(at * 1000))
+
+
+class ControlLab(Lab):
+    """
+    A lab with the state of its control topics. The wall clock stands at 1.0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        sources = ControlState.sources(OPS, GROUP_TOPIC)
+        self.state = ControlState("g", self.ledger, sources, SKEW)
+
+    def hear(self, *records: Written, topic: str = OPS) -> None:
+        self.state.absorb(topic, records)
+        self.ledger.deliver()
+
+    def held(self) -> set[tuple[str, str]]:
+        return {(str(hold.scope), hold.owner) for hold in self.ledger.view().state}

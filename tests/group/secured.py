@@ -1,0 +1,86 @@
+"""
+A Java broker with passwords and ACLs.
+"""
+
+from typing import Any
+
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+
+from safeconsumer.testing._ports import free_port
+from tests.brokers.java import JavaBroker
+from tests.brokers.settings import TEST_SETTINGS
+
+PASSWORDS = {"broker": "b", "operator": "o", "member": "m"}
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+class SecuredBroker(JavaBroker):
+    """
+    SASL/PLAIN for ``operator`` (a super user) and ``member`` (what ACLs allow).
+    """
+
+    def client_of(self, user: str) -> dict[str, Any]:
+        """
+        Return how a user connects.
+        """
+        return {
+            "bootstrap_servers": [self.bootstrap],
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": user,
+            "sasl_plain_password": PASSWORDS[user],
+        }
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """
+        The operator's connection.
+        """
+        return self.client_of("operator")
+
+    def _write_properties(self) -> None:
+        controller = f"127.0.0.1:{free_port()}"
+        users = " ".join(f'user_{name}="{word}"' for name, word in PASSWORDS.items())
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"SASL_PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "SASL_PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_LOGIN} "
+            f'username="broker" password="{PASSWORDS["broker"]}" {users};',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer."
+            "StandardAuthorizer",
+            "super.users": "User:broker;User:operator;User:ANONYMOUS",
+            "log.dirs": self._folder / "data",
+            **TEST_SETTINGS,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        self._properties.write_text(text)
+
+
+def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -> Any:  # noqa: ANN401 - ACLs
+    """
+    Return the ACLs that allow a user some operations on one resource.
+    """
+    return [
+        ACL(
+            principal=f"User:{user}",
+            host="*",
+            operation=one,
+            permission_type=ACLPermissionType.ALLOW,
+            resource_pattern=ResourcePattern(kind, name),
+        )
+        for one in operations
+    ]

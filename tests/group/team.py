@@ -1,0 +1,177 @@
+"""
+A consumer group under control, and its operator, on whatever broker there is.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from attrs import evolve
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer import Control, SafeConsumer
+from safeconsumer.group import clients, topics
+from safeconsumer.group.publisher import Acknowledged, changes, new_hold, publish
+from tests.kafka.polling import poll_until
+from tests.shell.lab import Told
+
+LIMIT = 20.0
+
+
+class Team:
+    """
+    Control topics, a topic with records, and members that close at the end.
+
+    Args:
+        broker: any kind.
+        partitions: of the topic.
+        records: in each of them.
+    """
+
+    def __init__(self, broker: Any, partitions: int = 4, records: int = 5) -> None:  # noqa: ANN401 - any kind
+        self.broker = broker
+        self.group = f"group-{uuid4().hex[:8]}"
+        self.topic = f"orders-{uuid4().hex[:8]}"
+        self.settings = Control(
+            operator_topic=f"ops-{self.group}",
+            group_topic=f"own-{self.group}",
+            status_topic=f"status-{self.group}",
+            trust_topic=not self.is_real,
+            clock_skew=0.5,
+            client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
+        )
+        self.partitions = [TopicPartition(self.topic, n) for n in range(partitions)]
+        self.told: dict[int, Told] = {}
+        self._closing = ExitStack()
+        for name in self.settings.topics:
+            self.create(name, topics.HOLDS_SETTINGS)
+        self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
+        broker.create_topic(self.topic, partitions)
+        self.producer = KafkaProducer(**broker.client_config)
+        self._closing.callback(self.producer.close, timeout=2)
+        self.writer = clients.producer(broker.client_config, 10.0)
+        self._closing.callback(self.writer.close, timeout=2)
+        self.produce(records)
+
+    @property
+    def is_real(self) -> bool:
+        return getattr(self.broker, "kind", "") != "embedded"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closing.close()
+
+    # ------------------------------------------------------------ topics
+
+    def create(self, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
+        if not self.is_real:
+            self.broker.create_topic(name, 1)
+            return
+        wish = {
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "configs": dict(settings),
+        }
+        with KafkaAdminClient(**self.broker.client_config) as admin:
+            admin.create_topics({name: wish}, wait_for_metadata=True)
+
+    def produce(self, records: int = 1) -> None:
+        sent = [
+            self.producer.send(tp.topic, b"%d" % n, partition=tp.partition)
+            for tp in self.partitions
+            for n in range(records)
+        ]
+        self.producer.flush(LIMIT)
+        for one in sent:
+            one.get(LIMIT)
+
+    # ------------------------------------------------------------ members
+
+    def member(self, name: str = "a", **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+        told = Told()
+        control = configs.pop("control", self.settings)
+        consumer = SafeConsumer(
+            **{
+                **self.broker.client_config,
+                **self.broker.group_config,
+                "group_id": self.group,
+                "client_id": name,
+                "auto_offset_reset": "earliest",
+                "enable_auto_commit": False,
+                "hooks": (told,),
+                "control": control,
+                **configs,
+            }
+        )
+        self.told[id(consumer)] = told
+        self._closing.callback(consumer.close, autocommit=False, timeout_ms=2000)
+        return consumer
+
+    def subscribed(self, name: str = "a", **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+        consumer = self.member(name, **configs)
+        consumer.subscribe([self.topic])
+        return consumer
+
+    def with_settings(self, **changed: Any) -> Control:  # noqa: ANN401 - its fields
+        return evolve(self.settings, **changed)
+
+    def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
+        return lambda: consumer.assignment() == set(self.partitions)
+
+    def is_quiet(self, consumer: SafeConsumer) -> Callable[[], bool]:
+        return lambda: consumer.paused() == set(self.partitions)
+
+    def is_ungated(self, consumer: SafeConsumer) -> bool:
+        return bool(consumer.assignment()) and not consumer._ledger.control_gates()
+
+    def settled(self, consumer: SafeConsumer) -> dict[TopicPartition, list[int]]:
+        """
+        Poll until everything is assigned and the control topics are read.
+        """
+        ready = self.has_all(consumer)
+        return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
+
+    # ------------------------------------------------------------ the operator
+
+    def operator_holds(
+        self, *scopes: str, for_: float | None = None, owner: str = "alice"
+    ) -> tuple[Acknowledged, ...]:
+        return self._write(scopes, owner, new_hold("test", for_))
+
+    def operator_lifts(self, *scopes: str, owner: str = "alice") -> None:
+        self._write(scopes, owner, None)
+
+    def _write(
+        self,
+        scopes: Iterable[str],
+        owner: str,
+        hold: Any,  # noqa: ANN401 - or None
+    ) -> tuple[Acknowledged, ...]:
+        wanted = changes(self.group, owner, scopes, hold)
+        return publish(self.writer, self.settings.operator_topic, wanted, 10.0)
+
+    def write_raw(self, topic: str, key: bytes | None, value: bytes | None) -> Any:  # noqa: ANN401 - a future
+        return self.writer.send(topic, key=key, value=value, partition=0)
+
+
+def control_threads() -> list[str]:
+    """
+    Return the names of threads that group control has running.
+    """
+    return [
+        one.name
+        for one in threading.enumerate()
+        if one.name in {"safeconsumer-control", "safeconsumer-status"}
+        or "-control" in one.name
+    ]

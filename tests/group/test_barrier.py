@@ -1,0 +1,187 @@
+"""
+Gate first, then ask, open when read up to there; never early, whatever comes between.
+"""
+
+from collections.abc import Callable
+
+from safeconsumer._core import control_events
+from safeconsumer.group.barrier import Barrier, Offsets
+from tests.group.lab import OPS, ControlLab, written
+from tests.shell.lab import A, B, C
+
+TP = (OPS, 0)
+
+
+class BarrierLab(ControlLab):
+    """
+    A lab whose control topic answers when the test says so.
+    """
+
+    def __init__(self, run_after: float | None = None) -> None:
+        super().__init__()
+        self.barrier = Barrier(self.ledger, run_after)
+        self.asked: list[Callable[[Offsets | None], object]] = []
+        self.ledger.watch(self.barrier.close)
+
+    def connect(self, applied: int = 0) -> None:
+        self.barrier.connect(self.asked.append, {TP: applied})
+
+    def answer(self, end: int | None) -> None:
+        self.asked.pop(0)(None if end is None else {TP: end})
+
+
+def test_what_is_gained_waits_for_the_end_asked_after_it() -> None:
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A, B)
+    assert (lab.quiet(), len(lab.asked)) == ({A, B}, 1)
+    lab.answer(7)
+    assert lab.quiet() == {A, B}
+    lab.barrier.applied({TP: 6})
+    assert lab.quiet() == {A, B}
+    lab.barrier.applied({TP: 7})
+    assert lab.quiet() == set()
+
+
+def test_what_was_read_already_opens_with_the_answer() -> None:
+    lab = BarrierLab()
+    lab.connect(applied=7)
+    lab.assign(A)
+    lab.answer(7)
+    assert lab.quiet() == set()
+
+
+def test_a_hold_read_meanwhile_takes_over_from_the_gate() -> None:
+    """There is no instant between."""
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A, C)
+    lab.answer(1)
+    lab.hear(written("orders", 0))
+    lab.barrier.applied({TP: 1})
+    assert lab.quiet() == {A}
+
+
+def test_before_there_is_a_connection_gates_stay_closed() -> None:
+    lab = BarrierLab()
+    lab.assign(A)
+    assert (lab.quiet(), lab.asked) == ({A}, [])
+    lab.connect(applied=3)
+    lab.answer(3)
+    assert lab.quiet() == set()
+
+
+def test_an_answer_of_a_lost_connection_opens_nothing() -> None:
+    """The topic may be another one by now; it is asked anew."""
+    lab = BarrierLab()
+    lab.connect(applied=9)
+    lab.assign(A)
+    lab.barrier.disconnect()
+    lab.connect(applied=0)
+    lab.answer(0)
+    assert lab.quiet() == {A}
+    lab.answer(4)
+    lab.barrier.applied({TP: 4})
+    assert lab.quiet() == set()
+
+
+def test_no_answer_is_asked_again() -> None:
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(None)
+    assert (lab.quiet(), lab.asked) == ({A}, [])
+    lab.barrier.ask_again()
+    lab.barrier.ask_again()
+    assert len(lab.asked) == 1
+    lab.answer(0)
+    assert lab.quiet() == set()
+
+
+def test_a_partition_lost_and_regained_waits_for_its_own_answer() -> None:
+    """The first answer is older than the second ownership."""
+    lab = BarrierLab()
+    lab.connect(applied=5)
+    lab.assign(A)
+    lab.assign()
+    lab.assign(A)
+    lab.answer(5)
+    assert lab.quiet() == {A}
+    lab.answer(6)
+    assert lab.quiet() == {A}
+    lab.barrier.applied({TP: 6})
+    assert lab.quiet() == set()
+
+
+def test_what_is_kept_is_not_gated() -> None:
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(0)
+    lab.assign(A, B)
+    assert lab.quiet() == {B}
+
+
+def test_hold_never_opens_unread() -> None:
+    lab = BarrierLab()
+    lab.assign(A)
+    lab.clock.now += 1e6
+    lab.barrier.run_out()
+    assert lab.quiet() == {A}
+
+
+def test_run_opens_after_its_time_and_alarms() -> None:
+    lab = BarrierLab(run_after=30.0)
+    lab.assign(A)
+    lab.clock.now += 29
+    lab.barrier.run_out()
+    assert lab.quiet() == {A}
+    lab.clock.now += 2
+    lab.barrier.run_out()
+    assert lab.quiet() == set()
+    (told,) = lab.told.of(control_events.GatesOpenedUnread)
+    assert told.partitions == (A,)
+
+
+def test_run_opens_only_gates_not_holds() -> None:
+    lab = BarrierLab(run_after=0.0)
+    lab.hear(written("orders", 0))
+    lab.assign(A, C)
+    lab.barrier.run_out()
+    assert lab.quiet() == {A}
+
+
+def test_both_kinds_of_gates_are_independent() -> None:
+    """A poll that began all paused, on a member that waits for its topics too."""
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(0)
+    lab.hear(written("orders:0", 0))
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, C])
+    lab.answer(0)
+    assert lab.quiet() == {A, C}
+    lab.ledger.end_call()
+    assert lab.quiet() == {A}
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B, C])
+    lab.ledger.end_call()
+    assert lab.quiet() == {A, B}
+    lab.answer(0)
+    assert lab.quiet() == {A}
+
+
+def test_a_gate_that_opens_during_a_join_is_no_forgotten_pause() -> None:
+    """The comparison after a rebalance leaves gates out."""
+    from safeconsumer._core import rebalance  # noqa: PLC0415 - this test only
+
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    before = rebalance.snapshot(lab.ledger.view(), lab.ledger.ownership())
+    lab.answer(0)
+    outcome = rebalance.compare(
+        before, lab.ledger.view(), lab.ledger.ownership(), frozenset()
+    )
+    assert outcome.woken == frozenset()

@@ -1,0 +1,271 @@
+"""
+The commands for operators, as they are typed: what they print and how they end.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer import SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.failing import Status
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+pytestmark = pytest.mark.real_broker
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def run(team: Team, *arguments: str) -> Result:
+    """
+    Run a command against the team's cluster and control topics.
+    """
+    settings = team.settings
+    where = [
+        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
+        *("--operator-topic", settings.operator_topic),
+        *("--group-topic", settings.group_topic),
+        *("--status-topic", str(settings.status_topic)),
+    ]
+    return CliRunner().invoke(safeconsumer, [*arguments, *where])
+
+
+class Polled:
+    """
+    Polls a consumer on a thread of its own while a command runs.
+    """
+
+    def __init__(self, consumer: SafeConsumer) -> None:
+        self._consumer = consumer
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._poll)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        while not self._over.is_set():
+            self._consumer.poll(50)
+
+
+def test_an_operators_day(team: Team) -> None:
+    """Hold, wait, look, resume, look back: each says what it did."""
+    consumer = team.subscribed("billing-1")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    with Polled(consumer):
+        group = ("--group", team.group)
+        held = run(
+            team, "pause", "re:orders-.*", *group,
+            "--reason", "db migration", "--for", "2h", "--owner", "alice",
+        )  # fmt: skip
+        assert (held.exit_code, held.stderr) == (Status.DONE, "")
+        assert "re:orders-.*  operator:alice  since 2" in held.stdout
+        assert "db migration" in held.stdout
+        assert f"covers 4 partitions of the group now: {team.topic}:0-3" in held.stdout
+        waited = run(team, "wait", *group, "--quiet", "--timeout", "20s")
+        assert (waited.stdout, waited.exit_code) == ("1 of 1 members quiet\n", 0)
+        shown = run(team, "status", *group)
+        assert "1 members, 1 of them report" in shown.stdout
+        assert "obeys all  4 of 4 quiet" in shown.stdout
+        assert f"{team.topic}:0  quiet at billing-1  lag 0" in shown.stdout
+        document = json.loads(run(team, "status", *group, "--json").stdout)
+        assert document["holds"][0]["reason"] == "db migration"
+        assert len(document["held"]) == 4
+        resumed = run(team, "resume", "re:orders-.*", *group, "--owner", "alice")
+        assert "resumed re:orders-.* operator:alice" in resumed.stdout
+        past = json.loads(run(team, "history", *group, "--json").stdout)
+        assert [one["is_held"] for one in past] == [True, False]
+    poll_until(consumer, lambda: not consumer.paused())
+
+
+def test_resume_names_what_still_holds(team: Team) -> None:
+    """Two owners never touch each other's holds."""
+    consumer = team.subscribed()
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    team.operator_holds(team.topic, owner="bob")
+    group = ("--group", team.group)
+    run(team, "pause", "@all", *group, "--reason", "x", "--owner", "alice")
+    ended = run(team, "resume", "@all", *group, "--owner", "alice")
+    assert "still held" in ended.stdout
+    assert f"{team.topic}  operator:bob" in ended.stdout
+    assert "operator:alice  since" not in ended.stdout
+
+
+def test_lifting_a_members_own_group_hold(team: Team) -> None:
+    """The member that placed it may be gone for good."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    consumer.pause_group(team.topic, reason="stuck")
+    ended = run(team, "resume", team.topic, "--group", team.group, "--from-group")
+    assert f"resumed {team.topic} group:app" in ended.stdout
+    poll_until(consumer, lambda: not consumer.paused())
+
+
+def test_pausing_again_is_safe_and_is_one_hold(team: Team) -> None:
+    """A command that was cut in the middle is run again."""
+    arguments = ("pause", team.topic, "other", "--group", team.group, "--reason", "x")
+    for _ in range(2):
+        ended = run(team, *arguments, "--new-group", "--owner", "alice")
+        assert ended.exit_code == Status.DONE
+    shown = json.loads(run(team, "status", "--group", team.group, "--json").stdout)
+    assert [one["scope"] for one in shown["holds"]] == [team.topic, "other"]
+
+
+def test_wait_says_who_is_missing(team: Team) -> None:
+    """A plain member obeys nothing, and does not report."""
+    plain = team.subscribed("plain", control=None)
+    poll_until(plain, team.has_all(plain))
+    with Polled(plain):
+        team.operator_holds(team.topic)
+        ended = run(team, "wait", "--group", team.group, "--quiet", "--timeout", "0.5s")
+    assert ended.exit_code == Status.NOT_SO
+    assert "0 of 1 members quiet; 1 do not report: plain clients" in ended.stderr
+
+
+def bad(team: Team, *arguments: str) -> tuple[int, str]:
+    ended = run(team, *arguments)
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    return ended.exit_code, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("orders",), "no group"),
+        (("a b",), "is not a topic name"),
+        (("orders:x",), "write it as topic:number"),
+        (("re:(",), "not an RE2 pattern"),
+        (("re:(a)\\1",), "not an RE2 pattern"),
+        (("orders", "--for", "0s"), "no time at all"),
+        (("orders", "--for", "soon"), "no duration"),
+        (("orders", "--owner", "operator:x"), "operator"),
+        (("orders", "--reason", "two\nlines"), "line breaks"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    team: Team, arguments: tuple[str, ...], said: str
+) -> None:
+    status, line = bad(
+        team, "pause", "--group", team.group, "--reason", "x", *arguments
+    )
+    assert (status, said in line) == (Status.USAGE, True), line
+    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+
+
+def test_several_scopes_one_of_them_bad(team: Team) -> None:
+    """Nothing half-written: all are looked at first."""
+    status, _ = bad(
+        team, "pause", "orders", "a b", "--group", team.group, "--reason", "x",
+        "--new-group",
+    )  # fmt: skip
+    assert status == Status.USAGE
+    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+
+
+def test_an_unfit_topic_is_refused(team: Team) -> None:
+    lossy = f"lossy-{team.group}"
+    team.create(lossy, {"cleanup.policy": "delete"})
+    team.settings = team.with_settings(operator_topic=lossy)
+    status, line = bad(
+        team, "pause", "@all", "--group", team.group, "--reason", "x", "--new-group"
+    )
+    assert (status, "cleanup.policy=compact" in line) == (Status.REFUSED, True)
+
+
+def test_init_makes_mends_and_leaves_alone(team: Team) -> None:
+    """It may be run again at any time."""
+    team.settings = team.with_settings(
+        operator_topic=f"new-{team.group}", group_topic=f"lossy-{team.group}"
+    )
+    team.create(team.settings.group_topic, {"cleanup.policy": "delete"})
+    first = run(team, "control", "init")
+    assert first.exit_code == Status.DONE
+    assert f"created new-{team.group}" in first.stdout
+    assert "set cleanup.policy, " in first.stdout
+    may = "User:MEMBER --operation Read --operation DescribeConfigs"
+    assert f"{may} --topic new-{team.group}" in first.stdout
+    second = run(team, "control", "init")
+    assert [line.split()[0] for line in second.stdout.splitlines()[:3]] == [
+        "unchanged"
+    ] * 3
+    placed = run(
+        team, "pause", "@all", "--group", team.group, "--reason", "x", "--new-group"
+    )
+    assert placed.exit_code == Status.DONE
+
+
+def test_doctor_finds_what_is_wrong(team: Team) -> None:
+    """And says what to do; the status tells a script."""
+    plain = team.subscribed("plain", control=None)
+    poll_until(plain, team.has_all(plain))
+    team.write_raw(
+        team.settings.operator_topic,
+        f"2\0{team.group}\0x\0new:kind:y".encode(),
+        b'{"v":2}',
+    ).get(10)
+    with Polled(plain):
+        ended = run(team, "doctor", "--group", team.group)
+    assert ended.exit_code == Status.NOT_SO
+    assert "settings are right" in ended.stdout
+    assert "new:kind:y operator:x" in ended.stdout
+    assert "1 of 1 members" in ended.stdout
+    assert "plain clients obey no hold" in ended.stdout
+
+
+def test_doctor_is_content(team: Team) -> None:
+    consumer = team.subscribed()
+    team.settled(consumer)
+    with Polled(consumer):
+        ended = run(team, "doctor", "--group", team.group, "--json")
+    found = json.loads(ended.stdout)
+    assert {one["rank"] for one in found} <= {"ok", "note"}
+    assert ended.exit_code == Status.DONE
+
+
+def test_connection_by_a_properties_file(team: Team, tmp_path: Path) -> None:
+    """As Kafka's own tools have it."""
+    servers = ",".join(team.broker.client_config["bootstrap_servers"])
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"# ours\nbootstrap.servers={servers}\nsecurity.protocol=PLAINTEXT\n"
+    )
+    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        there = "__safeconsumer_holds_ops" in admin.list_topics()
+    assert ended.exit_code == (Status.DONE if there else Status.UNREACHABLE)
+
+
+def test_watching_ends_with_an_interrupt(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One JSON document a line, then status 130."""
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    team.operator_holds("@all")
+    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+    ended = run(team, "status", "--group", team.group, "--watch", "--json")
+    assert ended.exit_code == Status.INTERRUPTED
+    (line,) = ended.stdout.splitlines()
+    assert len(json.loads(line)["holds"]) == 1

@@ -1,0 +1,160 @@
+"""
+Pauses that travel: read back as written, bounded, and never an exception.
+"""
+
+import time
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer._core import envelope, marks
+from safeconsumer._core.envelope import Direction
+from safeconsumer._core.marks import Mark
+from safeconsumer._core.merge import Register, merge
+from tests.group.patience import patient
+
+text = st.text(max_size=50)
+owners = st.text("0123456789abcdef", min_size=8, max_size=8)
+some_marks = st.builds(Mark, generation=st.integers(0, 2**32 - 1), owner=owners)
+registers = st.builds(
+    lambda generation, is_held: Register((generation, 0), is_held),
+    st.integers(0, 2**31 - 1),
+    st.booleans(),
+)
+maps = st.dictionaries(
+    st.tuples(st.sampled_from(["orders", "audit", "a.b-c_d"]), st.integers(0, 40)),
+    registers,
+    min_size=1,
+)
+
+
+@patient
+@given(some_marks, text)
+def test_a_mark_and_the_users_metadata_are_read_as_written(
+    mark: Mark, user: str
+) -> None:
+    written = marks.attach(mark, user)
+    assert written is not None
+    assert marks.split(written) == (mark, user)
+    assert len(written) - len(user) <= marks.MAX_MARK_BYTES
+
+
+@patient
+@given(text | st.none())
+def test_metadata_without_a_mark_is_the_users(user: str | None) -> None:
+    assert marks.split(user) == (None, user or "")
+
+
+@patient
+@given(some_marks, text, st.data())
+def test_a_damaged_mark_never_raises(
+    mark: Mark, user: str, data: st.DataObject
+) -> None:
+    """It is a mark of some sort, or the user's."""
+    written = list(marks.attach(mark, user) or "")
+    at = data.draw(st.integers(0, len(written) - 1))
+    written[at : at + 1] = data.draw(st.text(max_size=2))
+    marks.split("".join(written))
+
+
+def test_a_mark_of_a_later_version_holds() -> None:
+    found, user = marks.split("\x1fsc7:whatever:more;mine")
+    assert (found is not None and found.version, user) == (7, "mine")
+
+
+def test_no_room_is_told_rather_than_truncated() -> None:
+    assert marks.attach(Mark(), "x" * 4090) is None
+    assert marks.attach(Mark(), "x" * 4000) is not None
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@patient
+@given(inner=st.binary(max_size=60), held=maps)
+def test_an_envelope_is_read_as_written(
+    direction: Direction, inner: bytes, held: dict[tuple[str, int], Register]
+) -> None:
+    whole = envelope.wrap(inner, held, direction)
+    assert whole.startswith(inner)
+    found_inner, found = envelope.unwrap(whole)
+    assert found_inner == inner
+    assert found is not None
+    assert (found.direction, dict(found.marks)) == (direction, held)
+
+
+@patient
+@given(st.binary(max_size=60))
+def test_without_marks_there_is_no_envelope(inner: bytes) -> None:
+    """Bytes are those of a plain client: KIP-848 upgrades stay possible."""
+    assert envelope.wrap(inner, {}, Direction.SUBSCRIPTION) == inner
+
+
+@patient
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_never_raise(data: bytes, has_magic: bool) -> None:  # noqa: FBT001 - drawn
+    data = data + envelope.MAGIC if has_magic else data
+    envelope.unwrap(data)
+
+
+@patient
+@given(st.binary(max_size=60), maps, st.data())
+def test_a_mutated_envelope_is_rejected_or_intact(
+    inner: bytes, held: dict[tuple[str, int], Register], data: st.DataObject
+) -> None:
+    whole = bytearray(envelope.wrap(inner, held, Direction.ASSIGNMENT))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at : at + 1] = data.draw(st.binary(max_size=2))
+    _, found = envelope.unwrap(bytes(whole))
+    assert found is None or dict(found.marks) == held
+
+
+@patient
+@given(st.binary(max_size=300), st.sampled_from([0, 1]))
+def test_a_garbage_payload_with_a_good_checksum_never_raises(
+    payload: bytes, flags: int
+) -> None:
+    whole = sealed(payload, flags)
+    inner, _ = envelope.unwrap(b"inner" + whole)
+    assert inner == b"inner"
+
+
+def sealed(payload: bytes, flags: int, version: int = 1) -> bytes:
+    header = envelope._HEADER
+    bare = header.pack(len(payload), 0, version, 1, flags, 0)
+    check = zlib.crc32(bare, zlib.crc32(payload))
+    return (
+        payload
+        + header.pack(len(payload), check, version, 1, flags, 0)
+        + envelope.MAGIC
+    )
+
+
+def test_bombs_are_defused() -> None:
+    """50 MB of zeros in 50 KB; a range of everything in a few bytes."""
+    bomb = zlib.compress(b"\0" * 50_000_000, 9)
+    vast = b"\x01\x01\x01\x01\x01a\x01\x00\xff\xff\xff\xff\x07"
+    began = time.monotonic()
+    assert envelope.unwrap(sealed(bomb, 1))[1] is None
+    assert envelope.unwrap(sealed(vast, 0))[1] is None
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_later_version_is_taken_off_all_the_same() -> None:
+    """The inner assignor must not see it."""
+    assert envelope.unwrap(b"inner" + sealed(b"new", 0, version=9)) == (b"inner", None)
+
+
+@patient
+@given(maps, maps)
+def test_merging_what_was_read_is_merging_what_was_written(
+    a: dict[tuple[str, int], Register], b: dict[tuple[str, int], Register]
+) -> None:
+    def through(
+        one: dict[tuple[str, int], Register],
+    ) -> dict[tuple[str, int], Register]:
+        found = envelope.unwrap(envelope.wrap(b"", one, Direction.SUBSCRIPTION))[1]
+        assert found is not None
+        return dict(found.marks)
+
+    assert merge(through(a), through(b)) == merge(a, b)

@@ -1,0 +1,300 @@
+"""
+Members obey holds that are kept in Kafka: those that run, and those that start later.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka import ConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
+from safeconsumer._core import control_events
+from safeconsumer._core import reports as report_wire
+from safeconsumer.group.barrier import Barrier
+from safeconsumer.group.operator import Operator
+from safeconsumer.testing.polling import poll_until as poll_all
+from tests.group.team import Team, control_threads
+from tests.kafka.polling import poll_until
+
+pytestmark = pytest.mark.any_broker
+embedded = pytest.mark.embedded_broker
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
+    """Nothing is delivered; after it is lifted everything is, from the first on."""
+    team.operator_holds(team.topic)
+    consumer = team.subscribed()
+    assert team.settled(consumer) == {}
+    assert consumer.paused() == set(team.partitions)
+    team.operator_lifts(team.topic)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    assert got == {tp: list(range(5)) for tp in team.partitions}
+
+
+def test_an_owner_stops_and_resume_lifts_only_its_own(team: Team) -> None:
+    """resume() says what remains; paused() and explain() show the operator's hold."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    first = team.partitions[0]
+    consumer.pause(first)
+    (left,) = consumer.resume(first)
+    assert (left.owner, left.reason) == ("operator:alice", "test")
+    (line,) = consumer.explain(first)
+    assert "@all held by operator:alice" in line
+    assert "because test" in line
+    team.operator_lifts("@all")
+    poll_until(consumer, lambda: not consumer.paused())
+
+
+def test_a_pattern_and_a_partition(team: Team) -> None:
+    consumer = team.subscribed()
+    team.settled(consumer)
+    team.operator_holds(f"{team.topic}:1")
+    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
+    team.operator_holds("re:orders-.*")
+    poll_until(consumer, team.is_quiet(consumer))
+    team.operator_lifts("re:orders-.*")
+    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
+
+
+def test_it_ends_by_itself(team: Team) -> None:
+    """After its time and the skew; its neighbours never stop."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    team.operator_holds(f"{team.topic}:1", for_=1.0)
+    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
+    (hold,) = consumer.holds()
+    poll_until(consumer, lambda: not consumer.paused())
+    assert consumer.holds() == ()
+    assert hold.expires_at is not None
+    assert hold.expires_at - hold.placed_at == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
+)
+def test_what_moves_to_another_member_stays_held(team: Team, assignor: type) -> None:
+    """The new owner learns of the hold before its first record."""
+    strategy = {"partition_assignment_strategy": [assignor]}
+    team.operator_holds(team.topic)
+    first = team.subscribed("a", **strategy)
+    assert team.settled(first) == {}
+    second = team.subscribed("b", **strategy)
+    both = [first, second]
+    records = poll_all(
+        both,
+        lambda: all(
+            len(one.assignment()) == 2 and team.is_ungated(one) for one in both
+        ),
+    )
+    assert records == []
+    assert first.paused() | second.paused() == set(team.partitions)
+    first.close()
+    assert team.settled(second) == {}
+
+
+def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
+    """Any member lifts it; an operator's hold of the same scope stays."""
+    first, second = team.subscribed("a"), team.subscribed("b")
+    both = [first, second]
+    poll_all(both, lambda: all(len(one.assignment()) == 2 for one in both))
+    poll_all(both, lambda: all(team.is_ungated(one) for one in both))
+    first.pause_group(team.topic, reason="backpressure")
+    assert first.paused() == first.assignment()
+    poll_all(both, lambda: second.paused() == second.assignment())
+    (hold,) = second.holds()
+    assert (hold.owner, hold.reason) == ("group:app", "backpressure")
+    team.operator_holds(team.topic)
+    poll_all(both, lambda: len(first.holds()) == 2)
+    remaining = second.resume_group(team.topic)
+    assert {one.owner for one in remaining} <= {"operator:alice"}
+    poll_all(both, lambda: [h.owner for h in first.holds()] == ["operator:alice"])
+
+
+def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
+    raised: list[BaseException] = []
+    consumer = team.member()
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, _assigned: object) -> None:
+            for call in (consumer.pause_group, consumer.resume_group):
+                try:
+                    call("@all")
+                except BlockingCallInListenerError as error:
+                    raised.append(error)
+
+        def on_partitions_revoked(self, _revoked: object) -> None:
+            pass
+
+    consumer.subscribe([team.topic], listener=Listener())
+    team.settled(consumer)
+    assert len(raised) >= 2
+
+
+def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
+    """The barrier is about assignments, not about joins."""
+    team.operator_holds(f"{team.topic}:0")
+    consumer = team.member()
+    consumer.assign(team.partitions[:2])
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: len(got.get(team.partitions[1], ())) == 5, got=got)
+    assert team.partitions[0] not in got
+
+
+def test_garbage_does_not_reach_poll(team: Team) -> None:
+    """Skipped, counted, reported; the hold behind it is obeyed."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    ops = team.settings.operator_topic
+    for n in range(5_000):
+        team.write_raw(ops, b"garbage-%d" % n, b"\xff" * 20)
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    told = team.told[id(consumer)].of(control_events.ControlRecordsSkipped)
+    assert told
+    assert consumer._control._state.skipped == 5_000  # type: ignore[union-attr]  # controlled
+
+
+def test_members_report_what_they_obey(team: Team) -> None:
+    """Also that it is quiet, soon after it is."""
+    consumer = team.subscribed("reporter")
+    team.settled(consumer)
+    (done,) = team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    with Operator(team.broker.client_config, team.settings) as operator:
+
+        def has_reported() -> bool:
+            reports = operator.reports(team.group)
+            return bool(reports) and report_wire.count_of(reports[-1].quiet) == 4
+
+        poll_until(consumer, has_reported)
+        (report,) = operator.reports(team.group)
+    assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
+    assert report.applied[team.settings.operator_topic] == done.offset + 1
+
+
+def test_close_ends_every_thread(team: Team) -> None:
+    before = set(control_threads())
+    consumer = team.subscribed()
+    team.settled(consumer)
+    assert set(control_threads()) - before
+    consumer.close()
+    assert set(control_threads()) - before == set()
+
+
+# ---------------------------------------------------------------- a late control view
+
+
+def late_start(team: Team, **configs: Any) -> tuple[SafeConsumer, Any]:  # noqa: ANN401 - upstream's
+    """Hold the group, and start a member whose control fetches are not answered."""
+    team.operator_holds(team.topic)
+    late = team.broker.hold("Fetch", client_id="a-control")
+    return team.subscribed(**configs), late
+
+
+@embedded
+def test_a_member_with_a_late_view_delivers_nothing(team: Team) -> None:
+    """It keeps its membership, and is quiet by its gates until it has read."""
+    consumer, late = late_start(team)
+    assert poll_until(consumer, team.has_all(consumer)) == {}
+    late.wait()
+    for _ in range(10):
+        assert consumer.poll(50) == {}
+    assert consumer.paused() == set(team.partitions)
+    assert "control topics" in consumer.explain(team.partitions[0])[0]
+    late.release()
+    poll_until(consumer, lambda: len(consumer.holds()) == 1)
+    assert team.settled(consumer) == {}
+
+
+@embedded
+def test_without_the_barrier_the_same_member_leaks(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail."""
+
+    def open_at_once(self: Barrier, epochs: Any) -> None:  # noqa: ANN401 - a mapping
+        thread = threading.Thread(target=self._ledger.open_gates, args=(epochs,))
+        thread.start()
+
+    monkeypatch.setattr(Barrier, "close", open_at_once)
+    consumer, late = late_start(team)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    late.release()
+
+
+@embedded
+def test_run_lets_new_partitions_flow_after_its_time(team: Team) -> None:
+    """An alarm says so; once the topics are read the hold is obeyed again."""
+    settings = team.with_settings(unavailable="run", run_after=0.5)
+    consumer, late = late_start(team, control=settings)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    told = team.told[id(consumer)].of(control_events.GatesOpenedUnread)
+    assert {tp for one in told for tp in one.partitions} == set(team.partitions)
+    late.release()
+    poll_until(consumer, team.is_quiet(consumer))
+
+
+@embedded
+def test_unreachable_keeps_the_last_state_and_gates_what_is_new(team: Team) -> None:
+    """The member stays in its group, and what flowed goes on."""
+    first = team.subscribed("a")
+    team.settled(first)
+    team.operator_holds(f"{team.topic}:0")
+    poll_until(first, lambda: first.paused() == {team.partitions[0]})
+    generation = first.group_metadata().generation_id
+    late = team.broker.hold("Fetch", client_id="a-control")
+    told = team.told[id(first)]
+    poll_until(first, lambda: told.of(control_events.ControlUnavailable))
+    team.produce(1)
+    got: dict[Any, list[int]] = {}
+    poll_until(first, lambda: len(got) == 3, got=got)
+    assert team.partitions[0] not in got
+    assert first.group_metadata().generation_id == generation
+    late.release()
+    poll_until(first, lambda: len(told.of(control_events.ControlReady)) == 2)
+    assert first.paused() == {team.partitions[0]}
+
+
+@embedded
+def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
+    """The error says what was acknowledged; nothing half-done stays."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
+        consumer.pause_group("orders")
+    assert consumer.holds() == ()
+
+
+@embedded
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> None:
+    """One idle fetch at a time, one report each interval, and metadata now and then."""
+    settings = team.with_settings(client_configs={}, status_interval=0.5)
+    consumer = team.subscribed("idle", control=settings)
+    team.settled(consumer)
+    team.broker.clear_requests()
+
+    def asked() -> list[str]:
+        return [
+            one.api for one in team.broker.requests() if one.client_id == "idle-control"
+        ]
+
+    poll_until(consumer, lambda: asked().count("Fetch") >= 6)
+    assert set(asked()) <= {"Fetch", "Produce", "Metadata"}
+    assert asked().count("Produce") <= asked().count("Fetch") + 1

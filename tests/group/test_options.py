@@ -1,0 +1,119 @@
+"""
+Options of the commands that need no broker.
+"""
+
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.connection import client_configs, read_properties
+from safeconsumer.cli.durations import seconds_of, words_of
+from safeconsumer.cli.failing import CommandError, Status
+
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="alice" password="a\\"b c";'
+)
+
+
+def test_java_properties() -> None:
+    text = (
+        "# a comment\n! another\n\nbootstrap.servers = a:1,\\\n    b:2\n"
+        "security.protocol: SASL_SSL\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config={JAAS}\nssl.truststore.location=/ca.pem\n"
+        "ssl.keystore.location=/key.pem\nssl.key.password=secret\n"
+        "ssl.endpoint.identification.algorithm=\nacks=all\nretry.backoff.ms=50\n"
+    )
+    expected = {
+        "bootstrap_servers": "a:1,b:2",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": 'a"b c',
+        "ssl_cafile": "/ca.pem",
+        "ssl_certfile": "/key.pem",
+        "ssl_keyfile": "/key.pem",
+        "ssl_password": "secret",
+        "ssl_check_hostname": False,
+        "retry_backoff_ms": 50,
+    }
+    assert client_configs(read_properties(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
+        ({"sasl.jaas.config": "Krb5LoginModule required;"}, "username"),
+        ({"retry.backoff.ms": "soon"}, "must be a number"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_told(
+    properties: dict[str, str], said: str
+) -> None:
+    with pytest.raises(CommandError, match=said):
+        client_configs(properties)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("1d", 86400),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+    ],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert seconds_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "2 h", "h", "-1s", "0s", "1y", "1s "])
+def test_bad_durations(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|leave"):
+        seconds_of(text)
+
+
+def test_words_of_durations() -> None:
+    assert [words_of(n) for n in (0, 59, 90, 7200, 90061)] == [
+        "0s", "59s", "1m30s", "2h", "1d1h",
+    ]  # fmt: skip
+
+
+def test_no_cluster_is_named() -> None:
+    ended = CliRunner().invoke(safeconsumer, ["history"])
+    assert ended.exit_code == Status.USAGE
+    assert ended.stderr == (
+        "safeconsumer: say where the cluster is: --bootstrap HOST:PORT, or "
+        "--config FILE\n"
+    )
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(b"\xff\xfe\x00")
+    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+
+
+def test_nobody_answers() -> None:
+    """One line, status 3."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    ended = CliRunner().invoke(safeconsumer, ["history", "--bootstrap", address])
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
+    assert "check --bootstrap" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["pause", "resume", "status", "wait", "history", "doctor"]
+)
+def test_exit_statuses_are_in_the_help(command: str) -> None:
+    ended = CliRunner().invoke(safeconsumer, [command, "--help"])
+    assert "Exit status:" in ended.stdout
+    assert "4  No permission" in ended.stdout

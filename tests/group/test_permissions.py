@@ -1,0 +1,128 @@
+"""
+ACLs really set: a member reads operators' holds and cannot write one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
+
+from safeconsumer._core import control_events
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.failing import Status
+from tests.brokers import choice
+from tests.group.secured import PASSWORDS, SecuredBroker, allow
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+pytestmark = [
+    pytest.mark.real_broker,  # one of its own, but not where none can be expected
+    pytest.mark.skipif(
+        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredBroker]:
+    with SecuredBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def team(secured: SecuredBroker) -> Iterator[Team]:
+    with Team(secured) as made:
+        yield made
+
+
+def permit(team: Team, *, describe: bool = True) -> None:
+    """
+    Set the ACLs that ``safeconsumer control init`` prints for members.
+    """
+    topic, settings = ResourceType.TOPIC, team.settings
+    read, write = ACLOperation.READ, ACLOperation.WRITE
+    ask = [ACLOperation.DESCRIBE_CONFIGS] if describe else []
+    acls = [
+        *allow("member", topic, settings.operator_topic, read, *ask),
+        *allow("member", topic, settings.group_topic, read, write, *ask),
+        *allow("member", topic, str(settings.status_topic), write),
+        *allow("member", topic, team.topic, read),
+        *allow("member", ResourceType.GROUP, team.group, read),
+    ]
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.create_acls(acls)
+
+
+def member(team: Team) -> Any:  # noqa: ANN401 - a consumer
+    return team.subscribed(**team.broker.client_of("member"))
+
+
+def properties(folder: Path, team: Team, user: str, password: str) -> Path:
+    file = folder / f"{user}.properties"
+    file.write_text(
+        f"bootstrap.servers={team.broker.bootstrap}\n"
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
+        f'required username="{user}" password="{password}";\n'
+    )
+    return file
+
+
+def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click's
+    settings = team.settings
+    return CliRunner().invoke(
+        safeconsumer,
+        [
+            *arguments,
+            *("--config", str(file)),
+            *("--operator-topic", settings.operator_topic),
+            *("--group-topic", settings.group_topic),
+            *("--status-topic", str(settings.status_topic)),
+        ],
+    )
+
+
+def test_a_member_obeys_an_operator_and_cannot_be_one(
+    team: Team, tmp_path: Path
+) -> None:
+    """Its principal reads operators' holds, writes group holds, and no more."""
+    permit(team)
+    consumer = member(team)
+    team.settled(consumer)
+    operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
+    forger = properties(tmp_path, team, "member", PASSWORDS["member"])
+    group = ("--group", team.group)
+    held = run(team, operator, "pause", "@all", *group, "--reason", "x", "--new-group")
+    assert (held.exit_code, held.stderr) == (Status.DONE, "")
+    poll_until(consumer, team.is_quiet(consumer))
+    for command in (
+        ("pause", team.topic, *group, "--reason", "x", "--new-group"),
+        ("resume", "@all", *group, "--owner", "root"),
+    ):
+        refused = run(team, forger, *command)
+        assert refused.exit_code == Status.REFUSED, refused.stderr
+        assert refused.stderr.count("\n") == 1
+    consumer.pause_group(team.topic)
+    assert len(consumer.holds()) == 2
+    doctor = run(team, operator, "doctor")
+    assert "written by: super users only" in doctor.stdout
+
+
+def test_a_wrong_password_ends_in_one_line(team: Team, tmp_path: Path) -> None:
+    """The broker only closes the connection: it looks like an unreachable one."""
+    wrong = properties(tmp_path, team, "operator", "guess")
+    ended = run(team, wrong, "history")
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
+    assert "the password" in ended.stderr
+
+
+def test_a_member_that_may_not_describe_warns(team: Team) -> None:
+    """It does not refuse: the right is not needed for anything else."""
+    permit(team, describe=False)
+    consumer = member(team)
+    team.settled(consumer)
+    told = team.told[id(consumer)].of(control_events.ControlUnchecked)
+    assert ["DescribeConfigs" in one.reason for one in told] == [True]

@@ -1,0 +1,186 @@
+"""
+What only a real broker has: policies, topics that go and come, compaction.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from safeconsumer import ControlTopicError, ControlWriteError
+from safeconsumer._core import control_events
+from safeconsumer.group import topics
+from tests.group.team import LIMIT, Team, control_threads
+from tests.kafka.polling import poll_until
+
+pytestmark = pytest.mark.real_broker
+
+# Kafka's cleaner looks every 15 s; tests' own brokers look more often.
+CLEANED_WITHIN = 60.0
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def delete(team: Team, name: str) -> None:
+    """Delete a topic, and return once the broker no longer knows it."""
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.delete_topics([name])
+        deadline = time.monotonic() + LIMIT
+        while name in admin.list_topics():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def create(team: Team, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
+    """Create a topic, again if the broker is still busy deleting the last one."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            team.create(name, settings)
+        except KafkaError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_loses_holds_with_time_is_refused(team: Team, policy: str) -> None:
+    """The constructor says what to do, and leaves no thread behind."""
+    name = f"lossy-{team.group}"
+    team.create(name, {"cleanup.policy": policy})
+    before = set(control_threads())
+    with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
+        team.member(control=team.with_settings(operator_topic=name))
+    assert set(control_threads()) - before == set()
+
+
+def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
+    """The alarm says how to make it; it is not made by asking for it."""
+    name = f"later-{team.group}"
+    consumer = team.subscribed(control=team.with_settings(operator_topic=name))
+    told = team.told[id(consumer)]
+    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    assert poll_until(consumer, team.has_all(consumer)) == {}
+    assert "control init" in told.of(control_events.ControlUnavailable)[0].reason
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        assert name not in admin.list_topics()
+    team.create(name, topics.HOLDS_SETTINGS)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+
+
+def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
+    """Last state and an alarm; a tombstone on the new one lifts."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    told, name = team.told[id(consumer)], team.settings.operator_topic
+    team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
+    poll_until(consumer, lambda: len(consumer.paused()) == 2)
+    delete(team, name)
+    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    create(team, name, topics.HOLDS_SETTINGS)
+    poll_until(consumer, lambda: told.of(control_events.ControlTopicReset))
+    assert consumer.paused() == set(team.partitions[:2])
+    again(team, f"{team.topic}:1")
+    poll_until(consumer, lambda: consumer.paused() == {team.partitions[0]})
+
+
+def again(team: Team, scope: str) -> None:
+    """Lift a scope; the writer may still have the deleted topic's metadata."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            team.operator_lifts(scope)
+        except ControlWriteError:
+            assert time.monotonic() < deadline
+        else:
+            return
+
+
+def test_compaction_that_really_runs(team: Team) -> None:
+    """What was cleaned away is not missed, also where the log's end is empty."""
+    name = f"cleaned-{team.group}"
+    quick = {
+        **topics.HOLDS_SETTINGS,
+        "delete.retention.ms": "0",
+        "max.compaction.lag.ms": "1",
+        "min.cleanable.dirty.ratio": "0.0",
+        "segment.ms": "50",
+    }
+    team.create(name, quick)
+    team.settings = team.with_settings(operator_topic=name)
+    team.operator_holds(f"{team.topic}:0")
+    wait_until_cleaned(team, f"{team.topic}:1")
+    consumer = team.subscribed()
+    got = team.settled(consumer)
+    assert team.partitions[0] not in got
+    assert consumer.paused() == {team.partitions[0]}
+
+
+def wait_until_cleaned(team: Team, scope: str) -> None:
+    """Hold and lift a scope until the log begins to lose what came before."""
+    from safeconsumer.group.operator import Operator  # noqa: PLC0415 - here only
+
+    deadline = time.monotonic() + CLEANED_WITHIN
+    written = 0
+    while True:
+        team.operator_holds(scope)
+        team.operator_lifts(scope)
+        written += 2
+        with Operator(team.broker.client_config, team.settings) as operator:
+            if len(operator.records(team.group)) < written:
+                return
+        assert time.monotonic() < deadline, "the broker's cleaner did not run"
+        time.sleep(0.2)
+
+
+def test_no_topic_is_made_by_a_member(team: Team) -> None:
+    """A group topic that is gone fails the call; it must not come back unfit."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    name = team.settings.group_topic
+    delete(team, name)
+    with pytest.raises(ControlWriteError, match=name):
+        consumer.pause_group("orders")
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        assert name not in admin.list_topics()
+
+
+def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
+    """10,000 records a second; the hold among them is obeyed at once."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    over = threading.Event()
+    flood = threading.Thread(target=pour, args=(team, over))
+    flood.start()
+    try:
+        told = team.told[id(consumer)]
+        poll_until(consumer, lambda: told.of(control_events.ControlRecordsSkipped))
+        team.operator_holds("@all")
+        acknowledged = time.monotonic()
+        poll_until(consumer, team.is_quiet(consumer))
+        assert time.monotonic() - acknowledged < 5.0
+        assert consumer.poll(100) == {}
+    finally:
+        over.set()
+        flood.join()
+
+
+def pour(team: Team, over: threading.Event) -> None:
+    """Write 10,000 records a second, or as many as this machine can."""
+    number = 0
+    while not over.wait(0.01):
+        for _ in range(100):
+            number += 1
+            team.producer.send(
+                team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
+            )

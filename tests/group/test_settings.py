@@ -1,0 +1,154 @@
+"""
+Settings that cannot work are refused when they are made.
+"""
+
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from kafka import TopicPartition
+
+import safeconsumer
+from safeconsumer import (
+    Control,
+    ControlSettingError,
+    Hold,
+    HoldSettingError,
+    ScopeSyntaxError,
+)
+from safeconsumer._core import scopes
+from safeconsumer.group import patterns, topics
+from tests.kafka.conftest import Maker
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"operator_topic": "no topic"},
+        {"group_topic": ""},
+        {"status_topic": 3},
+        {"operator_topic": "same", "group_topic": "same"},
+        {"unavailable": "maybe"},
+        {"clock_skew": -1},
+        {"clock_skew": float("nan")},
+        {"clock_skew": "30"},
+        {"status_interval": 0},
+        {"run_after": True},
+        {"trust_topic": 1},
+    ],
+)
+def test_a_bad_setting_is_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(ControlSettingError):
+        Control(**setting)
+
+
+def test_a_timedelta_is_seconds() -> None:
+    assert Control(clock_skew=timedelta(minutes=1)) == Control(clock_skew=60.0)
+
+
+def test_it_does_not_change() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Control().unavailable = "run"  # type: ignore[misc]  # that is the point
+
+
+def test_a_consumer_without_control_refuses_group_calls(safe: Maker) -> None:
+    consumer = safe("orders", group_id="g")
+    with pytest.raises(ControlSettingError, match=re.escape("control=Control()")):
+        consumer.pause_group("orders")
+    with pytest.raises(ControlSettingError):
+        consumer.resume_group("orders")
+
+
+def test_a_consumer_without_a_group_cannot_be_controlled(safe: Maker) -> None:
+    with pytest.raises(ControlSettingError, match="group_id"):
+        safe(group_id=None, control=Control(trust_topic=True))
+
+
+@pytest.mark.parametrize("owner", ["operator:alice", "group:app"])
+def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
+    """Nobody lifts an operator's hold by its name."""
+    consumer = safe("orders")
+    for call in (consumer.pause, consumer.resume):
+        with pytest.raises(HoldSettingError):
+            call("orders", owner=owner)
+
+
+def test_a_hold_knows_that_it_came_from_outside() -> None:
+    scope = scopes.topic("orders")
+    assert Hold(scope=scope, owner="operator:alice").is_remote
+    assert not Hold(scope=scope).is_remote
+
+
+def test_without_control_the_package_is_not_imported() -> None:
+    """No cost for those who do not use it."""
+    code = (
+        "import sys, safeconsumer; safeconsumer.SafeConsumer; "
+        "print([m for m in sys.modules if m.startswith('safeconsumer.group')])"
+    )
+    ended = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "[]\n"
+    assert safeconsumer.Control is Control
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (TopicPartition("orders", 3), "orders:3"),
+        ("orders", "orders"),
+        ("orders:3", "orders:3"),
+        ("@all", "@all"),
+        ("re:ord.*", "re:ord.*"),
+        (re.compile("ord.*"), "re:ord.*"),
+    ],
+)
+def test_targets_of_a_group(target: object, expected: str) -> None:
+    assert str(patterns.target(target)) == expected
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "no scope",
+        "orders:x",
+        "re:(",
+        r"re:(a)\1",
+        3,
+        re.compile("a", re.IGNORECASE),
+        TopicPartition("orders", -1),
+    ],
+)
+def test_bad_targets_of_a_group(target: object) -> None:
+    with pytest.raises(ScopeSyntaxError):
+        patterns.target(target)
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        (topics.Facts("t", 0, None), "control init"),
+        (topics.Facts("t", 3, {}), "3 partitions"),
+        (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
+        (topics.Facts("t", 1, {"cleanup.policy": "compact,delete"}), "compact,delete"),
+    ],
+)
+def test_a_topic_that_would_lose_holds_is_unfit(facts: topics.Facts, word: str) -> None:
+    (fault,) = topics.faults(facts)
+    assert word in fault
+
+
+def test_a_fit_topic() -> None:
+    facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
+    assert (topics.faults(facts), topics.advice(facts)) == ((), ())
+
+
+def test_settings_that_cannot_be_known_are_no_fault() -> None:
+    """A member without the right to describe them warns instead."""
+    facts = topics.Facts("t", 1, None)
+    assert topics.faults(facts) == ()
+    assert "DescribeConfigs" in topics.advice(facts)[0]

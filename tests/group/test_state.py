@@ -1,0 +1,184 @@
+"""
+What control records mean for the ledger.
+"""
+
+import sys
+from itertools import permutations
+
+import pytest
+
+from safeconsumer._core import control_events
+from safeconsumer.group import patterns
+from safeconsumer.group.state import Written
+from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
+from tests.shell.lab import A, C
+
+
+def test_a_record_holds_and_a_tombstone_lifts() -> None:
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(written("orders", 0, reason="migration"))
+    assert (lab.held(), lab.quiet()) == ({("orders", "operator:alice")}, {A})
+    lab.hear(written("orders", 1, held=False))
+    assert (lab.held(), lab.quiet()) == (set(), set())
+
+
+def test_the_topic_tells_whose_hold_it_is() -> None:
+    """A member cannot forge an operator's hold by what it writes."""
+    lab = ControlLab()
+    lab.hear(written("orders", 0), topic=GROUP_TOPIC)
+    lab.hear(written("orders", 0), topic=OPS)
+    lab.hear(written("orders", 1, held=False), topic=GROUP_TOPIC)
+    assert lab.held() == {("orders", "operator:alice")}
+
+
+def test_other_groups_are_not_ours() -> None:
+    lab = ControlLab()
+    lab.hear(written("@all", 0, group="other"), written("orders", 1, group="g2"))
+    assert lab.held() == set()
+
+
+def test_any_order_of_hearing_gives_the_same() -> None:
+    """Own writes are heard twice, and may be heard before older records."""
+    records = (
+        written("orders", 0),
+        written("orders", 1, held=False),
+        written("orders", 2),
+        written("audit", 3),
+        written("audit", 4, held=False),
+    )
+    for order in permutations(records):
+        lab = ControlLab()
+        for one in (*order, *order):
+            lab.hear(one)
+        assert lab.held() == {("orders", "operator:alice")}
+
+
+def test_owners_do_not_touch_each_other() -> None:
+    lab = ControlLab()
+    lab.hear(written("orders", 0), written("orders", 1, owner="bob"))
+    lab.hear(written("orders", 2, held=False))
+    assert lab.held() == {("orders", "operator:bob")}
+
+
+def test_a_local_resume_does_not_lift_it() -> None:
+    """And says what remains."""
+    lab = ControlLab()
+    lab.hear(written("orders:0", 0))
+    lab.hold(patterns.parse("orders:0"))
+    lab.lift(patterns.parse("orders:0"))
+    assert lab.held() == {("orders:0", "operator:alice")}
+
+
+@pytest.mark.parametrize("skip", [0.0, 3.0])
+def test_it_expires_by_the_brokers_time_and_late_by_the_skew(skip: float) -> None:
+    """The wall clock stands at 1.0: ten seconds from then, and five for the skew."""
+    lab = ControlLab()
+    lab.assign(A)
+    lab.hear(written("orders", 0, ttl=10.0, at=1.0 - skip))
+    lab.clock.now += 14.9 - skip
+    assert lab.quiet() == {A}
+    lab.clock.now += 0.2
+    assert lab.quiet() == set()
+
+
+def test_what_has_expired_before_it_is_heard_does_not_hold() -> None:
+    lab = ControlLab()
+    lab.hear(written("orders", 0, ttl=10.0, at=-100.0))
+    assert lab.held() == set()
+
+
+def test_an_expired_successor_lifts_what_it_replaced() -> None:
+    """The last record of a key counts, also if its time is over."""
+    lab = ControlLab()
+    lab.hear(written("orders", 0))
+    lab.hear(written("orders", 1, ttl=1.0, at=-100.0))
+    assert lab.held() == set()
+
+
+def test_garbage_is_counted_and_skipped() -> None:
+    """Told once in ten seconds, however much comes."""
+    lab = ControlLab()
+    good = written("orders", 9)
+    lab.hear(
+        Written(None, b"x", 0, 0),
+        Written(b"\xff", b"x", 1, 0),
+        Written(good.key, b"garbage", 2, 0),
+        written("not a scope", 3),
+        good,
+    )
+    lab.hear(*(Written(b"x", b"x", n, 0) for n in range(10, 1000)))
+    assert lab.held() == {("orders", "operator:alice")}
+    assert lab.state.skipped == 4 + 990
+    told = lab.told.of(control_events.ControlRecordsSkipped)
+    assert [(one.topic, one.records) for one in told] == [(OPS, 4)]
+    lab.clock.now += 11
+    lab.hear(Written(b"x", b"x", 1001, 0))
+    told = lab.told.of(control_events.ControlRecordsSkipped)
+    assert [one.records for one in told] == [4, 991]
+
+
+def test_a_value_of_a_later_version_holds() -> None:
+    lab = ControlLab()
+    lab.hear(Written(written("orders", 0).key, b'{"v":9}', 0, 0))
+    assert lab.held() == {("orders", "operator:alice")}
+
+
+def test_a_scope_still_to_be_invented_holds_everything() -> None:
+    """Only its own tombstone lifts it."""
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(Written(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
+    assert lab.quiet() == {A, C}
+    lab.hear(written("@all", 1, held=False))
+    assert lab.quiet() == {A, C}
+    lab.hear(Written(b"2\0g\0alice\0some:new:kind", None, 2, 0))
+    assert lab.quiet() == set()
+    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+
+
+def test_a_pattern_is_re2_and_matches_whole_names() -> None:
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(written("re:ord.*", 0))
+    assert lab.quiet() == {A}
+    lab.hear(written("re:rder", 1, owner="bob"))
+    assert lab.quiet() == {A}
+
+
+@pytest.mark.parametrize("text", ["re:(", r"re:(a)\1", "re:(?=x)"])
+def test_a_pattern_that_cannot_be_compiled_holds_everything(text: str) -> None:
+    """And alarms; its tombstone lifts it."""
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(written(text, 0))
+    assert lab.quiet() == {A, C}
+    assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
+    lab.hear(written(text, 1, held=False))
+    assert lab.quiet() == set()
+
+
+def test_without_google_re2_a_pattern_holds_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The install line is in the alarm."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    patterns.read.cache_clear()
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(written("re:ord.*", 0))
+    patterns.read.cache_clear()
+    assert lab.quiet() == {A, C}
+    (told,) = lab.told.of(control_events.ControlNotUnderstood)
+    assert "pip install 'safeconsumer[group]'" in told.why
+
+
+def test_a_topic_made_again_does_not_lift_anything() -> None:
+    """Its offsets start over; only what it says counts, not what it lacks."""
+    lab = ControlLab()
+    lab.hear(written("orders", 900), written("audit", 901))
+    lab.state.begin_again(OPS)
+    lab.hear(written("audit", 0, held=False))
+    assert lab.held() == {("orders", "operator:alice")}
+    lab.hear(written("orders", 1, held=False))
+    assert lab.held() == set()

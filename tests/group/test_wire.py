@@ -1,0 +1,189 @@
+"""
+What control topics carry: read back as written; garbage never raises.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer._core import reports as report_wire
+from safeconsumer._core import wire
+from safeconsumer._core.reports import Report
+from safeconsumer._core.wire import ControlHold, ControlKey
+from tests.group.patience import patient
+
+printable = st.text(max_size=40).filter(str.isprintable)
+names = printable.filter(str.strip)
+keys = st.builds(
+    ControlKey,
+    group=names,
+    owner=names,
+    scope=st.sampled_from(["@all", "orders", "orders:3", "re:ord.*"]),
+)
+holds = st.builds(
+    ControlHold,
+    hold_id=printable,
+    reason=st.none() | printable,
+    ttl_ms=st.none() | st.integers(1, wire.MAX_TTL_MS),
+)
+ranges = st.dictionaries(
+    st.text(max_size=8),
+    st.lists(st.integers(0, 2**31 - 1), max_size=5).map(report_wire.ranges_of),
+    max_size=3,
+)
+counts = st.integers(0, 2**40)
+reports = st.builds(
+    Report,
+    group=names,
+    member=names,
+    client_id=printable,
+    host=printable,
+    state=st.sampled_from(["ready", "unavailable", "stopped"]),
+    at_ms=counts,
+    applied=st.dictionaries(st.text(max_size=8), counts, max_size=3),
+    holds=counts,
+    skipped=counts,
+    assigned=ranges,
+    quiet=ranges,
+    gated=counts,
+    is_partial=st.booleans(),
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+DECODERS = [wire.decode_key, wire.decode_hold, report_wire.decode_report]
+
+
+@patient
+@given(keys)
+def test_a_key_is_read_as_written(key: ControlKey) -> None:
+    assert wire.decode_key(wire.encode_key(key)) == key
+
+
+@patient
+@given(holds)
+def test_a_hold_is_read_as_written(hold: ControlHold) -> None:
+    assert wire.decode_hold(wire.encode_hold(hold)) == hold
+
+
+@patient
+@given(reports)
+def test_a_report_is_read_as_written(report: Report) -> None:
+    assert report_wire.decode_report(report_wire.encode_report(report)) == report
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@patient
+@given(data=st.binary(max_size=200) | st.none() | st.integers())
+def test_garbage_is_none(decode: object, data: object) -> None:
+    """Never an exception, whatever it is."""
+    assert decode(data) is None  # type: ignore[operator]  # a function
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@patient
+@given(document=json_values, fields=st.dictionaries(st.text(), json_values))
+def test_any_json_never_raises(decode: object, document: object, fields: dict) -> None:  # type: ignore[type-arg]  # any
+    """Also with a version that we know, or do not know yet."""
+    for one in (document, {**fields, "v": 1}, {**fields, "v": 2}):
+        decode(json.dumps(one).encode())  # type: ignore[operator]  # a function
+
+
+@patient
+@given(holds | reports, st.data())
+def test_a_damaged_record_never_raises(value: object, data: st.DataObject) -> None:
+    """One byte is another, or is gone."""
+    encode = (
+        wire.encode_hold
+        if isinstance(value, ControlHold)
+        else report_wire.encode_report
+    )
+    whole = bytearray(encode(value))  # type: ignore[operator]  # the right one
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at : at + 1] = data.draw(st.binary(max_size=3))
+    for decode in DECODERS:
+        decode(bytes(whole))  # type: ignore[operator]  # a function
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 60_000,
+        b'{"v":' + b"9" * 60_000 + b"}",
+        b'{"v":1,"id":"x","ttl_ms":1e9999}',
+        b'{"v":1,"id":"x","ttl_ms":true}',
+        b'{"v":1,"id":"x","ttl_ms":0}',
+        b'{"v":1,"id":"x","reason":"two\\nlines"}',
+        b'{"v":1}',
+        b'{"v":true,"id":"x"}',
+        b'{"v":0,"id":"x"}',
+        b" " * (wire.MAX_VALUE_BYTES + 1),
+        b'"v"',
+    ],
+)
+def test_hostile_values_are_none(data: bytes) -> None:
+    """Deep, huge, of the wrong type, out of bounds."""
+    assert wire.decode_hold(data) is None
+
+
+def test_a_value_of_a_later_version_holds_for_good() -> None:
+    """What we do not understand keeps quiet; a limit of it is not for us to read."""
+    data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
+    assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
+
+
+def test_a_key_of_a_later_version_names_its_scope() -> None:
+    """It may have more fields, after those that we know."""
+    expected = ControlKey("g", "o", "orders", ("x", "y"), 3)
+    assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"1",
+        b"1\0g\0o",
+        b"1\0\0o\0s",
+        b"1\0g\0 \0s",
+        b"1\0g\0o\0",
+        b"0\0g\0o\0s",
+        b"01\0g\0o\0s",
+        b"x\0g\0o\0s",
+        b"1\0g\0o\0s\0more",
+        b"1\0g\n\0o\0s",
+        b"1\0g\0o\0" + b"s" * wire.MAX_KEY_BYTES,
+    ],
+)
+def test_bad_keys_are_none(data: bytes) -> None:
+    assert wire.decode_key(data) is None
+
+
+def test_a_report_that_is_too_big_leaves_partitions_out() -> None:
+    """And says so; the counts stay."""
+    many = {f"topic-{n}": ((0, 5), (7, 9)) for n in range(5000)}
+    report = Report(
+        group="g", member="m", applied={}, holds=4, assigned=many, quiet=many
+    )
+    read = report_wire.decode_report(report_wire.encode_report(report))
+    assert read is not None
+    assert (read.is_partial, read.holds, dict(read.assigned)) == (True, 4, {})
+
+
+@patient
+@given(st.lists(st.integers(0, 50)))
+def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
+    ranges = report_wire.ranges_of(numbers)
+    spread = [n for first, last in ranges for n in range(first, last + 1)]
+    assert spread == sorted(set(numbers))
+    assert report_wire.count_of({"t": ranges}) == len(spread)
