@@ -4,7 +4,7 @@ A coordinator that hands an owner's pauses to the next owner of the partition.
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -194,7 +194,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
     # ------------------------------------------------------------ hearing it
 
     async def fetch_committed_offsets_async(
-        self, partitions: object, timeout_ms: float | None = None
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Fetch committed offsets as the user wrote them; obey the marks on them.

@@ -2,8 +2,8 @@
 ``python -m tests.bench overhead | throughput | worker | group``: figures, as JSON.
 
 ``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon a
-whole group obeys.
+clients read, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon
+a whole group obeys.
 """
 
 import argparse

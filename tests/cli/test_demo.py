@@ -96,7 +96,7 @@ def test_json_is_all_there_is_on_stdout(plays: Callable[[Plays], None]) -> None:
     document = json.loads(ended.stdout)
     assert document["schema"] == "safeconsumer.demo/1"
     assert 2 * len(SCENARIOS) == len(document["results"])
-    assert "[1/9] ticket-loop" in ended.stderr
+    assert "[1/10] ticket-loop" in ended.stderr
 
 
 def test_a_play_cut_short_says_why(plays: Callable[[Plays], None]) -> None:
