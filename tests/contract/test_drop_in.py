@@ -122,7 +122,7 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
     """
     ours = {
         name
-        for name in vars(SafeConsumer)
+        for name in dir(SafeConsumer)
         if not name.startswith("_") and name not in PUBLIC
     }
     assert ours == {

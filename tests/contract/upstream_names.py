@@ -21,7 +21,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.record.default_records import DefaultRecordBatch
 
 import safeconsumer._kafka
-from safeconsumer import consumer
+from safeconsumer import consumer, pausing
 from safeconsumer._kafka import compat
 
 UPSTREAM = (
@@ -105,7 +105,11 @@ def _is_of_self(node: ast.AST) -> bool:
 @cache
 def _trees() -> tuple[tuple[str, ast.Module], ...]:
     (folder,) = safeconsumer._kafka.__path__
-    paths = [*sorted(Path(folder).glob("*.py")), Path(consumer.__file__)]
+    paths = [
+        *sorted(Path(folder).glob("*.py")),
+        Path(consumer.__file__),
+        Path(pausing.__file__),
+    ]
     return tuple(
         (path.name, ast.parse(path.read_text(encoding="utf-8")))
         for path in paths
