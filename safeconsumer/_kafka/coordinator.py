@@ -3,20 +3,17 @@ Upstream's group coordinator: joins are never forgotten, and every one is seen.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.base import MemberState
-from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import FencedInstanceIdError
-from kafka.protocol.consumer import OffsetResetStrategy
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 from safeconsumer._core import events, rebalance
-from safeconsumer._kafka.subscription import LedgerSubscription
+from safeconsumer._kafka.committed import CommittedOffsets
 
 # What upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
@@ -33,7 +30,7 @@ class _Joined:
     at: float
 
 
-class PauseSafeCoordinator(ConsumerCoordinator):
+class PauseSafeCoordinator(CommittedOffsets):
     """
     Takes a snapshot when a join is prepared, and compares when it has completed.
 
@@ -46,9 +43,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
       member's heartbeats go on meanwhile.
     - A join begun for an older subscription is not applied.
     - A fenced static member raises on every ``poll``.
-    - An answer about committed offsets that nobody waited for is used only while
-      nothing has changed since it was asked for; upstream keeps it, and may start from
-      it hours and generations later.
 
     Works constructed as upstream's class is and adopted by ``__class__`` (then call
     :meth:`prepare`), beside a plain ``SubscriptionState`` too.
@@ -65,17 +59,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Make what this class needs beyond upstream's attributes.
         """
-        ours = isinstance(self._subscription, LedgerSubscription)
-        self._ours: LedgerSubscription | None = self._subscription if ours else None
+        super().prepare()
         self._snapshot: rebalance.Snapshot | None = None
         self._lost: frozenset[TopicPartition] = frozenset()
         self._joined: _Joined | None = None
         self._join_task: Any  # upstream's
         self._has_stale_join = False
         self._fenced: FencedInstanceIdError | None = None
-        self._committed: set[TopicPartition] = set()
-        self._commits: Counter[TopicPartition] = Counter()
-        self._asked: dict[frozenset[TopicPartition], tuple[object, ...]] = {}
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
 
@@ -303,7 +293,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 partitions=events.sorted_partitions(outcome.woken),
             )
 
-    # ------------------------------------------------------------ heartbeats, commits
+    # ------------------------------------------------------------ heartbeats
 
     def _handle_heartbeat_response(self, response: object, send_time: float) -> None:
         try:
@@ -311,71 +301,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             self._fenced = error  # upstream only stops its heartbeats
             raise
-
-    def _handle_offset_commit_response(
-        self,
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        send_time: float,
-        response: object,
-    ) -> None:
-        self._commits.update(offsets.keys())
-        super()._handle_offset_commit_response(offsets, send_time, response)
-        self._committed.update(offsets)
-
-    async def fetch_committed_offsets_async(
-        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Fetch committed offsets, and remember who has one.
-        """
-        asked = frozenset(partitions)
-        self._forget_outdated_answer(asked)
-        offsets: dict[TopicPartition, OffsetAndMetadata]
-        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        self._asked.pop(asked, None)
-        self._committed.update(offsets)
-        return offsets
-
-    def _forget_outdated_answer(self, partitions: frozenset[TopicPartition]) -> None:
-        # Upstream files a question under its partitions alone. One that outlasted
-        # its poll must be found by the next, and must not be found after that.
-        assigned = self._subscription.assignment
-        states = {tp: (assigned.get(tp), self._commits[tp]) for tp in partitions}
-        now = (self._generation, states)
-        asked, futures = self._asked, self._offset_fetch_futures
-        self._asked = {key: asked[key] for key in asked.keys() & futures.keys()}
-        if self._asked.get(partitions) != now:
-            self._offset_fetch_futures.pop(partitions, None)
-            self._asked[partitions] = now
-
-    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
-        """
-        Warn of quiet partitions that departed where no join was involved.
-        """
-        # Not upstream's assignment: after close() it stands as it was.
-        if self._ours is not None:
-            owned = self._ours.ledger.ownership().epochs
-            self._warn_uncommitted(quiet_before.difference(owned))
-
-    def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
-        strategy = self._subscription._default_offset_reset_strategy
-        skipped = departed - self._committed
-        self._committed -= departed
-        if skipped and strategy == OffsetResetStrategy.LATEST and self.group_id:
-            self._emit(
-                events.HeldPartitionUncommitted,
-                partitions=events.sorted_partitions(skipped),
-            )
-
-    # ------------------------------------------------------------ events
-
-    def _emit(self, kind: type[events.Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        if self._ours is not None:
-            self._ours.ledger.emit(kind, **fields)
-
-    def _deliver(self) -> None:
-        if self._ours is not None:
-            self._ours.ledger.deliver()
 
 
 def _answer(assignment: bytes) -> Any:  # noqa: ANN401 - a coroutine function
