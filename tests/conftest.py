@@ -14,6 +14,7 @@ from tests.group import options as group_options
 from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
+from tests.spark import options as spark_options
 
 # kafka-python 3.0.12 lets go of the socket of a connection that failed without closing
 # it, and testcontainers never closes its own; the warning comes whenever the collector
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
+    spark_options.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Choose the broker; it is started by the first test that uses it.
     """
     markers.register(config)
+    spark_options.pytest_configure(config)
     config.addinivalue_line("filterwarnings", UNCLOSED_BY_OTHERS)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind
@@ -78,6 +81,7 @@ def pytest_collection_modifyitems(
     Skip what does not fit the broker.
     """
     markers.apply(items, config.stash[CHOICE])
+    spark_options.pytest_collection_modifyitems(items)
 
 
 @pytest.fixture(scope="session")
