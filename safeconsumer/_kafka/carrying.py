@@ -99,16 +99,16 @@ def marked(
 
 def unmarked(
     offsets: Mapping[TopicPartition, Any],
-) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
+) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, Mark]]:
     """
-    Return fetched offsets as the user wrote them, and which of them had a mark.
+    Return fetched offsets as the user wrote them, and the marks that were on them.
     """
-    plain, found = {}, set()
+    plain, found = {}, {}
     for tp, one in offsets.items():
         mark, metadata = marks.split(one.metadata)
         plain[tp] = one if mark is None else _saying(one, metadata)
         if mark is not None:
-            found.add(tp)
+            found[tp] = mark
     return plain, found
 
 

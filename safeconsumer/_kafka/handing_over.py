@@ -3,6 +3,7 @@ A coordinator that hands an owner's pauses to the next owner of the partition.
 """
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +26,8 @@ from safeconsumer._kafka.coordinator import PauseSafeCoordinator
 
 # A pause waits so long at most for its mark to be written; a poll tries again.
 _SAVE_MS = 2_000
+# A coordinator that does not answer must not cost every poll as much.
+_RETRY_SECONDS = 1.0
 
 
 class HandingOverCoordinator(PauseSafeCoordinator):
@@ -47,13 +50,19 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         self._assignors: Any  # upstream's
         # what the broker has, as the user wrote it, and which of it is marked
         self._plain: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._saved: set[TopicPartition] = set()
+        self._saved: dict[TopicPartition, Mark] = {}
+        # lifted here, but the broker could not be told before the partition departed
+        self._lifted: dict[TopicPartition, Mark] = {}
         self._arrived: dict[TopicPartition, int] = {}  # in which ownership
+        self._settled: tuple[object, ...] = ()
+        self._changes = 0
+        self._retry_at = 0.0
         if self._ours is None:
             return
         ledger = self._ours.ledger
         if handover is Handover.OFFSETS:
             ledger.is_carried = self._saved.__contains__
+            self._ours.on_seek = self._note_start
             return
         ledger.is_carried = lambda _: True
         self._book = MarkBook(
@@ -71,7 +80,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         """
         Write marks that have changed, if this thread may wait; else a poll will.
         """
-        if self._handover is not Handover.OFFSETS or not self._unsaved():
+        if self._handover is not Handover.OFFSETS or not self._has_unsaved():
             return
         on_io_thread = threading.current_thread() is self._net._io_thread
         if not on_io_thread and not _signals.in_signal_handler():
@@ -81,17 +90,27 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         """
         As the parent, and write marks that could not be written before.
         """
-        self._note_starts()
-        self.save_marks()
+        if time.monotonic() >= self._retry_at:
+            self.save_marks()
         return super().poll(timeout_ms)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        As the parent, and write marks that could not be written before.
+        """
+        if timeout_ms is None or timeout_ms > 0:
+            self.save_marks()
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
         if self._handover is Handover.ASSIGNOR:
             self._book.freeze()
-        elif not self._generation.is_lost():
-            await self._save_async()
+        else:
+            if not self._generation.is_lost():
+                await self._save_async()
+            self._note_lifted()
         await super()._on_join_prepare_async(generation, member_id, timeout_ms)
 
     async def _on_join_complete_async(
@@ -145,8 +164,8 @@ class HandingOverCoordinator(PauseSafeCoordinator):
                 self._manager.call_soon(self._send_offset_commit_request, wanted),
                 _SAVE_MS,
             )
-        except kafka_errors.KafkaError:
-            return  # it stays unsaved: the next poll or join tries again
+        except kafka_errors.KafkaError:  # it stays unsaved: a poll or join tries again
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _unsaved(self) -> set[TopicPartition]:
         owned = self._subscription.assigned_partitions()
@@ -155,6 +174,19 @@ class HandingOverCoordinator(PauseSafeCoordinator):
             for tp in self._plain
             if tp in owned and self._is_travelling(tp) != (tp in self._saved)
         }
+
+    def _has_unsaved(self) -> bool:
+        # Every poll asks; each partition is looked at only after something changed.
+        if self._ours is None:
+            return False
+        ledger = self._ours.ledger
+        now = (ledger.view().state.version, id(ledger.ownership()), self._changes)
+        if now == self._settled:
+            return False
+        if self._unsaved():
+            return True
+        self._settled = now
+        return False
 
     def _is_travelling(self, tp: TopicPartition) -> bool:
         return self._ours is not None and travelling(self._ours.ledger, tp)
@@ -175,11 +207,17 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         plain, found = unmarked(offsets)
         owned = {} if self._ours is None else self._ours.ledger.ownership().epochs
         here = [tp for tp in offsets if tp in owned]
-        fresh = [tp for tp in here if self._arrived.get(tp) != owned[tp]]
+        fresh = [
+            tp
+            for tp in here
+            if tp in found
+            and self._arrived.get(tp) != owned[tp]
+            and self._lifted.get(tp) != found[tp]
+        ]
         self._arrived.update({tp: owned[tp] for tp in here})
         self._know({tp: offsets[tp] for tp in here})
         if self._ours is not None:
-            arrive(self._ours.ledger, [tp for tp in fresh if tp in found])
+            arrive(self._ours.ledger, fresh)
         return plain
 
     def _take_over(self, paused: Iterable[TopicPartition]) -> None:
@@ -196,20 +234,31 @@ class HandingOverCoordinator(PauseSafeCoordinator):
 
     def _know(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         plain, found = unmarked(offsets)
+        self._changes += 1
         self._plain.update(plain)
-        self._saved.difference_update(offsets)
+        for tp in offsets:
+            self._saved.pop(tp, None)
         self._saved.update(found)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        self._changes += 1
         for tp in partitions:
             self._plain.pop(tp, None)
-            self._saved.discard(tp)
+            self._saved.pop(tp, None)
 
-    def _note_starts(self) -> None:
-        # Nothing committed yet: the mark goes to where reading begins, which is looked
-        # up once, before the first record, and pins what auto_offset_reset decided.
-        if self._handover is not Handover.OFFSETS:
-            return
-        for tp, state in tuple(self._subscription.assignment.items()):
-            if tp not in self._plain and state.position is not None:
-                self._plain[tp] = OffsetAndMetadata(state.position.offset, "", -1)
+    def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        # Nothing committed yet: the mark goes to where reading begins, whatever is read
+        # since, and pins what auto_offset_reset decided.
+        self._changes += 1
+        first = offset if isinstance(offset, int) else offset.offset
+        self._plain.setdefault(tp, OffsetAndMetadata(first, "", -1))
+
+    def _note_lifted(self) -> None:
+        # Resumed, and the mark is still on the broker. If this member regains the
+        # partition and finds that very mark, nobody has paused it since.
+        owned = self._subscription.assigned_partitions()
+        self._lifted = {
+            tp: mark
+            for tp, mark in self._saved.items()
+            if tp in owned and not self._is_travelling(tp)
+        }

@@ -4,10 +4,10 @@ Upstream's subscription state, with every question about pausing put to the ledg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kafka.consumer.subscription_state import SubscriptionState
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._core import scopes
 from safeconsumer._core.holds import APP
@@ -28,6 +28,9 @@ class LedgerSubscription(SubscriptionState):
 
     _ledger: PauseLedger | None = None
     _pinned: PartitionSet | None = None
+
+    # Told of every position that is set: by a committed offset, a reset, the user.
+    on_seek: Callable[[TopicPartition, int | OffsetAndMetadata], object] | None = None
 
     @property
     def ledger(self) -> PauseLedger:
@@ -127,6 +130,14 @@ class LedgerSubscription(SubscriptionState):
         # Under upstream's lock, before any fetch and before the user's listener.
         super()._apply_assignment(partitions, randomize)
         self.ledger.assign(self.assignment)
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """
+        Set a position; as upstream's.
+        """
+        super().seek(partition, offset)
+        if self.on_seek is not None:
+            self.on_seek(partition, offset)
 
     def unsubscribe(self) -> None:
         """

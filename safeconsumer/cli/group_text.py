@@ -7,11 +7,11 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer._core import wire
-from safeconsumer._core.wire import Report
+from safeconsumer._core import reports as report_wire
+from safeconsumer._core.reports import Report
 from safeconsumer.cli.durations import words_of
 from safeconsumer.explain import utc
-from safeconsumer.group.operator import GroupFacts, Standing
+from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.reports import ranges
 
 _MANY = 20
@@ -101,7 +101,10 @@ def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
     """
     Return a member as cells: client, host, what it obeys, quiet, waiting.
     """
-    quiet, owned = wire.count_of(report.quiet), wire.count_of(report.assigned)
+    quiet, owned = (
+        report_wire.count_of(report.quiet),
+        report_wire.count_of(report.assigned),
+    )
     waits = f"{report.gated} wait for the control topics" if report.gated else ""
     return (
         report.client_id,

@@ -16,13 +16,8 @@ from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.failing import EPILOG, CommandError, explained
 from safeconsumer.group import patterns
-from safeconsumer.group.operator import (
-    GROUP,
-    OPERATOR,
-    GroupFacts,
-    Operator,
-    Standing,
-)
+from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 
 Connect = Callable[[], tuple[dict[str, Any], Any]]

@@ -11,7 +11,7 @@ import click
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer._core.wire import Report
+from safeconsumer._core.reports import Report
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
@@ -25,7 +25,8 @@ from safeconsumer.cli.failing import (
 from safeconsumer.cli.holding import Connect
 from safeconsumer.explain import utc
 from safeconsumer.group import patterns
-from safeconsumer.group.operator import GroupFacts, Operator
+from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.operator import Operator
 
 _WATCH_EVERY = 1.0
 _LOOK_EVERY = 0.25

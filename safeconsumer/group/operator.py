@@ -6,16 +6,18 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from attrs import evolve, frozen
-from kafka import KafkaConsumer, TopicPartition
+from attrs import evolve
+from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
 
+from safeconsumer._core import reports as report_wire
 from safeconsumer._core import wire
+from safeconsumer._core.reports import Report
 from safeconsumer._core.scopes import Scope
-from safeconsumer._core.wire import ControlHold, ControlKey, Report
+from safeconsumer._core.wire import ControlKey
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, patterns, topics
+from safeconsumer.group import clients, topics, whole
+from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
@@ -26,77 +28,6 @@ GROUP = "group"
 # A member that said nothing for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
-_READ_TIMEOUT = 30.0
-# Where a broker cannot look up times: more than the reports of the last seconds.
-_LAST_RECORDS = 20_000
-
-
-@frozen(kw_only=True)
-class Standing:
-    """
-    A hold as it stands in a control topic, or a tombstone.
-
-    Attributes:
-        source: ``operator`` or ``group``: which topic it is on.
-        key: group, owner and scope.
-        hold: what it says; None for a tombstone.
-        at: the broker's time of the record, seconds since the epoch.
-        offset: its place in the topic.
-    """
-
-    source: str
-    key: ControlKey
-    hold: ControlHold | None
-    at: float
-    offset: int
-
-    @property
-    def expires_at(self) -> float | None:
-        """
-        When it expires by the broker's clock, seconds since the epoch.
-        """
-        if self.hold is None or self.hold.ttl_ms is None:
-            return None
-        return self.at + self.hold.ttl_ms / 1000
-
-    def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether it covers a partition, for members of this version.
-        """
-        read = patterns.read(self.key.scope)
-        return read is None or read.scope.covers(tp)
-
-
-@frozen(kw_only=True)
-class GroupFacts:
-    """
-    What the cluster knows of a consumer group.
-
-    Attributes:
-        state: Kafka's name for it; ``Dead`` if there is no such group.
-        members: how many.
-        assigned: what its members own.
-        committed: committed offsets.
-    """
-
-    state: str
-    members: int
-    assigned: frozenset[TopicPartition]
-    committed: Mapping[TopicPartition, int]
-
-    @property
-    def is_known(self) -> bool:
-        """
-        Whether there is such a group.
-        """
-        return self.state != "Dead" or bool(self.committed)
-
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        """
-        Everything it owns or has committed for, sorted.
-        """
-        return tuple(sorted(self.assigned | set(self.committed)))
 
 
 class Operator:
@@ -183,7 +114,7 @@ class Operator:
         """
         sources = dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
         found = []
-        for record in self._read(self.settings.topics):
+        for record in whole.read(self._base, self.settings.topics):
             key = wire.decode_key(record.key)
             value = record.value
             hold = None if value is None else wire.decode_hold(value)
@@ -214,9 +145,9 @@ class Operator:
             return ()
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
-        for record in self._read((topic,), since=SILENT_AFTER):
+        for record in whole.read(self._base, (topic,), since=SILENT_AFTER):
             newest = max(newest, record.timestamp / 1000)
-            report = wire.decode_report(record.value)
+            report = report_wire.decode_report(record.value)
             if report is not None and report.group == group:
                 at = record.timestamp / 1000
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
@@ -265,14 +196,13 @@ class Operator:
             if any(_may_cover(scope, name) for scope in scopes)
         ]
         described = self.admin.describe_topics(names) if names else []
-        return tuple(
-            tp
-            for one in sorted(described, key=lambda one: str(one["name"]))
+        there = (
+            TopicPartition(one["name"], number)
+            for one in described
             for number in range(len(one["partitions"]))
-            if any(
-                scope.covers(tp := TopicPartition(one["name"], number))
-                for scope in scopes
-            )
+        )
+        return tuple(
+            sorted(tp for tp in there if any(one.covers(tp) for one in scopes))
         )
 
     def lags(
@@ -310,58 +240,12 @@ class Operator:
         consumer = clients.asker(self._base)
         try:
             partitions = [TopicPartition(name, 0) for name in self.settings.topics]
-            ends = consumer.end_offsets(partitions, timeout_ms=_READ_TIMEOUT * 1000)
+            ends = consumer.end_offsets(
+                partitions, timeout_ms=whole.READ_TIMEOUT * 1000
+            )
         finally:
             consumer.close(autocommit=False)
         return {tp.topic: end for tp, end in ends.items()}
-
-    def _read(self, names: Sequence[str], since: float | None = None) -> list[Any]:
-        """
-        Return all records of single-partition topics, or those of the last seconds.
-        """
-        consumer = clients.reader(self._base)
-        try:
-            partitions = [TopicPartition(name, 0) for name in names]
-            consumer.assign(partitions)
-            timeout_ms = _READ_TIMEOUT * 1000
-            firsts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
-            ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-            if since is not None:
-                firsts = _since(consumer, since, firsts, ends)
-            for tp, first in firsts.items():
-                consumer.seek(tp, first)
-            return list(_to_the_end(consumer, ends))
-        finally:
-            consumer.close(autocommit=False)
-
-
-def _since(
-    consumer: KafkaConsumer,
-    seconds: float,
-    firsts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    at_ms = int((time.time() - 2 * seconds) * 1000)
-    try:
-        found = consumer.offsets_for_times(dict.fromkeys(firsts, at_ms))
-    except (KafkaError, ValueError):  # a broker that cannot look up times
-        found = {}
-    return {
-        tp: one.offset
-        if (one := found.get(tp)) is not None and one.offset >= 0
-        else max(first, ends[tp] - _LAST_RECORDS)
-        for tp, first in firsts.items()
-    }
-
-
-def _to_the_end(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Any:  # noqa: ANN401 - records
-    deadline = time.monotonic() + _READ_TIMEOUT
-    while any(consumer.position(tp) < end for tp, end in ends.items()):
-        if time.monotonic() > deadline:
-            message = f"the control topics could not be read in {_READ_TIMEOUT:.0f} s"
-            raise KafkaError(message)
-        for records in consumer.poll(100).values():
-            yield from records
 
 
 def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -45,7 +45,7 @@ class Read:
     trouble: str | None = None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65_536)
 def read(text: str) -> Read | None:
     """
     Read a scope that somebody else wrote; None if it is not one.

@@ -11,9 +11,9 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from safeconsumer._core import wire
+from safeconsumer._core import reports as report_wire
+from safeconsumer._core.reports import Report
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._core.wire import Report
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.ledger import PauseLedger
 
@@ -95,8 +95,8 @@ class Reporter:
     def _say(self, state: str | None = None) -> None:
         try:
             report = self.report(state)
-            key = wire.encode_report_key(report.group, report.member)
-            value = wire.encode_report(report)
+            key = report_wire.encode_report_key(report.group, report.member)
+            value = report_wire.encode_report(report)
             self._producer().send(self._topic, key=key, value=value, partition=0)
         except Exception:
             log.debug("a report could not be sent", exc_info=True)
@@ -133,7 +133,9 @@ def ranges(
     numbers: dict[str, list[int]] = {}
     for tp in partitions:
         numbers.setdefault(tp[0], []).append(tp[1])
-    return {topic: wire.ranges_of(found) for topic, found in sorted(numbers.items())}
+    return {
+        topic: report_wire.ranges_of(found) for topic, found in sorted(numbers.items())
+    }
 
 
 class LazyProducer:

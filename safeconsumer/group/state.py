@@ -18,7 +18,11 @@ from safeconsumer.ledger import PauseLedger
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
-_SourceKey = tuple[str, ControlKey]
+# Topic and key as it was written: there is one way to write it.
+_SourceKey = tuple[str, bytes]
+
+# What was read, with what its bytes mean, so that they are decoded once.
+_News = dict[_SourceKey, tuple[Register, ControlKey, ControlHold | None]]
 
 
 @frozen
@@ -76,12 +80,13 @@ class ControlState:
         Take over records of one topic; those heard already change nothing.
         """
         with self._lock:
-            news: dict[_SourceKey, Register] = {}
+            news: _News = {}
             for record in records:
                 self._read(topic, record, news)
-            fresh = changed(self._registers, news)
+            registers = {key: register for key, (register, *_) in news.items()}
+            fresh = changed(self._registers, registers)
             self._registers.update(fresh)
-            self._apply(fresh)
+            self._apply({key: news[key] for key in fresh})
             self._tell_skipped()
 
     def begin_again(self, topic: str) -> None:
@@ -99,9 +104,7 @@ class ControlState:
 
     # ------------------------------------------------------------ reading
 
-    def _read(
-        self, topic: str, record: Written, news: dict[_SourceKey, Register]
-    ) -> None:
+    def _read(self, topic: str, record: Written, news: _News) -> None:
         key = wire.decode_key(record.key)
         if key is None:
             self._skip(topic)
@@ -111,7 +114,8 @@ class ControlState:
         if key.version <= wire.VERSION and patterns.read(key.scope) is None:
             self._skip(topic)
             return
-        if record.value is not None and wire.decode_hold(record.value) is None:
+        body = None if record.value is None else wire.decode_hold(record.value)
+        if record.value is not None and body is None:
             self._skip(topic)
             return
         register = Register(
@@ -120,9 +124,10 @@ class ControlState:
             at_ms=record.at_ms,
             body=record.value or b"",
         )
-        known = news.get((topic, key))
-        if known is None or known < register:
-            news[topic, key] = register
+        written = topic, record.key or b""
+        known = news.get(written)
+        if known is None or known[0] < register:
+            news[written] = register, key, body
 
     def _skip(self, topic: str) -> None:
         self.skipped += 1
@@ -141,11 +146,15 @@ class ControlState:
 
     # ------------------------------------------------------------ applying
 
-    def _apply(self, fresh: Mapping[_SourceKey, Register]) -> None:
+    def _apply(self, fresh: _News) -> None:
         change = _Change()
-        for (topic, key), register in fresh.items():
+        moment = self._ledger.now()
+        for (topic, _), (register, key, body) in fresh.items():
             found = self._scope_and_owner(topic, key, tell=register.is_held)
-            hold = self._hold(found, register) if register.is_held else None
+            hold = None
+            if body is not None:
+                at = register.at_ms / 1000
+                hold = as_hold(found, body, at, moment, self._skew)
             if hold is None:
                 change.remove.append(found)
             else:
@@ -174,13 +183,6 @@ class ControlState:
         self._ledger.emit(
             control_events.ControlNotUnderstood, hold=f"{scope} {owner}", why=why
         )
-
-    def _hold(self, found: tuple[Scope, str], register: Register) -> Hold | None:
-        body = wire.decode_hold(register.body)
-        if body is None:  # it was read a moment ago
-            return None
-        moment = self._ledger.now()
-        return as_hold(found, body, register.at_ms / 1000, moment, self._skew)
 
 
 def as_hold(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from safeconsumer._core import reports as report_wire
 from safeconsumer._core import wire
-from safeconsumer._core.wire import Report
+from safeconsumer._core.reports import Report
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from tests.bench import report
@@ -162,8 +163,9 @@ def _delays(stage: Stage, count: int, *, busy: bool) -> tuple[list[float], list[
                         if "records" in one and one["at"] > acknowledged
                     ]
                     lasts += [max(late) * 1000] if late else []
+                    lifted = len(_events(said, "hold_removed"))
                     team.operator_lifts("@all")
-                    time.sleep(_PAUSE)
+                    _until(lambda: len(_events(said, "hold_removed")) > lifted)  # noqa: B023 - used at once
         finally:
             over.set()
             feeder.join()
@@ -291,9 +293,9 @@ def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one 
                     assigned=assigned,
                     quiet=assigned,
                 )
-                key = wire.encode_report_key(team.group, one.member)
+                key = report_wire.encode_report_key(team.group, one.member)
                 team.producer.send(
-                    topic, key=key, value=wire.encode_report(one), partition=0
+                    topic, key=key, value=report_wire.encode_report(one), partition=0
                 )
         team.producer.flush(60)
         seconds = []

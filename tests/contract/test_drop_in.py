@@ -125,4 +125,14 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         for name in vars(SafeConsumer)
         if not name.startswith("_") and name not in PUBLIC
     }
-    assert ours == {"decoder", "explain", "held", "holds", "pause_all", "resume_all"}
+    assert ours == {
+        "decoder",
+        "explain",
+        "held",
+        "holds",
+        "marked_offsets",
+        "pause_all",
+        "pause_group",
+        "resume_all",
+        "resume_group",
+    }

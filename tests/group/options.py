@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--group-model-seconds",
         type=float,
-        default=20.0,
+        default=8.0,
         metavar="S",
         help="group control: explore the protocol for so long (and 2 M states at most)",
     )

@@ -66,7 +66,8 @@ class Polled:
 def test_an_operators_day(team: Team) -> None:
     """Hold, wait, look, resume, look back: each says what it did."""
     consumer = team.subscribed("billing-1")
-    team.settled(consumer)
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
     consumer.commit()
     with Polled(consumer):
         group = ("--group", team.group)
@@ -97,7 +98,8 @@ def test_an_operators_day(team: Team) -> None:
 def test_resume_names_what_still_holds(team: Team) -> None:
     """Two owners never touch each other's holds."""
     consumer = team.subscribed()
-    team.settled(consumer)
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
     consumer.commit()
     team.operator_holds(team.topic, owner="bob")
     group = ("--group", team.group)
@@ -251,3 +253,19 @@ def test_connection_by_a_properties_file(team: Team, tmp_path: Path) -> None:
     with KafkaAdminClient(**team.broker.client_config) as admin:
         there = "__safeconsumer_holds_ops" in admin.list_topics()
     assert ended.exit_code == (Status.DONE if there else Status.UNREACHABLE)
+
+
+def test_watching_ends_with_an_interrupt(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One JSON document a line, then status 130."""
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    team.operator_holds("@all")
+    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+    ended = run(team, "status", "--group", team.group, "--watch", "--json")
+    assert ended.exit_code == Status.INTERRUPTED
+    (line,) = ended.stdout.splitlines()
+    assert len(json.loads(line)["holds"]) == 1

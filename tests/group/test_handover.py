@@ -162,6 +162,39 @@ def test_pausing_never_moves_what_is_committed(team: Team) -> None:
 
 
 @any_broker
+def test_what_was_read_and_not_committed_is_not_acknowledged(team: Team) -> None:
+    """Nothing was committed when it was paused: the next owner begins at the start."""
+    first = joined(team, "a", "offsets")
+    got: dict[Any, list[int]] = {}
+    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
+    first.pause(*team.partitions)
+    first.close()
+    second = joined(team, "b", "offsets")
+    alone(team, second)
+    second.resume(*team.partitions)
+    again: dict[Any, list[int]] = {}
+    poll_until(second, lambda: sum(map(len, again.values())) == 20, got=again)
+    assert again == {tp: list(range(5)) for tp in team.partitions}
+
+
+@pytest.mark.embedded_broker
+def test_a_resume_is_not_undone_by_losing_the_membership(team: Team) -> None:
+    """The mark could not be taken off in time; it is this member's own old one."""
+    consumer = joined(team, "a", "offsets")
+    alone(team, consumer)
+    consumer.pause(team.partitions[0])
+    team.broker.fail("OffsetCommit", "OFFSET_METADATA_TOO_LARGE", times=10_000)
+    consumer.resume(team.partitions[0])
+    generation = consumer.group_metadata().generation_id
+    team.broker.fail("Heartbeat", "UNKNOWN_MEMBER_ID", times=1)
+    poll_until(consumer, lambda: consumer.group_metadata().generation_id > generation)
+    alone(team, consumer)
+    team.broker.clear_faults()
+    poll_until(consumer, lambda: not consumer._coordinator._unsaved())
+    assert consumer.paused() == set()
+
+
+@any_broker
 def test_a_producers_transaction_gets_the_marks_too(team: Team) -> None:
     """What send_offsets_to_transaction commits does not go through the consumer."""
     consumer = joined(team, "a", "offsets")

@@ -13,6 +13,7 @@ from safeconsumer._core import envelope, marks
 from safeconsumer._core.envelope import Direction
 from safeconsumer._core.marks import Mark
 from safeconsumer._core.merge import Register, merge
+from tests.group.patience import patient
 
 text = st.text(max_size=50)
 owners = st.text("0123456789abcdef", min_size=8, max_size=8)
@@ -29,6 +30,7 @@ maps = st.dictionaries(
 )
 
 
+@patient
 @given(some_marks, text)
 def test_a_mark_and_the_users_metadata_are_read_as_written(
     mark: Mark, user: str
@@ -39,11 +41,13 @@ def test_a_mark_and_the_users_metadata_are_read_as_written(
     assert len(written) - len(user) <= marks.MAX_MARK_BYTES
 
 
+@patient
 @given(text | st.none())
 def test_metadata_without_a_mark_is_the_users(user: str | None) -> None:
     assert marks.split(user) == (None, user or "")
 
 
+@patient
 @given(some_marks, text, st.data())
 def test_a_damaged_mark_never_raises(
     mark: Mark, user: str, data: st.DataObject
@@ -66,6 +70,7 @@ def test_no_room_is_told_rather_than_truncated() -> None:
 
 
 @pytest.mark.parametrize("direction", list(Direction))
+@patient
 @given(inner=st.binary(max_size=60), held=maps)
 def test_an_envelope_is_read_as_written(
     direction: Direction, inner: bytes, held: dict[tuple[str, int], Register]
@@ -78,18 +83,21 @@ def test_an_envelope_is_read_as_written(
     assert (found.direction, dict(found.marks)) == (direction, held)
 
 
+@patient
 @given(st.binary(max_size=60))
 def test_without_marks_there_is_no_envelope(inner: bytes) -> None:
     """Bytes are those of a plain client: KIP-848 upgrades stay possible."""
     assert envelope.wrap(inner, {}, Direction.SUBSCRIPTION) == inner
 
 
+@patient
 @given(st.binary(max_size=200), st.booleans())
 def test_random_bytes_never_raise(data: bytes, has_magic: bool) -> None:  # noqa: FBT001 - drawn
     data = data + envelope.MAGIC if has_magic else data
     envelope.unwrap(data)
 
 
+@patient
 @given(st.binary(max_size=60), maps, st.data())
 def test_a_mutated_envelope_is_rejected_or_intact(
     inner: bytes, held: dict[tuple[str, int], Register], data: st.DataObject
@@ -101,6 +109,7 @@ def test_a_mutated_envelope_is_rejected_or_intact(
     assert found is None or dict(found.marks) == held
 
 
+@patient
 @given(st.binary(max_size=300), st.sampled_from([0, 1]))
 def test_a_garbage_payload_with_a_good_checksum_never_raises(
     payload: bytes, flags: int
@@ -136,6 +145,7 @@ def test_a_later_version_is_taken_off_all_the_same() -> None:
     assert envelope.unwrap(b"inner" + sealed(b"new", 0, version=9)) == (b"inner", None)
 
 
+@patient
 @given(maps, maps)
 def test_merging_what_was_read_is_merging_what_was_written(
     a: dict[tuple[str, int], Register], b: dict[tuple[str, int], Register]

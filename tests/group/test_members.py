@@ -12,7 +12,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
-from safeconsumer._core import control_events, wire
+from safeconsumer._core import control_events
+from safeconsumer._core import reports as report_wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
@@ -177,7 +178,7 @@ def test_members_report_what_they_obey(team: Team) -> None:
 
         def has_reported() -> bool:
             reports = operator.reports(team.group)
-            return bool(reports) and wire.count_of(reports[-1].quiet) == 4
+            return bool(reports) and report_wire.count_of(reports[-1].quiet) == 4
 
         poll_until(consumer, has_reported)
         (report,) = operator.reports(team.group)
@@ -279,3 +280,21 @@ def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
     assert consumer.holds() == ()
+
+
+@embedded
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> None:
+    """One idle fetch at a time, one report each interval, and metadata now and then."""
+    settings = team.with_settings(client_configs={}, status_interval=0.5)
+    consumer = team.subscribed("idle", control=settings)
+    team.settled(consumer)
+    team.broker.clear_requests()
+
+    def asked() -> list[str]:
+        return [
+            one.api for one in team.broker.requests() if one.client_id == "idle-control"
+        ]
+
+    poll_until(consumer, lambda: asked().count("Fetch") >= 6)
+    assert set(asked()) <= {"Fetch", "Produce", "Metadata"}
+    assert asked().count("Produce") <= asked().count("Fetch") + 1

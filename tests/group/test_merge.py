@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer._core.merge import Register, changed, held, merge
+from tests.group.patience import patient
 
 registers = st.builds(
     Register,
@@ -17,11 +18,13 @@ registers = st.builds(
 maps = st.dictionaries(st.sampled_from("abc"), registers)
 
 
+@patient
 @given(maps, maps)
 def test_commutative(a: dict[str, Register], b: dict[str, Register]) -> None:
     assert merge(a, b) == merge(b, a)
 
 
+@patient
 @given(maps, maps, maps)
 def test_associative(
     a: dict[str, Register], b: dict[str, Register], c: dict[str, Register]
@@ -29,12 +32,14 @@ def test_associative(
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
 
 
+@patient
 @given(maps, maps)
 def test_idempotent(a: dict[str, Register], b: dict[str, Register]) -> None:
     once = merge(a, b)
     assert merge(once, b) == merge(once, a) == merge(once, once) == once
 
 
+@patient
 @given(maps, maps)
 def test_what_changed_is_all_that_is_needed(
     a: dict[str, Register], b: dict[str, Register]

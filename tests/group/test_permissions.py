@@ -18,9 +18,12 @@ from tests.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 
-pytestmark = pytest.mark.skipif(
-    choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
-)
+pytestmark = [
+    pytest.mark.real_broker,  # one of its own, but not where none can be expected
+    pytest.mark.skipif(
+        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 What only a real broker has: policies, topics that go and come, compaction.
 """
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -152,3 +153,34 @@ def test_no_topic_is_made_by_a_member(team: Team) -> None:
         consumer.pause_group("orders")
     with KafkaAdminClient(**team.broker.client_config) as admin:
         assert name not in admin.list_topics()
+
+
+def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
+    """10,000 records a second; the hold among them is obeyed at once."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    over = threading.Event()
+    flood = threading.Thread(target=pour, args=(team, over))
+    flood.start()
+    try:
+        told = team.told[id(consumer)]
+        poll_until(consumer, lambda: told.of(control_events.ControlRecordsSkipped))
+        team.operator_holds("@all")
+        acknowledged = time.monotonic()
+        poll_until(consumer, team.is_quiet(consumer))
+        assert time.monotonic() - acknowledged < 5.0
+        assert consumer.poll(100) == {}
+    finally:
+        over.set()
+        flood.join()
+
+
+def pour(team: Team, over: threading.Event) -> None:
+    """Write 10,000 records a second, or as many as this machine can."""
+    number = 0
+    while not over.wait(0.01):
+        for _ in range(100):
+            number += 1
+            team.producer.send(
+                team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
+            )

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeconsumer._core import reports as report_wire
 from safeconsumer._core import wire
-from safeconsumer._core.wire import ControlHold, ControlKey, Report
+from safeconsumer._core.reports import Report
+from safeconsumer._core.wire import ControlHold, ControlKey
+from tests.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)
 names = printable.filter(str.strip)
@@ -27,7 +30,7 @@ holds = st.builds(
 )
 ranges = st.dictionaries(
     st.text(max_size=8),
-    st.lists(st.integers(0, 2**31 - 1), max_size=5).map(wire.ranges_of),
+    st.lists(st.integers(0, 2**31 - 1), max_size=5).map(report_wire.ranges_of),
     max_size=3,
 )
 counts = st.integers(0, 2**40)
@@ -58,25 +61,29 @@ json_values = st.recursive(
     ),
     max_leaves=10,
 )
-DECODERS = [wire.decode_key, wire.decode_hold, wire.decode_report]
+DECODERS = [wire.decode_key, wire.decode_hold, report_wire.decode_report]
 
 
+@patient
 @given(keys)
 def test_a_key_is_read_as_written(key: ControlKey) -> None:
     assert wire.decode_key(wire.encode_key(key)) == key
 
 
+@patient
 @given(holds)
 def test_a_hold_is_read_as_written(hold: ControlHold) -> None:
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
 
+@patient
 @given(reports)
 def test_a_report_is_read_as_written(report: Report) -> None:
-    assert wire.decode_report(wire.encode_report(report)) == report
+    assert report_wire.decode_report(report_wire.encode_report(report)) == report
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@patient
 @given(data=st.binary(max_size=200) | st.none() | st.integers())
 def test_garbage_is_none(decode: object, data: object) -> None:
     """Never an exception, whatever it is."""
@@ -84,6 +91,7 @@ def test_garbage_is_none(decode: object, data: object) -> None:
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@patient
 @given(document=json_values, fields=st.dictionaries(st.text(), json_values))
 def test_any_json_never_raises(decode: object, document: object, fields: dict) -> None:  # type: ignore[type-arg]  # any
     """Also with a version that we know, or do not know yet."""
@@ -91,10 +99,15 @@ def test_any_json_never_raises(decode: object, document: object, fields: dict) -
         decode(json.dumps(one).encode())  # type: ignore[operator]  # a function
 
 
+@patient
 @given(holds | reports, st.data())
 def test_a_damaged_record_never_raises(value: object, data: st.DataObject) -> None:
     """One byte is another, or is gone."""
-    encode = wire.encode_hold if isinstance(value, ControlHold) else wire.encode_report
+    encode = (
+        wire.encode_hold
+        if isinstance(value, ControlHold)
+        else report_wire.encode_report
+    )
     whole = bytearray(encode(value))  # type: ignore[operator]  # the right one
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at : at + 1] = data.draw(st.binary(max_size=3))
@@ -162,14 +175,15 @@ def test_a_report_that_is_too_big_leaves_partitions_out() -> None:
     report = Report(
         group="g", member="m", applied={}, holds=4, assigned=many, quiet=many
     )
-    read = wire.decode_report(wire.encode_report(report))
+    read = report_wire.decode_report(report_wire.encode_report(report))
     assert read is not None
     assert (read.is_partial, read.holds, dict(read.assigned)) == (True, 4, {})
 
 
+@patient
 @given(st.lists(st.integers(0, 50)))
 def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
-    ranges = wire.ranges_of(numbers)
+    ranges = report_wire.ranges_of(numbers)
     spread = [n for first, last in ranges for n in range(first, last + 1)]
     assert spread == sorted(set(numbers))
-    assert wire.count_of({"t": ranges}) == len(spread)
+    assert report_wire.count_of({"t": ranges}) == len(spread)

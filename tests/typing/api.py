@@ -17,6 +17,7 @@ import safeconsumer
 from safeconsumer import (
     BlockingCallInListenerError,
     ConcurrentPollError,
+    Control,
     ForkedConsumerError,
     Hold,
     HoldSettingError,
@@ -62,6 +63,10 @@ def construct() -> None:
         hooks=[hook],
     )
     SafeConsumer(hooks=())
+    SafeConsumer(group_id="g", control=Control(clock_skew=timedelta(seconds=5)))
+    SafeConsumer(group_id="g", control=Control(unavailable="run", trust_topic=True))
+    SafeConsumer(group_id="g", pause_handover="offsets")
+    SafeConsumer(control=True)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(start_paused="yes")  # type: ignore[arg-type]  # must be refused
     SafeConsumer(hooks=hook)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(default_lifetime="forever")  # type: ignore[arg-type]  # must be refused
@@ -79,6 +84,9 @@ def place(consumer: SafeConsumer) -> None:
     consumer.pause_all(owner="ops", reason="deploy", for_=60, lifetime=None)
     assert_type(consumer.resume(TP, "orders", owner="ops"), tuple[Hold, ...])
     assert_type(consumer.resume_all(owner="ops"), tuple[Hold, ...])
+    consumer.pause_group(TP, "orders", "@all", reason="full", for_=60)
+    consumer.pause_group(re.compile("ord.*"), owner="ops", for_=timedelta(hours=1))
+    assert_type(consumer.resume_group(TP, owner="ops"), tuple[Hold, ...])
     block: AbstractContextManager[None]
     block = consumer.held(TP, reason="batch", owner="ops", for_=5)
     use(block)

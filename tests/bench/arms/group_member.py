@@ -13,12 +13,7 @@ from typing import Any
 import attrs
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer._core.events import (
-    AssignmentChanged,
-    Event,
-    GatesChanged,
-    HoldsPlaced,
-)
+from safeconsumer._core.events import Event, HoldsPlaced, HoldsRemoved
 
 _BUSY_SECONDS = 0.005
 
@@ -31,7 +26,7 @@ def main() -> None:
     began = time.monotonic()
 
     def tell(event: Event) -> None:
-        if isinstance(event, HoldsPlaced | GatesChanged | AssignmentChanged):
+        if isinstance(event, HoldsPlaced | HoldsRemoved):
             say(event=event.name)
 
     control = options["control"]

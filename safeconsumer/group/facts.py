@@ -1,0 +1,79 @@
+"""
+What an operator is told: the holds that stand, and the group they are for.
+"""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer._core.wire import ControlHold, ControlKey
+from safeconsumer.group import patterns
+
+
+@frozen(kw_only=True)
+class Standing:
+    """
+    A hold as it stands in a control topic, or a tombstone.
+
+    Attributes:
+        source: ``operator`` or ``group``: which topic it is on.
+        key: group, owner and scope.
+        hold: what it says; None for a tombstone.
+        at: the broker's time of the record, seconds since the epoch.
+        offset: its place in the topic.
+    """
+
+    source: str
+    key: ControlKey
+    hold: ControlHold | None
+    at: float
+    offset: int
+
+    @property
+    def expires_at(self) -> float | None:
+        """
+        When it expires by the broker's clock, seconds since the epoch.
+        """
+        if self.hold is None or self.hold.ttl_ms is None:
+            return None
+        return self.at + self.hold.ttl_ms / 1000
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether it covers a partition, for members of this version.
+        """
+        read = patterns.read(self.key.scope)
+        return read is None or read.scope.covers(tp)
+
+
+@frozen(kw_only=True)
+class GroupFacts:
+    """
+    What the cluster knows of a consumer group.
+
+    Attributes:
+        state: Kafka's name for it; ``Dead`` if there is no such group.
+        members: how many.
+        assigned: what its members own.
+        committed: committed offsets.
+    """
+
+    state: str
+    members: int
+    assigned: frozenset[TopicPartition]
+    committed: Mapping[TopicPartition, int]
+
+    @property
+    def is_known(self) -> bool:
+        """
+        Whether there is such a group.
+        """
+        return self.state != "Dead" or bool(self.committed)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """
+        Everything it owns or has committed for, sorted.
+        """
+        return tuple(sorted(self.assigned | set(self.committed)))

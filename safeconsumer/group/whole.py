@@ -1,0 +1,72 @@
+"""
+Reading single-partition topics from somewhere to their end, once.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from safeconsumer.group import clients
+
+READ_TIMEOUT = 30.0
+# Where a broker cannot look up times: more than the reports of the last seconds.
+_LAST_RECORDS = 20_000
+
+
+def read(
+    base: Mapping[str, Any], names: Sequence[str], since: float | None = None
+) -> list[Any]:
+    """
+    Return all records of the topics, or those of about the last seconds.
+
+    Raises:
+        KafkaError: a topic could not be read, or not in 30 s.
+    """
+    consumer = clients.reader(base)
+    try:
+        partitions = [TopicPartition(name, 0) for name in names]
+        consumer.assign(partitions)
+        timeout_ms = READ_TIMEOUT * 1000
+        firsts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
+        ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+        if since is not None:
+            firsts = _firsts_since(consumer, since, firsts, ends)
+        for tp, first in firsts.items():
+            consumer.seek(tp, first)
+        return list(_to_the_end(consumer, ends))
+    finally:
+        consumer.close(autocommit=False)
+
+
+def _firsts_since(
+    consumer: KafkaConsumer,
+    seconds: float,
+    firsts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    at_ms = int((time.time() - 2 * seconds) * 1000)
+    try:
+        found = consumer.offsets_for_times(dict.fromkeys(firsts, at_ms))
+    except (KafkaError, ValueError):  # a broker that cannot look up times
+        found = {}
+    return {
+        tp: one.offset
+        if (one := found.get(tp)) is not None and one.offset >= 0
+        else max(first, ends[tp] - _LAST_RECORDS)
+        for tp, first in firsts.items()
+    }
+
+
+def _to_the_end(
+    consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> Iterator[Any]:
+    deadline = time.monotonic() + READ_TIMEOUT
+    while any(consumer.position(tp) < end for tp, end in ends.items()):
+        if time.monotonic() > deadline:
+            message = f"the control topics could not be read in {READ_TIMEOUT:.0f} s"
+            raise KafkaError(message)
+        for records in consumer.poll(100).values():
+            yield from records
