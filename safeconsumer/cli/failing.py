@@ -10,6 +10,7 @@ import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.errors import (
+    ClientPropertyError,
     ControlSettingError,
     ControlTopicError,
     ControlWriteError,
@@ -45,7 +46,13 @@ EPILOG = "\b\nExit status:\n" + "\n".join(
     f"  {status:>3}  {meaning}" for status, meaning in MEANINGS.items()
 )
 
-_USAGE = (ControlSettingError, HoldSettingError, MissingExtraError, ScopeSyntaxError)
+_USAGE = (
+    ClientPropertyError,
+    ControlSettingError,
+    HoldSettingError,
+    MissingExtraError,
+    ScopeSyntaxError,
+)
 _REFUSED = (
     kafka_errors.AuthorizationError,
     kafka_errors.ClusterAuthorizationFailedError,

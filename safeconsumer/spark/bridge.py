@@ -7,7 +7,11 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
-from safeconsumer.errors import ClientPropertyError, SparkSettingError
+from safeconsumer.errors import (
+    ClientPropertyError,
+    ControlTopicError,
+    SparkSettingError,
+)
 from safeconsumer.spark import options
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
@@ -41,7 +45,7 @@ class Bridge:
         """
         try:
             answer: str = getattr(self, f"_{question}")(facts)
-        except (ClientPropertyError, SparkSettingError) as error:
+        except (ClientPropertyError, ControlTopicError, SparkSettingError) as error:
             return str(error)
         except Exception:
             log.exception("the question %r was not answered", question)

@@ -51,6 +51,7 @@ class SourceOptions:
         watch_interval: seconds between looks at what is held; 0 for none.
         fails_on_loss: whether lost records fail the query.
         client: Java properties of clients, with secrets: never in a ``repr``.
+        control_client: the same for the control topics.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -62,6 +63,7 @@ class SourceOptions:
     watch_interval: float = 30.0
     fails_on_loss: bool = True
     client: Mapping[str, str] = field(factory=dict, repr=False)
+    control_client: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
@@ -107,7 +109,11 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
         watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
-        client=_client(given),
+        client=_properties(given, "kafka."),
+        control_client={
+            **_properties(given, "kafka."),
+            **_properties(given, _CONTROL_CLIENT),
+        },
     )
 
 
@@ -165,16 +171,9 @@ def _seconds(given: Mapping[str, str], name: str, default: int) -> float:
     return int(text) / 1000
 
 
-def _client(given: Mapping[str, str]) -> dict[str, str]:
-    # The control topics are on the same cluster unless holds.control.kafka.* says else.
-    same = {
-        name.removeprefix("kafka."): value
+def _properties(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
         for name, value in given.items()
-        if name.startswith("kafka.")
+        if name.startswith(prefix)
     }
-    other = {
-        name.removeprefix(_CONTROL_CLIENT): value
-        for name, value in given.items()
-        if name.startswith(_CONTROL_CLIENT)
-    }
-    return {**same, **other}

@@ -3,22 +3,19 @@ Making a session's streams obey: the one place that touches py4j.
 """
 
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from safeconsumer._holding import HoldLedger
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.hooks import Hook
 from safeconsumer.spark import provision
 from safeconsumer.spark.controller import Controller, ledger
-from safeconsumer.spark.hold_file import HoldFile
-from safeconsumer.spark.options import SourceOptions
-from safeconsumer.spark.stream import Follower, Stream
+from safeconsumer.spark.opening import open_stream
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-_OWNER_OF_OPTION = "option"
 
 _controllers: WeakKeyDictionary[Any, Controller] = WeakKeyDictionary()
 
@@ -46,7 +43,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         return known
     _check(spark, gateway)
     own = ledger(hooks)
-    controller = Controller(_opener(own), own)
+    controller = Controller(partial(open_stream, own), own)
     java_gateway = importlib.import_module("pyspark.java_gateway")
     java_gateway.ensure_callback_server_started(gateway)
     _static(gateway, _SHIM).decideBy(controller.bridge)
@@ -107,17 +104,3 @@ def _static(gateway: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
     for part in name.split("."):
         found = getattr(found, part)
     return found
-
-
-def _opener(own: HoldLedger) -> Any:  # noqa: ANN401 - Opener, as a closure
-    def open_stream(name: str, options: SourceOptions) -> Stream:
-        fixed = HoldLedger()
-        fixed.place(
-            options.scopes, owner=_OWNER_OF_OPTION, reason="option holds of the stream"
-        )
-        followers: list[Follower] = []
-        if options.file is not None:
-            followers.append(HoldFile(options.file))
-        return Stream(name, options, ledgers=(own, fixed), followers=tuple(followers))
-
-    return open_stream

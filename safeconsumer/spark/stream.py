@@ -103,6 +103,7 @@ class Stream:
         self._watch = watch
         self._wall = wall
         self._plan = Plan(start={}, latest={})
+        self._troubles: tuple[str, ...] = ()
         self._told: tuple[object, ...] = ((), ())
         self._told_losses: tuple[str, ...] = ()
 
@@ -113,6 +114,7 @@ class Stream:
         start = offsets.parse(facts["start"])
         latest = offsets.parse(facts["latest"])
         known = self._known(lambda one: one.fresh())
+        self._troubles = known.troubles
         self._plan = Plan(
             start=start, latest=latest, held=known.held({*start, *latest})
         )
@@ -129,7 +131,8 @@ class Stream:
         held = {**now.held({*before.start, *before.latest}), **before.held}
         self._plan = Plan(start=before.start, latest=before.latest, held=held)
         facts["end"] = offsets.render(self._plan.frozen(end))
-        self._report(facts, now.troubles)
+        # A hold that was lifted meanwhile counts for this batch, and so does trouble.
+        self._report(facts, tuple(dict.fromkeys((*self._troubles, *now.troubles))))
         if self._watch is not None:
             self._watch.look_at({tp: before.start.get(tp, 0) for tp in held})
         return _NOTHING

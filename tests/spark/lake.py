@@ -28,8 +28,12 @@ class Lake:
     """
 
     def __init__(
-        self, spark: Any, broker: Any, folder: Path, partitions: int = 4
-    ) -> None:  # noqa: ANN401 - pyspark's, and any kind
+        self,
+        spark: Any,  # noqa: ANN401 - pyspark's
+        broker: Any,  # noqa: ANN401 - any kind
+        folder: Path,
+        partitions: int = 4,
+    ) -> None:
         self.spark = spark
         self.broker = broker
         self.data = folder / "data"

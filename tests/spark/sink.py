@@ -13,7 +13,7 @@ def rows(folder: Path) -> Counter[Row]:
     """
     Count each (topic, partition, offset) that the file sink has committed.
     """
-    import pyarrow.parquet as parquet  # noqa: PLC0415  only where Spark is tested
+    from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
     found: Counter[Row] = Counter()
     for file in committed(folder):

@@ -57,8 +57,8 @@ def test_a_live_stream_is_held_and_let_go_by_hand(
     until(lambda: lake.rows(lake.returns) == lake.produced(lake.returns), query)
     until(lambda: controller.lag().get((lake.orders, 0)) == 20, query)
     assert lake.rows(lake.orders) == before
-    last = metrics(progress(query))[-1]
-    assert last["held"] == f"{lake.orders}:0-3"
+    held = f"{lake.orders}:0-3"
+    until(lambda: metrics(progress(query))[-1]["held"] == held, query)
     assert "migration" in controller.explain(f"{lake.orders}:0")[0]
     controller.resume(lake.orders)
     until(lambda: lake.rows() == lake.produced(), query)
@@ -142,7 +142,7 @@ def test_a_decision_that_fails_or_hangs_holds_everything(
     go = threading.Event()
     real = Stream.plan
 
-    def fails(self: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+    def fails(_self: Stream, _facts: Any) -> str:  # noqa: ANN401 - py4j's map
         message = "planted"
         raise RuntimeError(message)
 

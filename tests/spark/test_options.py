@@ -91,7 +91,8 @@ def test_the_control_cluster_may_be_another_one() -> None:
             "holds.group": "g",
         }
     )
-    assert parsed.client == {
+    assert parsed.client["bootstrap.servers"] == "data:9092"
+    assert parsed.control_client == {
         "bootstrap.servers": "control:9092",
         "security.protocol": "SSL",
     }
