@@ -92,3 +92,9 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
     What is held cannot be told now, so everything is; the message says why.
     """
+
+
+class JournalError(SafeConsumerError, ValueError):
+    """
+    A delivery journal cannot be read; names the file and the line.
+    """

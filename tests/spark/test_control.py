@@ -3,7 +3,7 @@ One operator's hold stops a fleet and a stream alike: control topics, read in th
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -95,7 +95,7 @@ def test_without_the_control_topics_nothing_can_be_told(operator: Operator) -> N
     operator.topics = ("nowhere-ops", "nowhere-own")
     following = follower(operator, timeout=0.5)
     try:
-        with pytest.raises(HoldsUnreadableError, match="nowhere-ops.*control init"):
+        with pytest.raises(HoldsUnreadableError, match=r"nowhere-ops.*control init"):
             following.fresh()
     finally:
         following.close()
@@ -106,7 +106,7 @@ class TestOnSpark:
     The same, in a running stream.
     """
 
-    pytestmark = REAL
+    pytestmark: ClassVar = REAL
 
     def test_an_operator_holds_and_lifts_a_stream(
         self, lake: Lake, operator: Operator

@@ -3,6 +3,7 @@ What cannot be done is refused by name, with what to do instead.
 """
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,7 +19,11 @@ class TestOnSpark:
     Refusals of a running session.
     """
 
-    pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+    pytestmark: ClassVar = [
+        pytest.mark.spark,
+        pytest.mark.real_broker,
+        pytest.mark.timeout(400),
+    ]
 
     def test_batch_reads(self, lake: Lake) -> None:
         """
@@ -48,13 +53,17 @@ class TestOnSpark:
         with pytest.raises(Exception, match=r"no option holds\.fille"):
             lake.stream({"holds.fille": "x"})
 
-    def test_official_options_are_refused_as_before(self, lake: Lake) -> None:
+    def test_official_options_are_refused_as_before(
+        self, lake: Lake, controller: safe.Controller
+    ) -> None:
         """
         In the official source's own words.
         """
         frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
+        query = frame.load().writeStream.format("noop").start()
         with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
-            frame.load()
+            query.awaitTermination(60)
+        assert not controller.bridge.streams()
 
     def test_secrets_do_not_reach_errors(self, lake: Lake) -> None:
         """
@@ -144,9 +153,8 @@ def test_a_connector_of_another_spark(tmp_path: Path) -> None:
         provision.connector_jars(folder)
 
 
-def test_no_javac_and_no_jar(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark_420: None
-) -> None:
+@pytest.mark.usefixtures("spark_420")
+def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
     A source checkout without a JDK says what to install.
     """

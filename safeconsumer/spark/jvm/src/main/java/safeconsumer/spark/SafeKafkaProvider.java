@@ -143,13 +143,14 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     SafeStream(Scan scan, String checkpoint, CaseInsensitiveStringMap options) {
       this.patience = options.getLong("holds.decisionTimeoutMs", 10_000);
       Map<String, String> opened = new HashMap<>(options.asCaseSensitiveMap());
+      this.official = scan.toMicroBatchStream(checkpoint);
+      this.feed = (SupportsTriggerAvailableNow) official;
       String refusal = python.apply("open", opened);
       if (!refusal.isEmpty()) {
+        official.stop();
         throw new IllegalArgumentException(refusal);
       }
       this.id = opened.get("stream");
-      this.official = scan.toMicroBatchStream(checkpoint);
-      this.feed = (SupportsTriggerAvailableNow) official;
     }
 
     @Override
