@@ -4,7 +4,6 @@ One member and one partition: its journal, followed line by line.
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from attrs import define, field, frozen
 

@@ -58,5 +58,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """
     It is named.
     """
-    with pytest.raises(JournalError, match="none.journal cannot be read"):
+    with pytest.raises(JournalError, match=r"none\.journal cannot be read"):
         read(tmp_path / "none.journal")

@@ -1,5 +1,5 @@
 """
-One operator's hold stops a fleet and a stream alike: control topics, read in the driver.
+An operator's hold stops a fleet and a stream alike: control topics, in the driver.
 """
 
 from collections import Counter
