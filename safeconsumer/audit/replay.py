@@ -282,7 +282,7 @@ class Replay:
         self,
         check: str,
         entry: Entry,
-        offset: Any,
+        offset: int | None,
         evidence: str,
     ) -> None:
         said = f"entry {entry.number}: {evidence}"
