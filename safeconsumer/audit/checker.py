@@ -16,8 +16,10 @@ from attrs import frozen
 
 from safeconsumer._core import scopes
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer.audit.journal import Entry, Journal, tp_of, tp_text
+from safeconsumer.audit.journal import Entry, Journal, tp_of
 from safeconsumer.audit.replay import Committed, Epoch, Finding, Replay
+
+_CONTROL = frozenset({"group-hold", "group-lift"})
 
 CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
 
@@ -45,49 +47,121 @@ class _Span:
     scope: str
 
 
-def partitions_of(journals: Iterable[Journal]) -> tuple[TopicPartition, ...]:
+@frozen(kw_only=True)
+class Digest:
     """
-    Return every partition that a journal names, sorted.
+    What one journal says about one partition, small enough to travel.
+
+    Attributes:
+        member: who wrote it.
+        group: its consumer group.
+        findings: what it broke by itself.
+        epochs: its ownerships, with the runs that were delivered.
+        commits: what it committed.
+        acknowledged: runs that a producer wrote, both ends included.
+        control: group holds placed and lifted; they may cover any partition.
     """
-    found = set()
-    for journal in journals:
-        for entry in journal.entries:
-            if entry["tp"] is not None:
-                found.add(entry["tp"])
-            found.update(entry["partitions"] or ())
-    return tuple(sorted(map(tp_of, found)))
+
+    member: str
+    group: str
+    findings: tuple[Finding, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    commits: tuple[Committed, ...] = ()
+    acknowledged: tuple[tuple[int, int], ...] = ()
+    control: tuple[Entry, ...] = ()
 
 
-def check(
-    tp: TopicPartition, journals: Sequence[Journal], settings: Settings | None = None
+def digests(
+    journal: Journal, settings: Settings
+) -> Iterator[tuple[TopicPartition | None, Digest]]:
+    """
+    Yield what a journal says about each partition it names; None: about all.
+    """
+    for name, entries in sorted(_by_partition(journal).items()):
+        tp = tp_of(name)
+        replay = Replay(tp, settings.patience).follow(entries)
+        yield (
+            tp,
+            Digest(
+                member=journal.member,
+                group=journal.group,
+                findings=tuple(replay.findings),
+                epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
+                commits=tuple(replay.commits),
+                acknowledged=tuple(
+                    (entry["first"], entry["last"])
+                    for entry in entries
+                    if entry.event == "acked"
+                ),
+            ),
+        )
+    control = tuple(one for one in journal.entries if one.event in _CONTROL)
+    if control:
+        yield None, Digest(member=journal.member, group=journal.group, control=control)
+
+
+def _by_partition(journal: Journal) -> dict[str, list[Entry]]:
+    names = {entry["tp"] for entry in journal.entries}
+    for entry in journal.entries:
+        names.update(entry["partitions"] or ())
+    found: dict[str, list[Entry]] = {name: [] for name in names if name is not None}
+    for entry in journal.entries:
+        if entry["tp"] is not None:
+            found[entry["tp"]].append(entry)
+        else:
+            for entries in found.values():
+                entries.append(entry)
+    return found
+
+
+def judge(
+    tp: TopicPartition, parts: Iterable[Digest], settings: Settings
 ) -> tuple[Finding, ...]:
     """
     Return every broken promise about one partition.
 
     Args:
         tp: the partition.
+        parts: what all journals say about it, and what they say about all partitions.
+        settings: what may be assumed.
+    """
+    parts = sorted(parts, key=lambda one: one.member)
+    epochs = sorted(
+        (epoch for one in parts for epoch in one.epochs), key=lambda epoch: epoch.at
+    )
+    commits = sorted(
+        (commit for one in parts for commit in one.commits),
+        key=lambda commit: commit.at,
+    )
+    acknowledged = sorted(run for one in parts for run in one.acknowledged)
+    findings = [found for one in parts for found in one.findings]
+    findings += _starts(tp, epochs, commits)
+    findings += _missing(tp, epochs, acknowledged, settings)
+    findings += _group_holds(tp, epochs, parts, settings)
+    return tuple(findings)
+
+
+def check(
+    journals: Iterable[Journal], settings: Settings | None = None
+) -> dict[TopicPartition, tuple[Finding, ...]]:
+    """
+    Return the broken promises about every partition that the journals name.
+
+    Args:
         journals: those of all members, producers and operators.
         settings: what may be assumed.
     """
     settings = settings or Settings()
-    replays = {
-        one.member: Replay(tp, settings.patience).follow(one.entries)
-        for one in journals
+    found: dict[TopicPartition | None, list[Digest]] = {}
+    for journal in journals:
+        for tp, digest in digests(journal, settings):
+            found.setdefault(tp, []).append(digest)
+    everywhere = found.pop(None, [])
+    return {
+        tp: judge(tp, (*parts, *everywhere), settings)
+        for tp, parts in sorted(found.items(), key=str)
+        if tp is not None
     }
-    findings = [found for one in replays.values() for found in one.findings]
-    epochs = sorted(
-        (epoch for one in replays.values() for epoch in one.epochs if epoch.runs),
-        key=lambda epoch: epoch.at,
-    )
-    commits = sorted(
-        (commit for one in replays.values() for commit in one.commits),
-        key=lambda commit: commit.at,
-    )
-    findings += _starts(tp, epochs, commits)
-    findings += _missing(tp, epochs, _acknowledged(tp, journals), settings)
-    groups = {one.member: one.group for one in journals}
-    findings += _group_holds(tp, epochs, groups, journals, settings)
-    return tuple(findings)
 
 
 def _starts(
@@ -150,31 +224,19 @@ def _holes(
         yield start, end
 
 
-def _acknowledged(
-    tp: TopicPartition, journals: Iterable[Journal]
-) -> list[tuple[int, int]]:
-    name = tp_text(tp)
-    return sorted(
-        (entry["first"], entry["last"])
-        for journal in journals
-        for entry in journal.entries
-        if entry.event == "acked" and entry["tp"] == name
-    )
-
-
 def _group_holds(
     tp: TopicPartition,
     epochs: Sequence[Epoch],
-    groups: dict[str, str],
-    journals: Iterable[Journal],
+    parts: Iterable[Digest],
     settings: Settings,
 ) -> Iterator[Finding]:
     entries = [
         entry
-        for journal in journals
-        for entry in journal.entries
-        if entry.event.startswith("group-") and scopes.parse(entry["scope"]).covers(tp)
+        for one in parts
+        for entry in one.control
+        if scopes.parse(entry["scope"]).covers(tp)
     ]
+    groups = {one.member: one.group for one in parts}
     for epoch in epochs:
         own = [one for one in entries if one["group"] == groups[epoch.member]]
         for span in _spans(own):

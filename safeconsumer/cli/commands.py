@@ -4,6 +4,8 @@ Every command, under one group.
 
 import click
 
+from safeconsumer.cli.archive import archive
+from safeconsumer.cli.audit import audit
 from safeconsumer.cli.demo import demo
 from safeconsumer.cli.doctor import doctor
 from safeconsumer.cli.holding import pause, resume
@@ -19,5 +21,16 @@ def safeconsumer() -> None:
     """
 
 
-for _command in (control, demo, doctor, history, pause, resume, status, wait):
+for _command in (
+    archive,
+    audit,
+    control,
+    demo,
+    doctor,
+    history,
+    pause,
+    resume,
+    status,
+    wait,
+):
     safeconsumer.add_command(_command)

@@ -17,6 +17,8 @@ from safeconsumer.errors import (
     HoldSettingError,
     MissingExtraError,
     ScopeSyntaxError,
+    SparkSettingError,
+    SparkSetupError,
 )
 
 
@@ -52,6 +54,8 @@ _USAGE = (
     HoldSettingError,
     MissingExtraError,
     ScopeSyntaxError,
+    SparkSettingError,
+    SparkSetupError,
 )
 _REFUSED = (
     kafka_errors.AuthorizationError,

@@ -22,9 +22,8 @@ def test_a_fixed_hold_and_its_end(lake: Lake) -> None:
     """
     lake.produce(lake.orders, 50)
     lake.produce(lake.returns, 50)
-    (batch,) = lake.run(holds=lake.orders)
+    said = metrics(lake.run(holds=lake.orders))[0]
     assert lake.rows() == lake.produced(lake.returns)
-    (said,) = metrics([batch])
     assert (said["held"], said["heldLag"]) == (f"{lake.orders}:0-3", "200")
     lake.run()
     assert lake.rows() == lake.produced()
