@@ -25,7 +25,7 @@ class Archive:
         topics: their names; or one pattern, ``re:...``, which Spark reads as Java does.
         to: a folder, of any file system that Spark knows.
         checkpoint: a folder of its own.
-        trigger: ``once`` (what is there now), or as often as ``500ms``, ``10s``, ``5m``.
+        trigger: ``once`` (what is there now), or how often: ``500ms``, ``10s``, ``5m``.
         options: of the source: the cluster, holds, limits.
     """
 

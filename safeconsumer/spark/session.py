@@ -71,7 +71,8 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
     if _loaded(gateway, _SHIM) is None:
         message = (
             'this session lacks the shim: build it with .config("spark.jars", '
-            "safeconsumer.spark.jars()) before it starts"
+            "safeconsumer.spark.jars()) before it starts, or name them to spark-submit "
+            "by --jars"
         )
         raise SparkSetupError(message)
     official = _loaded(gateway, _OFFICIAL)
