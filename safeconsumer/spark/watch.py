@@ -21,6 +21,7 @@ from safeconsumer.spark.options import SourceOptions
 
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
+_LEAST_AGE_MS = 500
 # A record that has used up so much of its topic's retention may go any minute:
 # whole segments go at once.
 _NEARLY = 0.75
@@ -157,7 +158,10 @@ class HeldWatch:
     def _look_until_it_fails(self) -> None:
         found = client_configs(self._options.client)
         found["bootstrap_servers"] = str(found["bootstrap_servers"]).split(",")
-        base = clients.connection(found, {}, "spark-watch")
+        # A topic's identity is as old as the metadata that tells it.
+        age = max(_LEAST_AGE_MS, int(self._options.watch_interval * 1000))
+        more = {"metadata_max_age_ms": age}
+        base = clients.connection(found, more, "spark-watch")
         with ExitStack() as closing:
             asker = clients.asker(base)
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)

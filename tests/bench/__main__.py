@@ -1,8 +1,9 @@
 """
-``python -m tests.bench overhead | throughput | group``: figures, as JSON on stdout.
+``python -m tests.bench overhead | throughput | group | spark``: figures, as JSON.
 
 ``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read, ``group`` how soon a whole group obeys.
+clients read, ``group`` how soon a whole group obeys, ``spark`` how the Spark source
+stands beside the official one.
 """
 
 import argparse
@@ -39,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
             result = run_overhead(stage, options.only, smoke=options.smoke)
         elif options.benchmark == "group":
             result = run_group(stage, options.only_group, smoke=options.smoke)
+        elif options.benchmark == "spark":
+            spark = importlib.import_module("tests.bench.spark")  # the extra "spark"
+            result = spark.run(stage, options.only_spark, smoke=options.smoke)
         else:
             result = _throughput(stage, options)
     text = json.dumps(result, indent=1)
@@ -76,7 +80,9 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("benchmark", choices=["overhead", "throughput", "group"])
+    parser.add_argument(
+        "benchmark", choices=["overhead", "throughput", "group", "spark"]
+    )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
         "--kafka",
@@ -95,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     overhead.add_argument("--only", nargs="+", default=(), choices=list(ROWS))
     group = parser.add_argument_group("group")
     group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
+    spark = parser.add_argument_group("spark")
+    spark.add_argument("--only-spark", nargs="+", default=(), metavar="ROW")
     throughput = parser.add_argument_group("throughput")
     throughput.add_argument(
         "--targets", action="store_true", help="only the two cases that have targets"

@@ -17,7 +17,7 @@ from tests.spark.conftest import SETTINGS
 _MIDDLE = 5
 
 
-def main(bootstrap: str, topics: str, folder: Path) -> None:
+def main(bootstrap: str, topics: str, folder: Path, master: str = "local[2]") -> None:
     """
     Read what is there and may be read.
     """
@@ -25,7 +25,7 @@ def main(bootstrap: str, topics: str, folder: Path) -> None:
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
 
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(master)
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     jars = safe.jars(connector.folder())
@@ -75,4 +75,4 @@ class Pausing:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])

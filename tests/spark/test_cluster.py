@@ -16,6 +16,7 @@ import pytest
 from safeconsumer.testing._ports import free_port
 from tests.spark import connector
 from tests.spark.lake import LIMIT, Lake
+from tests.spark.test_exactly_once import Driven
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
@@ -54,7 +55,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         own = [*where, "--port", str(port), "--webui-port", "0"]
         cluster.enter_context(running(log, f"{_DEPLOY}.master.Master", *own))
         for number in range(2):
-            more = [*where, "--webui-port", "0", "--cores", "1", "--memory", "700m"]
+            more = [*where, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
             more += ["--work-dir", str(tmp_path / f"work-{number}"), address]
             out = tmp_path / f"worker-{number}.log"
             cluster.enter_context(running(out, f"{_DEPLOY}.worker.Worker", *more))
@@ -90,3 +91,46 @@ def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> 
     executors = list(tmp_path.glob("work-*/app-*/*"))
     assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
     assert f"{lake.orders}  3" in " ".join(done.stdout.split("\n"))
+
+
+def executors_of(folder: Path) -> list[int]:
+    """Return the processes that work in the folders of this test's workers."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            where = (process / "cwd").readlink()
+            name = (process / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        is_ours = where.is_relative_to(folder) and "work-" in str(where)
+        if is_ours and b"CoarseGrainedExecutorBackend" in name:
+            found.append(int(process.name))
+    return found
+
+
+def test_executors_killed_in_the_middle_of_a_batch(
+    lake: Lake,
+    master: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    S2: both executors die with their tasks half done; others do them again, once.
+    """
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    lake.produce(lake.orders, 100)
+    lake.produce(lake.returns, 100)
+    driven = Driven(lake, master)
+    driven.hold(lake.returns)
+    with driven.running() as driver:
+        for _ in range(2):
+            driven.await_middle(driver)
+            (victim, *_) = executors_of(tmp_path)
+            driven.middle.unlink()
+            os.kill(victim, signal.SIGKILL)
+        driven.go.touch()
+        assert driver.wait(LIMIT) == 0, driven.log()
+    assert lake.rows() == lake.produced(lake.orders)
+    driven.hold()
+    driven.finish()
+    assert lake.rows() == lake.produced()

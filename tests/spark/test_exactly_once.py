@@ -44,8 +44,9 @@ class Driven:
     A driver in a process of its own, over the lake's topics.
     """
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, master: str = "local[2]") -> None:
         self.lake = lake
+        self.master = master
         self.folder = lake.data.parent
         self.middle, self.go = self.folder / "in-the-middle", self.folder / "go"
 
@@ -59,7 +60,7 @@ class Driven:
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
         topics = f"{self.lake.orders},{self.lake.returns}"
         command = [sys.executable, "-m", "tests.spark.driver"]
-        command += [self.lake.broker.bootstrap, topics, str(self.folder)]
+        command += [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
         with (self.folder / "driver.log").open("ab") as log:
             driver = subprocess.Popen(  # noqa: S603 - our own command line
                 command,
@@ -76,15 +77,18 @@ class Driven:
                     os.killpg(driver.pid, signal.SIGKILL)
                 driver.wait()
 
+    def await_middle(self, driver: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + LIMIT
+        while not self.middle.exists():
+            assert driver.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
     def kill_in_the_middle(self) -> None:
         self.middle.unlink(missing_ok=True)
         self.go.unlink(missing_ok=True)
         with self.running() as driver:
-            deadline = time.monotonic() + LIMIT
-            while not self.middle.exists():
-                assert driver.poll() is None, self.log()
-                assert time.monotonic() < deadline, self.log()
-                time.sleep(0.05)
+            self.await_middle(driver)
             os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
 
     def finish(self) -> None:
