@@ -81,3 +81,35 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
 
     What was acknowledged is in force. Doing it again is safe.
     """
+
+
+class ClientPropertyError(SafeConsumerError, ValueError):
+    """
+    A Java client property cannot be carried over to kafka-python; the message names it.
+    """
+
+
+class SparkSettingError(SafeConsumerError, ValueError):
+    """
+    An option of the Spark source is missing, unknown or contradicts another.
+
+    The message names the option and what to do; it never has a secret in it.
+    """
+
+
+class SparkSetupError(SafeConsumerError, RuntimeError):
+    """
+    A Spark session lacks what ``safekafka`` needs; says what, and where it is had.
+    """
+
+
+class HoldsUnreadableError(SafeConsumerError, RuntimeError):
+    """
+    What is held cannot be told now, so everything is; the message says why.
+    """
+
+
+class JournalError(SafeConsumerError, ValueError):
+    """
+    A delivery journal cannot be read; names the file and the line.
+    """

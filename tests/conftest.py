@@ -15,6 +15,7 @@ from tests.group import options as group_options
 from tests.model import options as model_options
 from tests.records import options as records_options
 from tests.regression import options as regression_options
+from tests.spark import options as spark_options
 from tests.worker import options as worker_options
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
+    spark_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)
 
 
@@ -52,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Choose the broker; it is started by the first test that uses it.
     """
     markers.register(config)
+    spark_options.pytest_configure(config)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind
     if kind in {choice.Kind.JAVA, choice.Kind.DOCKER} and not shared.is_worker(config):
@@ -76,6 +79,7 @@ def pytest_collection_modifyitems(
     Skip what does not fit the broker.
     """
     markers.apply(items, config.stash[CHOICE])
+    spark_options.pytest_collection_modifyitems(items)
 
 
 @pytest.fixture(scope="session")

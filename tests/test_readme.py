@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+ALL = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+EXAMPLES = [one for one in ALL if "pyspark" not in one]
+SPARK_EXAMPLES = [one for one in ALL if "pyspark" in one]
 LIMIT = 30.0
 ADDRESS = 'bootstrap_servers="localhost:9092"'
 

@@ -4,6 +4,8 @@ Every command, under one group.
 
 import click
 
+from safeconsumer.cli.archive import archive
+from safeconsumer.cli.audit import audit
 from safeconsumer.cli.demo import demo
 from safeconsumer.cli.doctor import doctor
 from safeconsumer.cli.holding import pause, resume
@@ -20,5 +22,17 @@ def safeconsumer() -> None:
     """
 
 
-for _command in (control, demo, doctor, history, pause, resume, run, status, wait):
+for _command in (
+    archive,
+    audit,
+    control,
+    demo,
+    doctor,
+    history,
+    pause,
+    resume,
+    run,
+    status,
+    wait,
+):
     safeconsumer.add_command(_command)

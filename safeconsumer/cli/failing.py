@@ -10,12 +10,15 @@ import click
 import kafka.errors as kafka_errors
 
 from safeconsumer.errors import (
+    ClientPropertyError,
     ControlSettingError,
     ControlTopicError,
     ControlWriteError,
     HoldSettingError,
     MissingExtraError,
     ScopeSyntaxError,
+    SparkSettingError,
+    SparkSetupError,
 )
 
 
@@ -45,7 +48,15 @@ EPILOG = "\b\nExit status:\n" + "\n".join(
     f"  {status:>3}  {meaning}" for status, meaning in MEANINGS.items()
 )
 
-_USAGE = (ControlSettingError, HoldSettingError, MissingExtraError, ScopeSyntaxError)
+_USAGE = (
+    ClientPropertyError,
+    ControlSettingError,
+    HoldSettingError,
+    MissingExtraError,
+    ScopeSyntaxError,
+    SparkSettingError,
+    SparkSetupError,
+)
 _REFUSED = (
     kafka_errors.AuthorizationError,
     kafka_errors.ClusterAuthorizationFailedError,

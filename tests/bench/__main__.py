@@ -1,9 +1,10 @@
 """
-``python -m tests.bench overhead | throughput | worker | group``: figures, as JSON.
+``python -m tests.bench overhead | throughput | worker | group | spark``: figures.
 
-``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
-clients read, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon
-a whole group obeys.
+As JSON on stdout. ``overhead`` tells what safety costs over the stock client,
+``throughput`` how fast all clients read, ``worker`` what a worker costs over a plain
+poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark source stands
+beside the official one.
 """
 
 import argparse
@@ -44,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
             result = run_worker(stage, options.rows, smoke=options.smoke)
         elif options.benchmark == "group":
             result = run_group(stage, options.only_group, smoke=options.smoke)
+        elif options.benchmark == "spark":
+            spark = importlib.import_module("tests.bench.spark")  # the extra "spark"
+            result = spark.run(stage, options.only_spark, smoke=options.smoke)
         else:
             result = _throughput(stage, options)
     text = json.dumps(result, indent=1)
@@ -82,7 +86,7 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument(
-        "benchmark", choices=["overhead", "throughput", "worker", "group"]
+        "benchmark", choices=["overhead", "throughput", "worker", "group", "spark"]
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
@@ -104,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     worker.add_argument("--rows", nargs="+", default=(), choices=list(WORKER_ROWS))
     group = parser.add_argument_group("group")
     group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
+    spark = parser.add_argument_group("spark")
+    spark.add_argument("--only-spark", nargs="+", default=(), metavar="ROW")
     throughput = parser.add_argument_group("throughput")
     throughput.add_argument(
         "--targets", action="store_true", help="only the two cases that have targets"

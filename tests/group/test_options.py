@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.connection import client_configs, read_properties
 from safeconsumer.cli.durations import seconds_of, words_of
-from safeconsumer.cli.failing import CommandError, Status
+from safeconsumer.cli.failing import Status
+from safeconsumer.errors import ClientPropertyError
+from safeconsumer.group.properties import client_configs, read_properties
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -54,7 +55,7 @@ def test_java_properties() -> None:
 def test_what_cannot_be_carried_over_is_told(
     properties: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(ClientPropertyError, match=said):
         client_configs(properties)
 
 

@@ -1,0 +1,270 @@
+"""
+The reference checker: all members' journals about one partition, judged together.
+
+S1 nothing delivered while held; S2 nothing lost; S3 no gap within an ownership; S4 no
+step back within one, and none begins after what was committed; S5 nothing committed
+that was not delivered; S6 what comes twice was not committed; S7 ``paused()`` is what
+the holds say; S8 parked data is bounded; L1 a resume resumes; G2 nothing delivered from
+an ownership that began after a group hold was acknowledged.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from safeconsumer._core import scopes
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.audit.journal import Entry, Journal, tp_of
+from safeconsumer.audit.replay import Committed, Epoch, Finding, Replay
+
+_CONTROL = frozenset({"group-hold", "group-lift"})
+
+CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
+
+
+@frozen(kw_only=True)
+class Settings:
+    """
+    What the checker may assume.
+
+    Attributes:
+        patience: seconds for L1.
+        clock_skew: seconds by which two members' clocks may differ.
+        is_drained: whether everything that was acknowledged should have been delivered.
+    """
+
+    patience: float = 5.0
+    clock_skew: float = 0.0
+    is_drained: bool = False
+
+
+@frozen(kw_only=True)
+class _Span:
+    start: float
+    end: float
+    scope: str
+
+
+@frozen(kw_only=True)
+class Digest:
+    """
+    What one journal says about one partition, small enough to travel.
+
+    Attributes:
+        member: who wrote it.
+        group: its consumer group.
+        findings: what it broke by itself.
+        epochs: its ownerships, with the runs that were delivered.
+        commits: what it committed.
+        acknowledged: runs that a producer wrote, both ends included.
+        control: group holds placed and lifted; they may cover any partition.
+    """
+
+    member: str
+    group: str
+    findings: tuple[Finding, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    commits: tuple[Committed, ...] = ()
+    acknowledged: tuple[tuple[int, int], ...] = ()
+    control: tuple[Entry, ...] = ()
+
+
+def digests(
+    journal: Journal, settings: Settings
+) -> Iterator[tuple[TopicPartition | None, Digest]]:
+    """
+    Yield what a journal says about each partition it names; None: about all.
+    """
+    for name, entries in sorted(_by_partition(journal).items()):
+        tp = tp_of(name)
+        replay = Replay(tp, settings.patience).follow(entries)
+        yield (
+            tp,
+            Digest(
+                member=journal.member,
+                group=journal.group,
+                findings=tuple(replay.findings),
+                epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
+                commits=tuple(replay.commits),
+                acknowledged=tuple(
+                    (entry["first"], entry["last"])
+                    for entry in entries
+                    if entry.event == "acked"
+                ),
+            ),
+        )
+    control = tuple(one for one in journal.entries if one.event in _CONTROL)
+    if control:
+        yield None, Digest(member=journal.member, group=journal.group, control=control)
+
+
+def _by_partition(journal: Journal) -> dict[str, list[Entry]]:
+    names = {entry["tp"] for entry in journal.entries}
+    for entry in journal.entries:
+        names.update(entry["partitions"] or ())
+    found: dict[str, list[Entry]] = {name: [] for name in names if name is not None}
+    for entry in journal.entries:
+        if entry["tp"] is not None:
+            found[entry["tp"]].append(entry)
+        else:
+            for entries in found.values():
+                entries.append(entry)
+    return found
+
+
+def judge(
+    tp: TopicPartition, parts: Iterable[Digest], settings: Settings
+) -> tuple[Finding, ...]:
+    """
+    Return every broken promise about one partition.
+
+    Args:
+        tp: the partition.
+        parts: what all journals say about it, and what they say about all partitions.
+        settings: what may be assumed.
+    """
+    parts = sorted(parts, key=lambda one: one.member)
+    epochs = sorted(
+        (epoch for one in parts for epoch in one.epochs), key=lambda epoch: epoch.at
+    )
+    commits = sorted(
+        (commit for one in parts for commit in one.commits),
+        key=lambda commit: commit.at,
+    )
+    acknowledged = sorted(run for one in parts for run in one.acknowledged)
+    findings = [found for one in parts for found in one.findings]
+    findings += _starts(tp, epochs, commits)
+    findings += _missing(tp, epochs, acknowledged, settings)
+    findings += _group_holds(tp, epochs, parts, settings)
+    return tuple(findings)
+
+
+def check(
+    journals: Iterable[Journal], settings: Settings | None = None
+) -> dict[TopicPartition, tuple[Finding, ...]]:
+    """
+    Return the broken promises about every partition that the journals name.
+
+    Args:
+        journals: those of all members, producers and operators.
+        settings: what may be assumed.
+    """
+    settings = settings or Settings()
+    found: dict[TopicPartition | None, list[Digest]] = {}
+    for journal in journals:
+        for tp, digest in digests(journal, settings):
+            found.setdefault(tp, []).append(digest)
+    everywhere = found.pop(None, [])
+    return {
+        tp: judge(tp, (*parts, *everywhere), settings)
+        for tp, parts in sorted(found.items(), key=str)
+        if tp is not None
+    }
+
+
+def _starts(
+    tp: TopicPartition, epochs: Sequence[Epoch], commits: Sequence[Committed]
+) -> Iterator[Finding]:
+    delivered = -math.inf
+    for epoch in epochs:
+        start = epoch.runs[0].start
+        before = [one.offset for one in commits if one.at <= epoch.at]
+        if before and not epoch.was_sought:
+            if start > before[-1]:
+                said = f"an ownership began at {start}, {before[-1]} was committed"
+                yield _finding("S4", tp, epoch.member, before[-1], said)
+            elif start < before[-1] and start < delivered:
+                said = f"began again at {start}, {before[-1]} was committed"
+                yield _finding("S6", tp, epoch.member, start, said)
+        delivered = max(delivered, *(run.end for run in epoch.runs))
+
+
+def _missing(
+    tp: TopicPartition,
+    epochs: Sequence[Epoch],
+    acknowledged: Sequence[tuple[int, int]],
+    settings: Settings,
+) -> Iterator[Finding]:
+    covered = _merged((run.start, run.end) for one in epochs for run in one.runs)
+    if not acknowledged:
+        for (_, end), (start, _) in pairwise(covered):
+            said = f"nobody delivered offsets {end} to {start - 1}"
+            yield _finding("S2", tp, "", end, said)
+        return
+    top = covered[-1][1] if covered else 0
+    for first, last in acknowledged:
+        limit = last + 1 if settings.is_drained else min(last + 1, top)
+        for start, end in _holes(first, limit, covered):
+            said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
+            yield _finding("S2", tp, "", start, said)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _holes(
+    start: int, end: int, covered: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    for first, last in covered:
+        if start >= end:
+            return
+        if first > start:
+            yield start, min(first, end)
+        start = max(start, last)
+    if start < end:
+        yield start, end
+
+
+def _group_holds(
+    tp: TopicPartition,
+    epochs: Sequence[Epoch],
+    parts: Iterable[Digest],
+    settings: Settings,
+) -> Iterator[Finding]:
+    entries = [
+        entry
+        for one in parts
+        for entry in one.control
+        if scopes.parse(entry["scope"]).covers(tp)
+    ]
+    groups = {one.member: one.group for one in parts}
+    for epoch in epochs:
+        own = [one for one in entries if one["group"] == groups[epoch.member]]
+        for span in _spans(own):
+            began_after = epoch.at > span.start + settings.clock_skew
+            late = [
+                run for run in epoch.runs if run.at < span.end - settings.clock_skew
+            ]
+            if began_after and epoch.at < span.end and late:
+                said = f"delivered though {span.scope} was held for the group before"
+                yield _finding("G2", tp, epoch.member, late[0].start, said)
+                break
+
+
+def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
+    began: dict[tuple[str, str], float] = {}
+    for entry in sorted(entries, key=lambda one: one.at):
+        key = entry["scope"], entry["owner"] or ""
+        if entry.event == "group-hold":
+            began.setdefault(key, entry.at)
+        elif key in began:
+            yield _Span(start=began.pop(key), end=entry.at, scope=key[0])
+    for (scope, _), at in began.items():
+        yield _Span(start=at, end=math.inf, scope=scope)
+
+
+def _finding(
+    check: str, tp: TopicPartition, member: str, offset: int | None, evidence: str
+) -> Finding:
+    return Finding(
+        check=check, partition=tp, member=member, offset=offset, evidence=evidence
+    )

@@ -1,0 +1,170 @@
+"""
+The delivery journal: what a consumer did, one JSON line each, one file per process.
+
+Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "group":
+..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
+the epoch on a clock that never goes back, ``e``, what happened, and its fields:
+
+- ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
+  for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
+  ``offsets`` (seek, commit), ``ok`` false if it failed; ``paused``, ``gated`` and
+  ``assigned`` after it (pause, resume);
+- ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
+  and ``last`` offset, ``count``, ``poll``: the call it belongs to, ``written``: when
+  the first record was appended, seconds since the epoch;
+- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere;
+- ``parked``: ``tp``, ``bytes``, ``limit``;
+- ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
+- ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
+  control topic.
+
+A process that is killed may leave half a line at the end; nothing else may be broken.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.errors import JournalError
+
+VERSION = 1
+
+
+@frozen
+class Entry:
+    """
+    One line of a journal.
+
+    Attributes:
+        member: which process wrote it.
+        number: its place in that process.
+        at: seconds since the epoch.
+        event: what happened.
+        fields: the rest.
+    """
+
+    member: str
+    number: int
+    at: float
+    event: str
+    fields: Mapping[str, Any] = field(factory=dict)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
+        """
+        Return a field; None if it is not there.
+        """
+        return self.fields.get(name)
+
+
+@frozen(kw_only=True)
+class Journal:
+    """
+    One process's journal.
+
+    Attributes:
+        member: names the process.
+        group: its consumer group.
+        entries: in their order.
+        is_cut: whether the last line was left unfinished.
+    """
+
+    member: str
+    group: str
+    entries: tuple[Entry, ...]
+    is_cut: bool = False
+
+
+def tp_text(tp: TopicPartition) -> str:
+    """
+    Return a partition as journals name it.
+    """
+    return f"{tp[0]}:{tp[1]}"
+
+
+def tp_of(text: str) -> TopicPartition:
+    """
+    Return the partition that a journal names so.
+    """
+    topic, _, number = text.rpartition(":")
+    return topic, int(number)
+
+
+def read(path: Path) -> Journal:
+    """
+    Read one file.
+
+    Raises:
+        JournalError: it cannot be read, is of a newer version, or is broken elsewhere
+            than in its last line; names the file and the line.
+    """
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError as error:
+        message = f"{path} cannot be read: {error}"
+        raise JournalError(message) from error
+    return parse(str(path), text)
+
+
+def parse(name: str, text: str) -> Journal:
+    """
+    Read a journal's text; ``name`` is for errors.
+
+    Raises:
+        JournalError: as :func:`read`.
+    """
+    lines = text.split("\n")
+    is_cut = lines.pop() != ""
+    if not lines:
+        message = f"{name} has no whole line: it is no journal, or it is empty"
+        raise JournalError(message)
+    head = _document(name, 1, lines[0])
+    version = head.get("journal")
+    if version != VERSION:
+        message = (
+            f"{name} is a journal of version {version!r}; this program reads {VERSION}"
+        )
+        raise JournalError(message)
+    member = str(head.get("member", name))
+    entries = tuple(_entries(name, member, lines[1:]))
+    group = str(head.get("group", ""))
+    return Journal(member=member, group=group, entries=entries, is_cut=is_cut)
+
+
+def _entries(name: str, member: str, lines: Iterable[str]) -> Iterator[Entry]:
+    for number, line in enumerate(lines, start=1):
+        document = _document(name, number + 1, line)
+        try:
+            entry = Entry(
+                member,
+                int(document.pop("n")),
+                float(document.pop("at")),
+                str(document.pop("e")),
+                document,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"{name}, line {number + 1}: no n, at and e"
+            raise JournalError(message) from error
+        if entry.number != number:
+            message = (
+                f"{name}, line {number + 1}: entry {entry.number} stands where "
+                f"{number} should: lines are missing, or two processes wrote it"
+            )
+            raise JournalError(message)
+        yield entry
+
+
+def _document(name: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        message = f"{name}, line {number}: not JSON; only a last line may be cut"
+        raise JournalError(message) from error
+    if not isinstance(document, dict):
+        message = f"{name}, line {number}: not an object"
+        raise JournalError(message)
+    return document

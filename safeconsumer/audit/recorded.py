@@ -1,0 +1,181 @@
+"""
+A consumer whose deliveries, calls and ownerships are journaled, of whatever client.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from safeconsumer.audit.writer import JournalWriter
+
+
+class Recorded:
+    """
+    Passes everything on to a consumer, and writes down what a journal is for.
+
+    Works with anything that has kafka-python's methods. Rebalances are seen through the
+    listener of :meth:`subscribe`, so subscribe by this, not by the constructor.
+
+    Thread rules: those of the consumer.
+
+    Args:
+        consumer: the one that works.
+        journal: where it is written down.
+    """
+
+    def __init__(self, consumer: Any, journal: JournalWriter) -> None:  # noqa: ANN401 - any client
+        self._consumer = consumer
+        self._journal = journal
+        self._ids = itertools.count(1)
+        self._next: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
+        return getattr(self._consumer, name)
+
+    # ------------------------------------------------------------ records
+
+    def poll(self, *args: Any, **kwargs: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - the consumer's
+        """
+        Poll, and write down the runs of records that came.
+        """
+        with self._call("poll") as call:
+            polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
+            for tp, records in polled.items():
+                self._deliver(tp, records, call)
+        return polled
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 - a record
+        with self._call("poll") as call:
+            record = next(self._consumer)
+            self._deliver((record.topic, record.partition), [record], call)
+        return record
+
+    def _deliver(self, tp: Any, records: Any, call: int) -> None:  # noqa: ANN401 - the consumer's
+        name = f"{tp[0]}:{tp[1]}"
+        first, last = records[0].offset, records[-1].offset
+        start = self._next.get(name, first)
+        self._next[name] = last + 1
+        run = {"from": start, "next": last + 1, "first": first, "last": last}
+        written = records[0].timestamp
+        more = {} if written is None or written < 0 else {"written": written / 1000}
+        said = {"tp": name, **run, "count": len(records), "poll": call, **more}
+        self._journal.write("deliver", said)
+
+    # ------------------------------------------------------------ calls
+
+    def pause(self, *targets: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Pause, and write down when it was called and when it had returned.
+        """
+        said = {"scopes": _scopes(targets), "owner": kwargs.get("owner", "app")}
+        with self._call("pause", said):
+            self._consumer.pause(*targets, **kwargs)
+
+    def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
+        """
+        Resume, and write down when it was called and when it had returned.
+        """
+        said = {"scopes": _scopes(targets), "owner": kwargs.get("owner", "app")}
+        with self._call("resume", said):
+            return self._consumer.resume(*targets, **kwargs)
+
+    def seek(self, partition: Any, offset: int, *args: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Seek, and write it down.
+        """
+        name = f"{partition[0]}:{partition[1]}"
+        with self._call("seek", {"offsets": {name: offset}}):
+            self._consumer.seek(partition, offset, *args)
+        self._next[name] = offset
+
+    def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
+        """
+        Commit, and write down what was committed.
+        """
+        if offsets is None:
+            said = dict(self._next)
+        else:
+            said = {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
+        with self._call("commit", {"offsets": said}):
+            return self._consumer.commit(offsets, **kwargs)
+
+    # ------------------------------------------------------------ ownership
+
+    def subscribe(self, *args: Any, listener: Any = None, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Subscribe; what is assigned, revoked and lost is written down.
+        """
+        telling = _listener(self._owned, listener)
+        self._consumer.subscribe(*args, listener=telling, **kwargs)
+
+    def assign(self, partitions: Iterable[Any]) -> None:
+        """
+        Assign by hand; counts as ownership.
+        """
+        before, after = set(self._consumer.assignment()), set(partitions)
+        if before - after:
+            self._owned("revoked", before - after)
+        self._consumer.assign(list(after))
+        if after - before:
+            self._owned("assigned", after - before)
+
+    def _owned(self, event: str, partitions: Iterable[Any]) -> None:
+        names = sorted(f"{tp[0]}:{tp[1]}" for tp in partitions)
+        for name in names:
+            self._next.pop(name, None)
+        if names:
+            self._journal.write(event, {"partitions": names})
+
+    @contextmanager
+    def _call(self, op: str, said: Mapping[str, object] | None = None) -> Iterator[int]:
+        call = next(self._ids)
+        head = {"op": op, "id": call, **(said or {})}
+        self._journal.write("call", head)
+        is_done = False
+        try:
+            yield call
+            is_done = True
+        finally:
+            self._journal.write("return", head if is_done else {**head, "ok": False})
+
+
+def _scopes(targets: Iterable[Any]) -> list[str]:
+    return [_scope(one) for one in targets]
+
+
+def _scope(target: Any) -> str:  # noqa: ANN401 - whatever pause() takes
+    if isinstance(target, str):
+        return target
+    if hasattr(target, "pattern"):
+        return f"re:{target.pattern}"
+    return f"{target[0]}:{target[1]}"
+
+
+def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's types
+    from kafka import ConsumerRebalanceListener  # noqa: PLC0415 - reading needs no Kafka
+
+    class Telling(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
+        """
+        Tells of ownerships, and passes them on.
+        """
+
+        def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401 - upstream's
+            tell("revoked", revoked)
+            if inner is not None:
+                inner.on_partitions_revoked(revoked)
+
+        def on_partitions_assigned(self, assigned: Any) -> None:  # noqa: ANN401 - upstream's
+            tell("assigned", assigned)
+            if inner is not None:
+                inner.on_partitions_assigned(assigned)
+
+        def on_partitions_lost(self, lost: Any) -> None:  # noqa: ANN401 - upstream's
+            tell("lost", lost)
+            if inner is not None:
+                inner.on_partitions_lost(lost)
+
+    return Telling()

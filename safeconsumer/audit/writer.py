@@ -1,0 +1,111 @@
+"""
+Writing a journal: whole lines, appended, so that a killed process leaves what it did.
+"""
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from safeconsumer.audit.journal import VERSION
+from safeconsumer.errors import JournalError
+
+
+class JournalWriter:
+    """
+    Writes one process's journal into a folder; a forked child writes one of its own.
+
+    What was written is with the operating system when the call returns: it survives the
+    death of the process, not that of the machine.
+
+    Thread rules: any thread.
+
+    Args:
+        folder: where journals are kept; made if it is not there.
+        member: names the process for people; a random part is added.
+        group: its consumer group.
+        clock: seconds that never go back.
+        wall: seconds since the epoch.
+
+    Raises:
+        JournalError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        member: str = "consumer",
+        group: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = Path(folder)
+        self._member = member
+        self._group = group
+        self._clock = clock
+        self._offset = wall() - clock()
+        self._lock = threading.Lock()
+        self._begin()
+
+    @property
+    def path(self) -> Path:
+        """
+        The file of this process.
+        """
+        return self._path
+
+    def write(self, event: str, fields: Mapping[str, object]) -> None:
+        """
+        Append one entry.
+
+        Raises:
+            JournalError: it could not be written; what is done unseen proves nothing.
+        """
+        with self._lock:
+            if os.getpid() != self._pid:
+                self._begin()
+            self._number += 1
+            head = {"n": self._number, "at": self._now(), "e": event}
+            self._append({**head, **fields})
+
+    def close(self) -> None:
+        """
+        Close the file.
+        """
+        with self._lock:
+            os.close(self._file)
+
+    # ------------------------------------------------------------ inside
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._number = 0
+        member = f"{self._member}-{self._pid}-{uuid.uuid4().hex[:8]}"
+        self._path = self._folder / f"{member.replace('/', '_')}.journal"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, flags, 0o644)
+        except OSError as error:
+            message = f"no journal can be written in {self._folder}: {error}"
+            raise JournalError(message) from error
+        head = {"journal": VERSION, "member": member, "group": self._group}
+        self._append({**head, "at": self._now()})
+
+    def _now(self) -> float:
+        return round(self._offset + self._clock(), 6)
+
+    def _append(self, document: Mapping[str, object]) -> None:
+        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._file, line)
+        except OSError as error:
+            message = f"{self._path} cannot be written: {error}"
+            raise JournalError(message) from error
+        if written != len(line):
+            message = f"{self._path}: {written} of {len(line)} bytes; is the disk full?"
+            raise JournalError(message)

@@ -1,0 +1,111 @@
+"""
+``safeconsumer audit``: what journals prove, or refute.
+"""
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
+from safeconsumer.errors import JournalError
+
+Judged = tuple[tuple[Row, ...], tuple[str, ...]]
+Judge = Callable[[Sequence[Path], Settings], Judged]
+
+_EPILOG = """\b
+Exit status:
+  0  Clean: every check passed on every partition.
+  1  Violations; each is named.
+  2  Could not tell: a journal is missing, broken or newer, or none has a partition.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument(
+    "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
+)
+@click.option("--drained", is_flag=True, help="All that was written should have come.")
+@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
+@click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
+@click.option("--master", help="Run it on Spark, for example local[*].")
+@click.pass_context
+def audit(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    journals: tuple[Path, ...],
+    drained: bool,
+    clock_skew: float,
+    patience: float,
+    report: Path | None,
+    master: str | None,
+) -> None:
+    """
+    Judge what consumers did by their delivery journals.
+
+    JOURNAL is a file, or a folder of *.journal files; give those of all members,
+    producers and operators together.
+    """
+    settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
+    paths = _files(journals)
+    judge = _here if master is None else _on_spark(master)
+    rows, troubles = judge(paths, settings)
+    if report is not None:
+        lines = (json.dumps(row.as_dict()) for row in rows)
+        report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    for trouble in troubles:
+        click.echo(f"safeconsumer: {trouble}", err=True)
+    status = status_of(rows, is_complete=not troubles)
+    click.echo("\n".join(_said(rows, len(paths), status)))
+    context.exit(status)
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in given:
+        found.extend(sorted(path.glob("*.journal")) if path.is_dir() else [path])
+    return found
+
+
+def _here(paths: Sequence[Path], settings: Settings) -> Judged:
+    journals: list[Journal] = []
+    troubles: list[str] = []
+    for path in paths:
+        try:
+            journals.append(read(path))
+        except JournalError as error:
+            troubles.append(str(error))
+    judged = check(journals, settings)
+    rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
+    return rows, tuple(troubles)
+
+
+def _on_spark(master: str) -> Judge:
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only with --master
+
+    auditing = importlib.import_module("safeconsumer.spark.auditing")
+
+    def on_spark(paths: Sequence[Path], settings: Settings) -> Judged:
+        with session(master, "safeconsumer audit") as spark:
+            found: Judged = auditing.audit(spark, paths, settings)
+            return found
+
+    return on_spark
+
+
+def _said(rows: Sequence[Row], journals: int, status: int) -> list[str]:
+    broken = [row for row in rows if row.violations]
+    lines = [
+        f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first by "
+        f"{row.member or 'the fleet'}: {row.evidence}"
+        for row in broken
+    ]
+    partitions = len({(row.topic, row.partition) for row in rows})
+    what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
+    return [*lines, f"{what}: {journals} journals, {partitions} partitions"]

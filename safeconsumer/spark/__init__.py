@@ -1,0 +1,11 @@
+"""
+Spark's own Kafka source, steered by holds: ``format("safekafka")``.
+
+Importing this needs no pyspark; :func:`register` does.
+"""
+
+from safeconsumer.spark.controller import Controller
+from safeconsumer.spark.provision import jars, packages
+from safeconsumer.spark.session import register
+
+__all__ = ["Controller", "jars", "packages", "register"]

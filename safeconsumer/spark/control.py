@@ -1,0 +1,132 @@
+"""
+Holds on the control topics, read in the driver, with the barrier at every plan.
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from safeconsumer._core.ledger import LedgerState
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.group import clients
+from safeconsumer.group.barrier import Barrier
+from safeconsumer.group.reader import Reader
+from safeconsumer.group.settings import Control
+from safeconsumer.group.state import ControlState
+from safeconsumer.hooks import Hook
+from safeconsumer.ledger import PauseLedger
+
+# What stands behind the barrier is no partition but a plan, by its number.
+_PLANS = ""
+
+
+class PlanLedger(PauseLedger):
+    """
+    Keeps the holds of the control topics; what the barrier lets through are plans.
+    """
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._plans = threading.Condition()
+        self._let_through = 0
+
+    def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """
+        Let plans through, up to the greatest of the numbers.
+        """
+        with self._plans:
+            self._let_through = max(self._let_through, *epochs.values())
+            self._plans.notify_all()
+
+    def await_plan(self, number: int, timeout: float) -> bool:
+        """
+        Return whether a plan is let through within so many seconds.
+        """
+        with self._plans:
+            return self._plans.wait_for(lambda: self._let_through >= number, timeout)
+
+
+class PlanBarrier(Barrier):
+    """
+    Can forget plans that nobody waits for any more.
+    """
+
+    def forget(self) -> None:
+        """
+        Ask no longer for what has not been let through.
+        """
+        with self._lock:
+            self._waiting.clear()
+
+
+class ControlFollower:
+    """
+    Knows the holds of one consumer group that operators and members have placed.
+
+    A plan waits until the topics are read up to an end that is asked after the plan
+    began: a hold that was acknowledged before is obeyed by it.
+
+    Thread rules: :meth:`fresh` on one thread; the others on any.
+
+    Args:
+        settings: where the control topics are; nothing is reported on.
+        group: whose holds they are.
+        configs: kafka-python's, for the connection.
+        timeout: seconds for which a plan waits at most.
+        hooks: take events about the control topics.
+
+    Raises:
+        ControlTopicError: a control topic would not keep holds for good.
+    """
+
+    def __init__(
+        self,
+        settings: Control,
+        group: str,
+        configs: Mapping[str, Any],
+        *,
+        timeout: float,
+        hooks: tuple[Hook, ...],
+    ) -> None:
+        self._topics = settings.topics
+        self._timeout = timeout
+        self._number = 0
+        self._ledger = PlanLedger(hooks, client_id="spark", group_id=group)
+        self._barrier = PlanBarrier(self._ledger, None)
+        sources = ControlState.sources(*settings.topics)
+        state = ControlState(group, self._ledger, sources, settings.clock_skew)
+        base = clients.connection(configs, settings.client_configs, "spark-control")
+        self._reader = Reader(settings, base, self._ledger, state, self._barrier)
+        self._reader.start(settings.start_timeout)
+
+    def state(self) -> LedgerState:
+        """
+        Return the holds that are known now.
+        """
+        return self._ledger.view().state
+
+    def fresh(self) -> LedgerState:
+        """
+        Return every hold that was acknowledged before this call.
+
+        Raises:
+            HoldsUnreadableError: the control topics were not read in time.
+        """
+        self._number += 1
+        self._barrier.close({(_PLANS, 0): self._number})
+        if not self._ledger.await_plan(self._number, self._timeout):
+            self._barrier.forget()
+            message = (
+                f"holds.control: {' and '.join(self._topics)} could not be read within "
+                f"{self._timeout:g} s; do they exist (safeconsumer control init), and "
+                "may this program read them?"
+            )
+            raise HoldsUnreadableError(message)
+        return self.state()
+
+    def close(self) -> None:
+        """
+        End the reader.
+        """
+        self._reader.stop()

@@ -1,0 +1,98 @@
+"""
+What a batch may read: the decision, without Spark, clock or Kafka.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from attrs import field, frozen
+
+from safeconsumer._core.holds import Hold
+from safeconsumer._core.ledger import LedgerState
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.spark.offsets import Offsets
+
+Held = Mapping[TopicPartition, tuple[Hold, ...]]
+
+
+@frozen(kw_only=True)
+class Known:
+    """
+    What is known of holds at one moment.
+
+    Attributes:
+        states: each source's holds; a partition that any of them covers is held.
+        troubles: why a source could not be asked; one is enough to hold everything.
+    """
+
+    states: tuple[LedgerState, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+    def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
+        """
+        Return the holds that cover the partition.
+        """
+        return tuple(hold for state in self.states for hold in state.covering(tp))
+
+    def held(self, partitions: Iterable[TopicPartition]) -> Held:
+        """
+        Return which of the partitions are held, each with the holds that say so.
+        """
+        everything = bool(self.troubles)
+        found = {tp: self.covering(tp) for tp in sorted(partitions)}
+        return {tp: holds for tp, holds in found.items() if everything or holds}
+
+
+@frozen(kw_only=True)
+class Plan:
+    """
+    One batch: where it starts, where the partitions end now, and what is held.
+    """
+
+    start: Offsets
+    latest: Offsets
+    held: Held = field(factory=dict)
+
+    def pretended(self) -> dict[TopicPartition, int]:
+        """
+        Return starts from which a limiter gives held partitions no share.
+        """
+        seen = {tp: self.latest[tp] for tp in self.held if tp in self.latest}
+        return {**self.start, **seen}
+
+    def frozen(self, end: Offsets) -> dict[TopicPartition, int]:
+        """
+        Return ``end`` with every held partition put back to where it starts.
+
+        One that is new starts at 0: lifting the hold brings all of it.
+        """
+        back = {tp: self.start.get(tp, 0) for tp in self.held if tp in end}
+        return {**end, **back}
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """
+        Return how many offsets each held partition is behind.
+        """
+        return {
+            tp: max(0, self.latest[tp] - self.start.get(tp, 0))
+            for tp in self.held
+            if tp in self.latest
+        }
+
+    def losses(self) -> dict[TopicPartition, str]:
+        """
+        Return the held partitions whose next record is gone, each with the reason.
+
+        The official source looks only at what a batch reads, so it would not notice
+        before the hold is lifted.
+        """
+        lost = {}
+        for tp in self.held:
+            start, latest = self.start.get(tp, 0), self.latest.get(tp)
+            if latest is None:
+                lost[tp] = f"it is gone; offset {start} was to be read next"
+            elif latest < start:
+                lost[tp] = (
+                    f"it ends at offset {latest}, before {start}, which was to be read "
+                    "next: it was deleted and made again, or cut"
+                )
+        return lost

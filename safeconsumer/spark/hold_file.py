@@ -1,0 +1,123 @@
+"""
+Holds kept in a file, for tests and for places without control topics.
+
+``{"version": 1, "holds": [{"scope": "orders", "owner": "alice", "reason": "...",
+"placed_at": 1700000000.0, "expires_at": null}]}``; only ``scope`` is needed.
+Replace the file as a whole (write beside it, then rename): what cannot be read holds
+everything.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer._core import ledger, scopes
+from safeconsumer._core.holds import Hold, checked_owner, checked_reason
+from safeconsumer._core.ledger import LedgerState
+from safeconsumer.errors import HoldsUnreadableError, SafeConsumerError
+
+VERSION = 1
+_OWNER = "file"
+
+
+@frozen
+class _Read:
+    stamp: tuple[int, int, int]
+    holds: tuple[Hold, ...]
+
+
+class HoldFile:
+    """
+    Reads the file again whenever it has changed.
+
+    Thread rules: any thread; two at once read it twice.
+
+    Args:
+        path: of the file.
+        wall: gives seconds since the epoch.
+    """
+
+    def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
+        self._path = Path(path)
+        self._wall = wall
+        self._read: _Read | None = None
+
+    def fresh(self) -> LedgerState:
+        """
+        Return the same as :meth:`state`: the file is where its holds are kept.
+        """
+        return self.state()
+
+    def close(self) -> None:
+        """
+        Do nothing; no file is kept open.
+        """
+
+    def state(self) -> LedgerState:
+        """
+        Return the holds that are in force now.
+
+        Raises:
+            HoldsUnreadableError: there is no such file, or it cannot be understood.
+        """
+        try:
+            found = self._path.stat()
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            read = self._read
+            if read is None or read.stamp != stamp:
+                read = _Read(stamp, parse(self._path.read_text("utf-8")))
+            self._read = read
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            self._read = None
+            message = (
+                f"holds.file {self._path}: {error}; until it can be read everything "
+                'is held (no holds are {"version": 1, "holds": []})'
+            )
+            raise HoldsUnreadableError(message) from error
+        now = self._wall()
+        living = (
+            hold
+            for hold in read.holds
+            if hold.expires_at is None or hold.expires_at > now
+        )
+        return ledger.place(LedgerState(), living)[0]
+
+
+def parse(text: str) -> tuple[Hold, ...]:
+    """
+    Read the holds of a file's text.
+
+    Raises:
+        ValueError: it is not such a file; says where.
+    """
+    document: Any = json.loads(text)
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        message = f'it must begin with {{"version": {VERSION}'
+        raise ValueError(message)
+    entries = document.get("holds")
+    if not isinstance(entries, list):
+        message = '"holds" must be a list'
+        raise ValueError(message)  # noqa: TRY004 - one kind of error for one caller
+    return tuple(_hold(number, entry) for number, entry in enumerate(entries))
+
+
+def _hold(number: int, entry: Any) -> Hold:  # noqa: ANN401 - it comes from a file
+    try:
+        return Hold(
+            scope=scopes.parse(entry["scope"]),
+            owner=checked_owner(entry.get("owner", _OWNER)),
+            reason=checked_reason(entry.get("reason")),
+            placed_at=float(entry.get("placed_at", 0.0)),
+            expires_at=_moment(entry.get("expires_at")),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, SafeConsumerError) as bad:
+        message = f"hold number {number + 1}: {bad or type(bad).__name__}"
+        raise ValueError(message) from bad
+
+
+def _moment(value: Any) -> float | None:  # noqa: ANN401 - it comes from a file
+    return None if value is None else float(value)

@@ -1,0 +1,56 @@
+"""
+Offsets of a stream as Spark's Kafka source writes them: ``{"orders":{"0":5}}``.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from safeconsumer._core.scopes import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def parse(text: str) -> dict[TopicPartition, int]:
+    """
+    Read the source's own JSON.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, partitions in json.loads(text).items()
+        for partition, offset in partitions.items()
+    }
+
+
+def render(offsets: Offsets) -> str:
+    """
+    Return the source's own JSON, in one order: equal offsets are equal text.
+    """
+    document: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        document.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(document, separators=(",", ":"))
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """
+    Return partitions for people: ``orders:0-3,7 returns:1``.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return " ".join(f"{topic}:{_runs(them)}" for topic, them in by_topic.items())
+
+
+def _runs(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in runs
+    )

@@ -1,0 +1,179 @@
+"""
+Options of the Spark source that are ours, parsed once into a frozen value.
+"""
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from safeconsumer._core import scopes, wire
+from safeconsumer._core.scopes import Scope
+from safeconsumer.errors import ScopeSyntaxError, SparkSettingError
+from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC
+
+# At its defaults the official source waits out 500 ms at the end of a cold log, and
+# fetches 500 records at a time; figures in design/benchmarks.md.
+TUNED: Mapping[str, str] = {
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+}
+
+_PREFIX = "holds"
+_CONTROL_CLIENT = "holds.control.kafka."
+_KNOWN = (
+    "holds",
+    "holds.clockSkewMs",
+    "holds.control",
+    "holds.controlTimeoutMs",
+    "holds.decisionTimeoutMs",
+    "holds.file",
+    "holds.group",
+    "holds.watchIntervalMs",
+)
+_TOPICS = 2
+# Of milliseconds: some 300 years.
+_MAX_DIGITS = 13
+
+
+@frozen(kw_only=True)
+class SourceOptions:
+    """
+    What a stream was asked to obey.
+
+    Attributes:
+        scopes: fixed holds.
+        file: where further holds are kept, or None.
+        control: operators' and members' control topic, or None.
+        group: whose control records count.
+        control_timeout: seconds for which one plan waits for the control topics.
+        clock_skew: seconds by which a hold that expires is lifted late.
+        watch_interval: seconds between looks at what is held; 0 for none.
+        fails_on_loss: whether lost records fail the query.
+        client: Java properties of clients, with secrets: never in a ``repr``.
+        control_client: the same for the control topics.
+    """
+
+    scopes: tuple[Scope, ...] = ()
+    file: str | None = None
+    control: tuple[str, str] | None = None
+    group: str = ""
+    control_timeout: float = 5.0
+    clock_skew: float = 30.0
+    watch_interval: float = 30.0
+    fails_on_loss: bool = True
+    client: Mapping[str, str] = field(factory=dict, repr=False)
+    control_client: Mapping[str, str] = field(factory=dict, repr=False)
+
+
+def completed(options: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the options that are missing and that make the source quick.
+    """
+    given = {name.lower() for name in options}
+    return {name: value for name, value in TUNED.items() if name not in given}
+
+
+def parse(options: Mapping[str, str]) -> SourceOptions:
+    """
+    Read the options of one stream; names in any case, as Spark has them.
+
+    Raises:
+        SparkSettingError: one is unknown, contradicts another, or is not what it
+            should be; names the option.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    _refuse_unknown(options)
+    _seconds(given, "holds.decisionTimeoutMs", 10_000)  # the shim reads it
+    control = _control(given.get("holds.control"))
+    group = given.get("holds.group", "")
+    if control is not None and not wire.is_group(group):
+        message = (
+            "holds.control needs holds.group, the consumer group whose holds are "
+            f"obeyed: 1 to 1024 printable characters, not {group!r:.60}"
+        )
+        raise SparkSettingError(message)
+    if control is None and group:
+        message = 'holds.group is of no use without holds.control, e.g. "true"'
+        raise SparkSettingError(message)
+    file = given.get("holds.file")
+    if file == "":
+        message = "holds.file is empty; leave it out, or name a file"
+        raise SparkSettingError(message)
+    return SourceOptions(
+        scopes=_scopes(given.get("holds", "")),
+        file=file,
+        control=control,
+        group=group,
+        control_timeout=_seconds(given, "holds.controlTimeoutMs", 5_000),
+        clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
+        watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
+        fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
+        client=_properties(given, "kafka."),
+        control_client={
+            **_properties(given, "kafka."),
+            **_properties(given, _CONTROL_CLIENT),
+        },
+    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in _KNOWN}
+    for name in options:
+        lower = name.lower()
+        is_ours = lower == _PREFIX or lower.startswith(_PREFIX + ".")
+        if is_ours and lower not in known and not lower.startswith(_CONTROL_CLIENT):
+            message = f"there is no option {name}; those about holds: {_list()}"
+            raise SparkSettingError(message)
+
+
+def _list() -> str:
+    return ", ".join((*_KNOWN, f"{_CONTROL_CLIENT}*"))
+
+
+def _scopes(text: str) -> tuple[Scope, ...]:
+    try:
+        return tuple(map(scopes.parse, text.split()))
+    except ScopeSyntaxError as error:
+        message = (
+            f"option holds: {error}; write scopes with spaces between them, for "
+            'example "orders:3 returns re:tmp.*"'
+        )
+        raise SparkSettingError(message) from error
+
+
+def _control(text: str | None) -> tuple[str, str] | None:
+    if text is None or text.strip().lower() == "false":
+        return None
+    if text.strip().lower() == "true":
+        return OPERATOR_TOPIC, GROUP_TOPIC
+    names = tuple(name.strip() for name in text.split(","))
+    try:
+        for name in names:
+            scopes.topic(name)
+    except ScopeSyntaxError as error:
+        message = f"option holds.control: {error}"
+        raise SparkSettingError(message) from error
+    if len(names) != _TOPICS or names[0] == names[1]:
+        message = (
+            'holds.control must be "true" or two topics, the operators\' and the '
+            f'members\', as in "{OPERATOR_TOPIC},{GROUP_TOPIC}", not {text!r:.120}'
+        )
+        raise SparkSettingError(message)
+    return names[0], names[1]
+
+
+def _seconds(given: Mapping[str, str], name: str, default: int) -> float:
+    text = given.get(name.lower(), str(default)).strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+        message = f"{name} must be whole milliseconds, 0 or more, not {text!r:.60}"
+        raise SparkSettingError(message)
+    return int(text) / 1000
+
+
+def _properties(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in given.items()
+        if name.startswith(prefix)
+    }

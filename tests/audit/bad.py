@@ -1,0 +1,195 @@
+"""
+For each promise a fleet that keeps all others and breaks this one, and good fleets.
+"""
+
+from collections.abc import Callable
+
+from tests.audit.telling import Telling
+
+Fleet = list[Telling]
+TP = "orders:0"
+
+
+def s1() -> Fleet:
+    # A record is delivered after pause() has returned.
+    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders", owner="alice")
+    return [told.poll(TP, 5, 7)]
+
+
+def s1_after_a_rebalance() -> Fleet:
+    # The pause is forgotten when the partition comes back.
+    told = Telling().assigned(TP).poll(TP, 0, 5).pause("re:ord.*")
+    return [told.revoked(TP).assigned(TP, generation=2).poll(TP, 5, 7)]
+
+
+def s1_wrong_owner() -> Fleet:
+    # Somebody else's resume lifts the hold.
+    told = Telling().assigned(TP).pause("orders", owner="alice")
+    return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
+
+
+def s2() -> Fleet:
+    # The next owner skips what nobody has delivered.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)]
+
+
+def s2_acknowledged() -> Fleet:
+    # A producer's record lies in what was passed over.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    one = Telling("a").assigned(TP).poll(TP, 0, 4).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 6, 10)
+    return [producer, one, two]
+
+
+def s3() -> Fleet:
+    # A gap within one ownership, delivered by another member later.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).poll(TP, 7, 9).revoked(TP)
+    return [one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 9)]
+
+
+def s3_not_owned() -> Fleet:
+    # A record after the partition was revoked.
+    told = Telling().assigned(TP).poll(TP, 0, 5).revoked(TP, generation=2)
+    return [told.poll(TP, 5, 6)]
+
+
+def s4() -> Fleet:
+    # The position goes back without a seek.
+    return [Telling().assigned(TP).poll(TP, 0, 5).poll(TP, 3, 6)]
+
+
+def s4_after_the_commit() -> Fleet:
+    # An ownership begins later than what was committed.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
+    return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 12)]
+
+
+def s5() -> Fleet:
+    # More is committed than was delivered.
+    return [Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 6)]
+
+
+def s5_not_owned() -> Fleet:
+    # Committed after the partition was revoked.
+    return [Telling().assigned(TP).poll(TP, 0, 5).revoked(TP).commit(TP, 5)]
+
+
+def s6() -> Fleet:
+    # What comes twice had been committed.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 4, 12)]
+
+
+def s7() -> Fleet:
+    # paused() leaves out what is held.
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[])
+    return [told]
+
+
+def s7_lifted_another() -> Fleet:
+    # The resume of a partition lifted the hold of its topic.
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    return [told.resume(TP, assigned=[TP], paused=[])]
+
+
+def s8() -> Fleet:
+    # More is parked than is allowed.
+    told = Telling().assigned(TP)
+    return [told.then("parked", tp=TP, bytes=5_000_000, limit=4_000_000)]
+
+
+def s8_not_owned() -> Fleet:
+    # Data of a partition that was revoked is still there.
+    told = Telling().assigned(TP).revoked(TP)
+    return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
+
+
+def l1() -> Fleet:
+    # A resumed partition waits for polls on end though records are there.
+    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
+    for _ in range(40):
+        told.poll()
+    return [told.poll(TP, 5, 6, written=1000.0)]
+
+
+def g2() -> Fleet:
+    # A partition that was gained after the operator's hold delivers.
+    operator = Telling("operator", at=1500)
+    operator.then("group-hold", scope="orders", owner="alice", group="g")
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
+
+
+BAD: tuple[Callable[[], Fleet], ...] = (
+    *(s1, s1_after_a_rebalance, s1_wrong_owner, s2, s2_acknowledged, s3, s3_not_owned),
+    *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s7, s7_lifted_another),
+    *(s8, s8_not_owned, l1, g2),
+)
+
+
+def held_and_let_go() -> Fleet:
+    # A pause, a resume, and the very next record.
+    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders", assigned=[TP])
+    return [told.poll().resume("orders").poll(TP, 5, 9).commit(TP, 9)]
+
+
+def paused_during_the_poll() -> Fleet:
+    # Another thread's pause returns while a poll is on its way back.
+    told = Telling().assigned(TP).then("call", op="poll", id=70).pause("orders")
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
+def compacted_and_transactional() -> Fleet:
+    # Offsets are missing that never were records.
+    told = Telling().assigned(TP)
+    first = {"tp": TP, "from": 0, "next": 40, "first": 7, "last": 39, "count": 3}
+    then = {"tp": TP, "from": 40, "next": 55, "first": 41, "last": 50, "count": 2}
+    return [told.then("deliver", **first).then("deliver", **then).commit(TP, 55)]
+
+
+def killed_before_the_commit() -> Fleet:
+    # What was not committed comes again from the next owner.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 9)
+    return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 5, 20)]
+
+
+def sought() -> Fleet:
+    # A seek moves the position on purpose.
+    told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9)
+    return [told.call("seek", offsets={TP: 3}).poll(TP, 3, 12)]
+
+
+def expired() -> Fleet:
+    # A hold with a limit ends by itself.
+    told = Telling().assigned(TP)
+    told.call("pause", scopes=["orders"], owner="app", until=told.at + 0.3)
+    return [told.poll().poll().poll(TP, 0, 4)]
+
+
+def held_for_the_group() -> Fleet:
+    # One who owned it before may deliver until it hears; the next one waits.
+    operator = Telling("operator", at=1500)
+    operator.then("group-hold", scope="orders", owner="alice", group="g")
+    operator.at = 3000.0
+    operator.then("group-lift", scope="orders", owner="alice", group="g")
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2)
+    two.at = 3001.0
+    return [operator, one, two.poll(TP, 5, 6)]
+
+
+def nothing_to_deliver_after_a_resume() -> Fleet:
+    # The record came long after the resume: that is no waiting.
+    told = Telling().assigned(TP).pause("orders").resume("orders")
+    for _ in range(40):
+        told.poll()
+    return [told.poll(TP, 0, 1, written=told.at)]
+
+
+GOOD: tuple[Callable[[], Fleet], ...] = (
+    *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
+    *(killed_before_the_commit, sought, expired, held_for_the_group),
+    nothing_to_deliver_after_a_resume,
+)

@@ -1,0 +1,64 @@
+"""
+Journals written by hand, a line at a time.
+"""
+
+import json
+from typing import Any, Self
+
+from safeconsumer.audit.journal import Journal, parse
+
+
+class Telling:
+    """
+    What one process did; each step takes a tenth of a second.
+    """
+
+    def __init__(self, member: str = "a", group: str = "g", at: float = 1000.0) -> None:
+        self.at = at
+        head = {"journal": 1, "member": member, "group": group, "at": at}
+        self.lines = [json.dumps(head)]
+        self._calls = 0
+
+    def then(self, event: str, **fields: Any) -> Self:  # noqa: ANN401 - of any kind
+        self.at = round(self.at + 0.1, 3)
+        if "from_" in fields:
+            fields["from"] = fields.pop("from_")
+        line = {"n": len(self.lines), "at": self.at, "e": event, **fields}
+        self.lines.append(json.dumps(line))
+        return self
+
+    def call(self, op: str, back: Any = None, **fields: Any) -> Self:  # noqa: ANN401 - of any kind
+        self._calls += 1
+        self.then("call", op=op, id=self._calls, **fields)
+        return self.then("return", op=op, id=self._calls, **fields, **(back or {}))
+
+    def pause(self, *scopes: str, owner: str = "app", **back: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.call("pause", back, scopes=scopes, owner=owner)
+
+    def resume(self, *scopes: str, owner: str = "app", **back: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.call("resume", back, scopes=scopes, owner=owner)
+
+    def assigned(self, *tps: str, generation: int = 1) -> Self:
+        return self.then("assigned", partitions=tps, generation=generation)
+
+    def revoked(self, *tps: str, generation: int = 1) -> Self:
+        return self.then("revoked", partitions=tps, generation=generation)
+
+    def poll(self, tp: str = "", start: int = 0, end: int = 0, **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        """Deliver the offsets from start to before end in a poll, or nothing."""
+        self._calls += 1
+        self.then("call", op="poll", id=self._calls)
+        if tp:
+            run = {"first": start, "last": end - 1, "count": end - start}
+            said = {**run, "poll": self._calls, **more}
+            self.then("deliver", tp=tp, from_=start, next=end, **said)
+        return self.then("return", op="poll", id=self._calls)
+
+    def commit(self, tp: str, offset: int, **back: Any) -> Self:  # noqa: ANN401 - of any kind
+        return self.call("commit", back, offsets={tp: offset})
+
+    def journal(self) -> Journal:
+        return parse("by hand", self.text())
+
+    def text(self) -> str:
+        return "\n".join([*self.lines, ""])

@@ -1,0 +1,135 @@
+"""
+What a real consumer did, written down and judged.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer, TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.recorded import Recorded
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.errors import JournalError
+from safeconsumer.testing.clients import Clients
+from tests.kafka.polling import LIMIT, collect
+
+
+@pytest.fixture
+def clients(kafka_broker: Any) -> Any:  # noqa: ANN401 - any kind
+    made = Clients(kafka_broker)
+    yield made
+    made.close()
+
+
+def produced(broker: Any, topic: str, journal: JournalWriter) -> None:  # noqa: ANN401 - any kind
+    producer = KafkaProducer(**broker.client_config)
+    for partition in range(2):
+        sent = [producer.send(topic, b"x", partition=partition) for _ in range(20)]
+        offsets = [one.get(10).offset for one in sent]
+        run = {"first": offsets[0], "last": offsets[-1]}
+        journal.write("acked", {"tp": f"{topic}:{partition}", **run})
+    producer.close()
+
+
+def came(consumer: Recorded, count: int) -> dict[TopicPartition, list[int]]:
+    got: dict[TopicPartition, list[int]] = {}
+    deadline = time.monotonic() + LIMIT
+    while sum(map(len, got.values())) < count:
+        assert time.monotonic() < deadline, got
+        collect(got, consumer.poll(100))
+    return got
+
+
+def judged(journals: list[Journal]) -> set[str]:
+    found = check(journals, Settings(is_drained=True))
+    return {one.check for several in found.values() for one in several}
+
+
+@pytest.mark.any_broker
+def test_a_real_consumer_keeps_its_promises(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    Paused, resumed, sought back, committed: nothing to find; and a planted fault is.
+    """
+    topic = clients.topic(2)
+    writer = JournalWriter(tmp_path, member="producer")
+    produced(kafka_broker, topic, writer)
+    own = JournalWriter(tmp_path, member="reader", group="g")
+    consumer = Recorded(clients.consumer(SafeConsumer, max_poll_records=7), own)
+    tps = [TopicPartition(topic, number) for number in range(2)]
+    consumer.assign(tps)
+    consumer.pause(tps[0])
+    assert came(consumer, 20) == {tps[1]: list(range(20))}
+    consumer.resume(tps[0])
+    assert came(consumer, 20) == {tps[0]: list(range(20))}
+    consumer.seek(tps[1], 5)
+    assert came(consumer, 15) == {tps[1]: list(range(5, 20))}
+    journals = [read(path) for path in sorted(tmp_path.iterdir())]
+    assert judged(journals) == set()
+    own.write("call", {"op": "pause", "id": -1, "scopes": [topic], "owner": "app"})
+    own.write("return", {"op": "pause", "id": -1, "scopes": [topic], "owner": "app"})
+    run = {"from": 20, "next": 21, "first": 20, "last": 20, "count": 1}
+    own.write("deliver", {"tp": f"{topic}:0", **run})
+    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"S1"}
+
+
+def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:
+    """
+    Every entry that was written before the kill is read.
+    """
+    code = (
+        "import os, signal, sys\n"
+        "from safeconsumer.audit.writer import JournalWriter\n"
+        "journal = JournalWriter(sys.argv[1])\n"
+        "for number in range(100):\n"
+        "    journal.write('call', {'op': 'poll', 'id': number})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, check=False)  # noqa: S603 - our own
+    assert done.returncode == -signal.SIGKILL
+    (path,) = tmp_path.iterdir()
+    journal = read(path)
+    assert (len(journal.entries), journal.is_cut) == (100, False)
+
+
+def test_a_forked_child_writes_a_journal_of_its_own(tmp_path: Path) -> None:
+    """
+    Two processes in one file would prove nothing.
+    """
+    journal = JournalWriter(tmp_path)
+    journal.write("call", {"op": "poll", "id": 1})
+    child = os.fork()
+    if child == 0:
+        journal.write("call", {"op": "poll", "id": 2})
+        os._exit(0)
+    os.waitpid(child, 0)
+    journal.write("call", {"op": "poll", "id": 3})
+    journal.close()
+    found = sorted(
+        tuple(entry["id"] for entry in read(path).entries)
+        for path in tmp_path.iterdir()
+    )
+    assert found == [(1, 3), (2,)]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """
+    At once, not with the first record.
+    """
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(JournalError, match="no journal can be written"):
+        JournalWriter(file)

@@ -1,0 +1,252 @@
+"""
+The Spark source in figures: against the official one, tuned alike and at its defaults.
+
+One session, the arms interleaved, the first query dropped.
+"""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer import spark as safe
+from safeconsumer.spark.options import TUNED
+from tests.bench import report
+from tests.bench.figures import Figure, ratio_of_pairs
+from tests.bench.stage import Stage
+from tests.spark import connector
+from tests.spark.conftest import SETTINGS
+
+_PARTITIONS = 8
+_SMALL = 1_000
+
+
+@frozen(kw_only=True)
+class Read:
+    """
+    One AvailableNow query.
+
+    Attributes:
+        rows: that it read.
+        inside: seconds inside its batches.
+        wall: seconds from start to end.
+        cpu: seconds of CPU of driver and JVM.
+        triggers: milliseconds of each batch that had rows.
+    """
+
+    rows: int
+    inside: float
+    wall: float
+    cpu: float
+    triggers: tuple[float, ...]
+
+
+class Bench:
+    """
+    A session and its arms.
+    """
+
+    def __init__(self, session: Any, stage: Stage) -> None:  # noqa: ANN401 - pyspark's
+        self._session = session
+        self._stage = stage
+        self.rounds = stage.sizes.rounds
+        self.records = 20 * stage.sizes.records
+
+    def topic(self, records: int, size: int) -> str:
+        return self._stage.topic(_PARTITIONS, records=records, size=size)
+
+    def read(self, source: str, topic: str, **options: str) -> Read:
+        cpu, start = self._cpu(), time.monotonic()
+        with tempfile.TemporaryDirectory() as checkpoint:
+            query = (
+                self._session.readStream.format(source)
+                .option("kafka.bootstrap.servers", self._stage.broker.bootstrap)
+                .option("subscribe", topic)
+                .option("startingOffsets", "earliest")
+                .options(**options)
+                .load()
+                .writeStream.format("noop")
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            wall = time.monotonic() - start
+            batches = [json.loads(one.json) for one in query.recentProgress]
+        done = [one for one in batches if one["numInputRows"]]
+        return Read(
+            rows=sum(one["numInputRows"] for one in done),
+            inside=sum(one["durationMs"]["addBatch"] for one in done) / 1000,
+            wall=wall,
+            cpu=self._cpu() - cpu,
+            triggers=tuple(one["durationMs"]["triggerExecution"] for one in done),
+        )
+
+    def interleaved(self, *arms: Callable[[], Read]) -> list[list[Read]]:
+        arms[0]()  # dropped: it loads classes
+        rounds = [[arm() for arm in arms] for _ in range(self.rounds)]
+        return [list(one) for one in zip(*rounds, strict=True)]
+
+    def _cpu(self) -> float:
+        pid = self._session.sparkContext._gateway.proc.pid
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+
+def throughput(bench: Bench, size: int, records: int) -> Iterator[Figure]:
+    """
+    Compare with the official source, tuned alike and at its defaults.
+    """
+    row = f"read-{size}"
+    topic = bench.topic(records, size)
+    tuned, ours, default = bench.interleaved(
+        lambda: bench.read("kafka", topic, **TUNED),
+        lambda: bench.read("safekafka", topic),
+        lambda: bench.read("kafka", topic),
+    )
+    rate: Mapping[str, Callable[[Read], float]] = {
+        "inside batches": lambda one: one.rows / one.inside,
+        "by wall clock": lambda one: one.rows / one.wall,
+    }
+    for name, of in rate.items():
+        yield _ratio(row, f"rows/s {name}, over official tuned", ours, tuned, of, 0.97)
+    inside = rate["inside batches"]
+    yield _ratio(row, "rows/s inside, over official default", ours, default, inside, 2)
+    yield Figure(
+        row=row,
+        name="CPU per row, over official tuned",
+        measured=ratio_of_pairs(
+            [one.cpu / one.rows for one in ours],
+            [one.cpu / one.rows for one in tuned],
+        ),
+        unit="x",
+        at_most=1.05,
+    )
+    yield Figure(
+        row=row,
+        name="rows/s inside batches",
+        measured=statistics.median(inside(one) for one in ours),
+        unit="rows/s",
+    )
+
+
+def small_batches(bench: Bench) -> Iterator[Figure]:
+    """
+    Compare the time of a trigger with 1,000 rows of each of 8 partitions.
+    """
+    batch = _PARTITIONS * _SMALL
+    topic = bench.topic(batch * 10, 100)
+    limit = {"maxOffsetsPerTrigger": str(batch)}
+    official, ours = bench.interleaved(
+        lambda: bench.read("kafka", topic, **TUNED, **limit),
+        lambda: bench.read("safekafka", topic, **limit),
+    )
+    medians = [
+        [statistics.median(one.triggers[1:] or one.triggers) for one in arm]
+        for arm in (ours, official)
+    ]
+    yield Figure(
+        row="small",
+        name="median micro-batch, over official",
+        measured=ratio_of_pairs(*medians),
+        unit="x",
+        at_most=1.1,
+        rounds={"safekafka": medians[0], "kafka": medians[1]},
+    )
+
+
+def half_held(bench: Bench) -> Iterator[Figure]:
+    """
+    Hold half of the partitions: the others keep their rate and use the whole limit.
+    """
+    topic = bench.topic(bench.records, 100)
+    half = " ".join(f"{topic}:{number}" for number in range(_PARTITIONS // 2))
+    limit = {"maxOffsetsPerTrigger": str(bench.records // 8)}
+    free, held = bench.interleaved(
+        lambda: bench.read("safekafka", topic, **limit),
+        lambda: bench.read("safekafka", topic, holds=half, **limit),
+    )
+    assert all(2 * one.rows == bench.records for one in held)
+    yield _ratio(
+        "held",
+        "rows/s of the others, over nothing held",
+        held,
+        free,
+        lambda one: one.rows / one.inside,
+        0.95,
+    )
+
+
+def _ratio(  # noqa: PLR0913, PLR0917 - a comparison has two sides, a measure, a target
+    row: str,
+    name: str,
+    over: list[Read],
+    under: list[Read],
+    of: Callable[[Read], float],
+    target: float,
+) -> Figure:
+    values = [of(one) for one in over], [of(one) for one in under]
+    return Figure(
+        row=row,
+        name=name,
+        measured=ratio_of_pairs(*values),
+        unit="x",
+        at_least=target,
+        rounds={"over": values[0], "under": values[1]},
+    )
+
+
+ROWS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
+    "read-100": lambda bench: throughput(bench, 100, bench.records),
+    "read-1000": lambda bench: throughput(bench, 1000, bench.records * 3 // 10),
+    "small": small_batches,
+    "held": half_held,
+}
+
+
+def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
+    """
+    Measure the rows and return everything as plain JSON values.
+    """
+    start = time.monotonic()
+    figures: list[Figure] = []
+    with _session() as session:
+        bench = Bench(session, stage)
+        for name, row in ROWS.items():
+            if only and name not in only:
+                continue
+            figures.extend(row(bench))
+            sys.stderr.write(f"{name}: {time.monotonic() - start:.1f} s\n")
+    sys.stderr.write(report.as_table(figures) + "\n")
+    return report.as_dict(
+        figures,
+        broker=stage.broker.kind,
+        smoke=smoke,
+        seconds=time.monotonic() - start,
+    )
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - only this benchmark needs it
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    safe.register(session, hooks=())
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,85 @@
+"""
+One Spark session for all tests, and a lake for each.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer import spark as safe
+from safeconsumer._core.events import Event
+from tests.spark import connector
+from tests.spark.lake import Lake
+
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataProgressEventInterval": "0",  # say every trigger
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """
+    Lend a session with everything that safekafka needs.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take PATH's python3
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def told() -> list[Event]:
+    """
+    Lend the list of all events.
+    """
+    return []
+
+
+@pytest.fixture(scope="session")
+def registered(spark: Any, told: list[Event]) -> safe.Controller:  # noqa: ANN401 - pyspark's
+    """
+    Lend the session's handle.
+    """
+    return safe.register(spark, hooks=(told.append,))
+
+
+@pytest.fixture
+def controller(registered: safe.Controller, told: list[Event]) -> safe.Controller:
+    """
+    Lend the handle with nothing held.
+    """
+    for hold in registered.holds():
+        registered.resume(str(hold.scope), owner=hold.owner)
+    told.clear()
+    return registered
+
+
+@pytest.fixture
+def lake(
+    spark: Any,  # noqa: ANN401 - pyspark's
+    controller: safe.Controller,  # noqa: ARG001 - registered, nothing held
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> Iterator[Lake]:
+    """
+    Lend topics and a folder; ends what still runs.
+    """
+    yield Lake(spark, kafka_broker, tmp_path)
+    for query in spark.streams.active:
+        query.stop()

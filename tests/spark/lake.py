@@ -1,0 +1,138 @@
+"""
+Topics with known records, and streams that write them into a lake.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from kafka import KafkaProducer
+
+from tests.spark import sink
+from tests.spark.sink import Row
+
+LIMIT = 120.0
+
+
+class Lake:
+    """
+    Two topics, and a Parquet folder with its checkpoint.
+
+    Args:
+        spark: the session.
+        broker: a real one.
+        folder: for data and checkpoint.
+        partitions: of each topic.
+    """
+
+    def __init__(
+        self,
+        spark: Any,  # noqa: ANN401 - pyspark's
+        broker: Any,  # noqa: ANN401 - any kind
+        folder: Path,
+        partitions: int = 4,
+    ) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.data = folder / "data"
+        self.checkpoint = folder / "checkpoint"
+        self.partitions = partitions
+        mark = uuid4().hex[:8]
+        self.orders, self.returns = f"orders-{mark}", f"returns-{mark}"
+        for name in (self.orders, self.returns):
+            broker.create_topic(name, partitions)
+        self.expected: Counter[Row] = Counter()
+
+    def produce(self, topic: str, count: int) -> None:
+        """
+        Write so many records into each partition of a topic.
+        """
+        producer = KafkaProducer(**self.broker.client_config, linger_ms=20)
+        try:
+            sent = [
+                producer.send(topic, b"%d" % number, partition=partition)
+                for partition in range(self.partitions)
+                for number in range(count)
+            ]
+            for future in sent:
+                written = future.get(30)
+                self.expected[topic, written.partition, written.offset] += 1
+        finally:
+            producer.close()
+
+    def stream(self, options: Mapping[str, str], format_: str = "safekafka") -> Any:  # noqa: ANN401 - a DataFrame
+        """
+        Return both topics as a streaming frame.
+        """
+        return (
+            self.spark.readStream.format(format_)
+            .option("kafka.bootstrap.servers", self.broker.bootstrap)
+            .option("subscribe", f"{self.orders},{self.returns}")
+            .option("startingOffsets", "earliest")
+            .options(**options)
+            .load()
+        )
+
+    def start(
+        self,
+        *,
+        format_: str = "safekafka",
+        trigger: Mapping[str, Any] | None = None,
+        **options: str,
+    ) -> Any:  # noqa: ANN401 - a StreamingQuery
+        """
+        Begin to write; underscores in the options' names are dots.
+        """
+        named = {name.replace("_", "."): value for name, value in options.items()}
+        return (
+            self.stream(named, format_)
+            .writeStream.format("parquet")
+            .option("path", str(self.data))
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**(trigger or {"availableNow": True}))
+            .start()
+        )
+
+    def run(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - passed on
+        """
+        Write what is there and may be read; return the progress of each batch.
+        """
+        query = self.start(**options)
+        assert query.awaitTermination(LIMIT)
+        return progress(query)
+
+    def rows(self, *topics: str) -> Counter[Row]:
+        """
+        Count what the lake has, of all topics or of these.
+        """
+        return _of(sink.rows(self.data), topics)
+
+    def produced(self, *topics: str) -> Counter[Row]:
+        """
+        Count what was produced, of all topics or of these.
+        """
+        return _of(self.expected, topics)
+
+
+def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQuery
+    """
+    Return the progress of a query's batches as plain values.
+    """
+    import json  # noqa: PLC0415
+
+    return [json.loads(one.json) for one in query.recentProgress]
+
+
+def metrics(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """
+    Return the source's metrics of each batch.
+    """
+    return [one["sources"][0]["metrics"] for one in batches]
+
+
+def _of(rows: Counter[Row], topics: tuple[str, ...]) -> Counter[Row]:
+    if not topics:
+        return rows
+    return Counter({row: count for row, count in rows.items() if row[0] in topics})

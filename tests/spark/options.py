@@ -1,0 +1,65 @@
+"""
+Options and the marker of the Spark tests; ``tests/conftest.py`` calls these hooks.
+"""
+
+import os
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+from tests.brokers.choice import REQUIRE_VARIABLE
+from tests.spark import connector
+
+_MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """
+    Add ``--spark-long``.
+    """
+    group = parser.getgroup("spark")
+    group.addoption(
+        "--spark-long",
+        action="store_true",
+        default=False,
+        help="Spark: the long series of kills and toggles, for a quarter hour",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Make the marker known.
+    """
+    config.addinivalue_line("markers", _MEANING)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Skip what needs Spark where it is not to be had, and say what is missing.
+
+    Raises:
+        pytest.UsageError: pyspark is installed, ``SAFECONSUMER_TEST_REQUIRE=real`` asks
+            for the real thing, and something else is missing.
+
+    """
+    marked = [item for item in items if item.get_closest_marker("spark")]
+    missing = _missing() if marked else None
+    if missing is None:
+        return
+    is_required = os.environ.get(REQUIRE_VARIABLE) == "real"
+    if is_required and find_spec("pyspark") is not None:
+        msg = f"{REQUIRE_VARIABLE}=real and pyspark is installed, but {missing}"
+        raise pytest.UsageError(msg)
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=f"{_MEANING}; {missing}"))
+
+
+def _missing() -> str | None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        return "no pyspark or pyarrow: pip install '.[test,spark]'"
+    if shutil.which("java") is None:
+        return "no java in PATH"
+    if not connector.folder().is_dir():
+        return "the connector is not fetched: python -m tests.spark.connector"
+    return None

@@ -1,0 +1,37 @@
+"""
+S3: a stream is taken over from the official source, held, let go, and handed back.
+"""
+
+import pytest
+
+from safeconsumer.spark import Controller
+from tests.spark.lake import Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+
+
+def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
+    """
+    One checkpoint, three sources: nothing lost, nothing twice.
+    """
+    for step, source in enumerate(["kafka", "safekafka", "safekafka", "kafka"]):
+        lake.produce(lake.orders, 20)
+        lake.produce(lake.returns, 20)
+        if step == 1:
+            controller.pause(lake.orders)
+        before = lake.rows(lake.orders) if step == 1 else None
+        lake.run(format_=source)
+        if before is not None:
+            assert lake.rows(lake.orders) == before
+            controller.resume(lake.orders)
+    assert lake.rows() == lake.produced()
+
+
+def test_the_schema_is_the_official_one(lake: Lake) -> None:
+    """
+    With headers and without.
+    """
+    for include in ("true", "false"):
+        options = {"includeHeaders": include}
+        ours = lake.stream(options).schema
+        assert ours == lake.stream(options, "kafka").schema

@@ -1,0 +1,103 @@
+"""
+``safeconsumer archive`` as a user runs it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from safeconsumer.cli.commands import safeconsumer
+from tests.spark import connector
+from tests.spark.lake import LIMIT, Lake
+
+PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
+
+
+def test_bad_settings_are_refused_before_spark_is_started() -> None:
+    """
+    Status 2, one line, what to do.
+    """
+    common = [
+        "archive",
+        "orders",
+        "--bootstrap",
+        "b:1",
+        "--to",
+        "a",
+        "--checkpoint",
+        "b",
+    ]
+    for more, said in (
+        (["--trigger", "soon"], "--trigger is once"),
+        (["re:x"], "not both"),
+        (["--option", "holds"], "NAME=VALUE"),
+    ):
+        done = CliRunner().invoke(safeconsumer, [*common, *more])
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+@pytest.mark.spark
+@pytest.mark.real_broker
+@pytest.mark.timeout(400)
+class TestOnSpark:
+    """
+    The program in a process of its own.
+    """
+
+    def arguments(self, lake: Lake, *more: str) -> list[str]:
+        topics = [lake.orders, lake.returns]
+        where = ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
+        reach = ["--bootstrap", lake.broker.bootstrap, "--master", "local[2]"]
+        jars = ["--connector", str(connector.folder())]
+        return [*PROGRAM, *topics, *where, *reach, *jars, *more]
+
+    def test_it_copies_what_is_not_held_and_ends(self, lake: Lake) -> None:
+        """
+        A line per batch that names what is held, and a table at the end.
+        """
+        lake.produce(lake.orders, 30)
+        lake.produce(lake.returns, 30)
+        command = self.arguments(lake, "--holds", f"{lake.orders}:1 {lake.orders}:2")
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert f"180 rows; held {lake.orders}:1-2, 60 behind" in done.stdout
+        lines = [line.split() for line in done.stdout.splitlines()]
+        assert ["topic", "partition", "rows", "first", "last"] in lines
+        assert [lake.returns, "3", "30", "0", "29"] in lines
+        assert [lake.orders, "1", "30", "0", "29"] not in lines
+
+    def test_it_ends_cleanly_when_it_is_told_to(
+        self, lake: Lake, tmp_path: Path
+    ) -> None:
+        """
+        SIGTERM: status 0, the table, and what was written is whole.
+        """
+        lake.produce(lake.orders, 30)
+        log = tmp_path / "log"
+        with log.open("wb") as out:
+            program = subprocess.Popen(  # noqa: S603 - our own command line
+                self.arguments(lake, "--trigger", "200ms"),
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+            try:
+                deadline = time.monotonic() + LIMIT
+                while "rows" not in log.read_text():
+                    assert program.poll() is None, log.read_text()[-3000:]
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+                program.send_signal(signal.SIGTERM)
+                assert program.wait(LIMIT) == 0, log.read_text()[-3000:]
+            finally:
+                program.kill()
+                program.wait()
+        assert "partition  rows" in log.read_text()

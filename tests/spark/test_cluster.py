@@ -1,0 +1,136 @@
+"""
+A standalone cluster: a master and two workers, each a process of its own.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.testing._ports import free_port
+from tests.spark import connector
+from tests.spark.lake import LIMIT, Lake
+from tests.spark.test_exactly_once import Driven
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+
+_DEPLOY = "org.apache.spark.deploy"
+
+
+@contextmanager
+def running(log: Path, *arguments: str) -> Iterator[None]:
+    import pyspark  # noqa: PLC0415  only where it is installed
+
+    home = Path(pyspark.__file__).parent
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            [str(home / "bin" / "spark-class"), *arguments],
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """
+    Lend the address of a cluster with two workers of one core each.
+    """
+    port, log = free_port(), tmp_path / "master.log"
+    address = f"spark://127.0.0.1:{port}"
+    where = ["--host", "127.0.0.1"]
+    with ExitStack() as cluster:
+        own = [*where, "--port", str(port), "--webui-port", "0"]
+        cluster.enter_context(running(log, f"{_DEPLOY}.master.Master", *own))
+        for number in range(2):
+            more = [*where, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+            more += ["--work-dir", str(tmp_path / f"work-{number}"), address]
+            out = tmp_path / f"worker-{number}.log"
+            cluster.enter_context(running(out, f"{_DEPLOY}.worker.Worker", *more))
+        deadline = time.monotonic() + LIMIT
+        while log.read_text().count("Registering worker") < 2:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield address
+
+
+def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> None:
+    """
+    S1, S2: executors elsewhere read what the driver has planned, and nothing else.
+    """
+    lake.produce(lake.orders, 25)
+    lake.produce(lake.returns, 25)
+    for holds in (lake.orders, ""):
+        command = [sys.executable, "-m", "safeconsumer.cli.archive"]
+        command += [lake.orders, lake.returns, "--bootstrap", lake.broker.bootstrap]
+        command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
+        command += ["--connector", str(connector.folder()), "--master", master]
+        command += ["--holds", holds, "--option", "minPartitions=4"]
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "100 rows" in done.stdout
+    executors = list(tmp_path.glob("work-*/app-*/*"))
+    assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
+    assert f"{lake.orders}  3" in " ".join(done.stdout.split("\n"))
+
+
+def executors_of(folder: Path) -> list[int]:
+    """Return the processes that work in the folders of this test's workers."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            where = (process / "cwd").readlink()
+            name = (process / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        is_ours = where.is_relative_to(folder) and "work-" in str(where)
+        if is_ours and b"CoarseGrainedExecutorBackend" in name:
+            found.append(int(process.name))
+    return found
+
+
+def test_executors_killed_in_the_middle_of_a_batch(
+    lake: Lake,
+    master: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    S2: both executors die with their tasks half done; others do them again, once.
+    """
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    lake.produce(lake.orders, 100)
+    lake.produce(lake.returns, 100)
+    driven = Driven(lake, master)
+    driven.hold(lake.returns)
+    with driven.running() as driver:
+        for _ in range(2):
+            driven.await_middle(driver)
+            (victim, *_) = executors_of(tmp_path)
+            driven.middle.unlink()
+            os.kill(victim, signal.SIGKILL)
+        driven.go.touch()
+        assert driver.wait(LIMIT) == 0, driven.log()
+    assert lake.rows() == lake.produced(lake.orders)
+    driven.hold()
+    driven.finish()
+    assert lake.rows() == lake.produced()

@@ -1,0 +1,156 @@
+"""
+An operator's hold stops a fleet and a stream alike: control topics, in the driver.
+"""
+
+from collections import Counter
+from typing import Any, ClassVar
+
+import pytest
+
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.group.settings import Control
+from safeconsumer.spark.control import ControlFollower
+from tests.group.team import Team
+from tests.spark.lake import Lake
+from tests.spark.waiting import until
+
+REAL = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+
+
+class Operator:
+    """
+    Control topics of their own, and somebody who writes on them.
+    """
+
+    def __init__(self, broker: Any) -> None:  # noqa: ANN401 - any kind
+        self.team = Team(broker, partitions=1, records=0)
+        self.topics = self.team.settings.topics
+        self.group = self.team.group
+
+    def hold(self, *scopes: str, for_: float | None = None) -> None:
+        self._write(scopes, new_hold("migration", for_))
+
+    def lift(self, *scopes: str) -> None:
+        self._write(scopes, None)
+
+    def _write(self, scopes: tuple[str, ...], hold: Any) -> None:  # noqa: ANN401 - or None
+        wanted = changes(self.group, "alice", scopes, hold)
+        publish(self.team.writer, self.topics[0], wanted, 10.0)
+
+    def options(self) -> dict[str, str]:
+        return {
+            "holds.control": ",".join(self.topics),
+            "holds.group": self.group,
+            "holds.clockSkewMs": "500",
+        }
+
+
+@pytest.fixture
+def operator(kafka_broker: Any) -> Any:  # noqa: ANN401 - any kind
+    made = Operator(kafka_broker)
+    with made.team:
+        yield made
+
+
+def follower(operator: Operator, timeout: float = 10.0) -> ControlFollower:
+    settings = Control(
+        operator_topic=operator.topics[0],
+        group_topic=operator.topics[1],
+        status_topic=None,
+        trust_topic=operator.team.settings.trust_topic,
+    )
+    config = operator.team.broker.client_config
+    return ControlFollower(settings, operator.group, config, timeout=timeout, hooks=())
+
+
+def covered(follower: ControlFollower, tp: TopicPartition) -> bool:
+    return follower.fresh().covers(tp)
+
+
+@pytest.mark.any_broker
+def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
+    operator: Operator,
+) -> None:
+    """
+    S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan.
+    """
+    following = follower(operator)
+    try:
+        for _ in range(100):
+            operator.hold("orders")
+            assert covered(following, ("orders", 0))
+            operator.lift("orders")
+            assert not covered(following, ("orders", 0))
+    finally:
+        following.close()
+
+
+@pytest.mark.any_broker
+def test_without_the_control_topics_nothing_can_be_told(operator: Operator) -> None:
+    """
+    S4; the message names the topics and what to do.
+    """
+    operator.topics = ("nowhere-ops", "nowhere-own")
+    following = follower(operator, timeout=0.5)
+    try:
+        with pytest.raises(HoldsUnreadableError, match=r"nowhere-ops.*control init"):
+            following.fresh()
+    finally:
+        following.close()
+
+
+class TestOnSpark:
+    """
+    The same, in a running stream.
+    """
+
+    pytestmark: ClassVar = REAL
+
+    def test_an_operator_holds_and_lifts_a_stream(
+        self, lake: Lake, operator: Operator
+    ) -> None:
+        """
+        S1, S2; through a restart under the hold.
+        """
+        operator.hold(lake.orders)
+        lake.produce(lake.orders, 20)
+        lake.produce(lake.returns, 20)
+        for _ in range(2):
+            lake.run(**operator.options())
+            assert lake.rows() == lake.produced(lake.returns)
+            lake.produce(lake.returns, 20)
+        operator.lift(lake.orders)
+        lake.run(**operator.options())
+        assert lake.rows() == lake.produced()
+
+    def test_control_topics_that_are_missing_hold_everything(
+        self, lake: Lake, operator: Operator
+    ) -> None:
+        """
+        S4: said in the progress; the query lives, and goes on when they are there.
+        """
+        options = operator.options()
+        names = [f"late-{name}" for name in operator.topics]
+        options["holds.control"] = ",".join(names)
+        options["holds.controlTimeoutMs"] = "1000"
+        lake.produce(lake.orders, 10)
+        query = lake.start(trigger={"processingTime": "200 milliseconds"}, **options)
+        until(lambda: "late-ops" in str(query.lastProgress), query)
+        assert lake.rows() == Counter()
+        for name in names:
+            operator.team.create(name, {"cleanup.policy": "compact"})
+        until(lambda: lake.rows() == lake.produced(), query)
+        query.stop()
+
+    def test_a_hold_of_another_group_is_not_ours(
+        self, lake: Lake, operator: Operator
+    ) -> None:
+        """
+        Holds belong to the group that holds.group names.
+        """
+        operator.hold("@all")
+        lake.produce(lake.orders, 5)
+        lake.run(**{**operator.options(), "holds.group": "another"})
+        assert lake.rows() == lake.produced()

@@ -1,0 +1,124 @@
+"""
+S2: nothing missing and nothing twice, whatever happens to the driver.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.spark import Controller
+from tests.spark.lake import LIMIT, Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) -> None:
+    """
+    Three restarts from one checkpoint; each batch is planned under other holds.
+    """
+    for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
+        lake.produce(lake.orders, 25)
+        lake.produce(lake.returns, 25)
+        if held is not None:
+            controller.pause(held)
+        lake.run(maxOffsetsPerTrigger="60")
+        assert not lake.rows() - lake.produced()
+        assert max(lake.rows().values()) == 1
+        if held is not None:
+            controller.resume(held)
+    assert lake.rows() == lake.produced()
+
+
+class Driven:
+    """
+    A driver in a process of its own, over the lake's topics.
+    """
+
+    def __init__(self, lake: Lake, master: str = "local[2]") -> None:
+        self.lake = lake
+        self.master = master
+        self.folder = lake.data.parent
+        self.middle, self.go = self.folder / "in-the-middle", self.folder / "go"
+
+    def hold(self, *scopes: str) -> None:
+        beside = self.folder / "holds.new"
+        entries = [{"scope": one} for one in scopes]
+        beside.write_text(json.dumps({"version": 1, "holds": entries}))
+        beside.rename(self.folder / "holds.json")
+
+    @contextmanager
+    def running(self) -> Iterator["subprocess.Popen[bytes]"]:
+        topics = f"{self.lake.orders},{self.lake.returns}"
+        command = [sys.executable, "-m", "tests.spark.driver"]
+        command += [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
+        with (self.folder / "driver.log").open("ab") as log:
+            driver = subprocess.Popen(  # noqa: S603 - our own command line
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                yield driver
+            finally:
+                if driver.poll() is None:
+                    os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+
+    def await_middle(self, driver: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + LIMIT
+        while not self.middle.exists():
+            assert driver.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def kill_in_the_middle(self) -> None:
+        self.middle.unlink(missing_ok=True)
+        self.go.unlink(missing_ok=True)
+        with self.running() as driver:
+            self.await_middle(driver)
+            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
+
+    def finish(self) -> None:
+        self.go.touch()
+        with self.running() as driver:
+            assert driver.wait(LIMIT) == 0, self.log()
+
+    def log(self) -> str:
+        return (self.folder / "driver.log").read_text()[-4000:]
+
+
+def test_a_driver_killed_in_the_middle_of_a_batch(
+    lake: Lake, pytestconfig: pytest.Config
+) -> None:
+    """
+    The batch in the offset log comes again in full, also what is held by now.
+    """
+    kills = 5 if pytestconfig.option.spark_long else 2
+    driven = Driven(lake)
+    for number in range(kills):
+        lake.produce(lake.orders, 100)
+        lake.produce(lake.returns, 100)
+        driven.hold(lake.orders if number % 2 else lake.returns)
+        driven.kill_in_the_middle()
+    driven.hold(f"{lake.orders}:2")
+    driven.finish()
+    held = {row for row in lake.produced() if row[:2] == (lake.orders, 2)}
+    missing = set(lake.produced() - lake.rows())
+    assert missing <= held
+    assert missing
+    driven.hold()
+    driven.finish()
+    assert lake.rows() == lake.produced()

@@ -1,0 +1,99 @@
+"""
+Holds in a file: read again when it changes, everything held when it cannot be read.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.spark.hold_file import HoldFile
+
+
+def write(path: Path, *holds: object, version: int = 1) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps({"version": version, "holds": holds}))
+    beside.rename(path)
+
+
+def scopes_in(file: HoldFile) -> list[str]:
+    return [str(hold.scope) for hold in file.state()]
+
+
+def test_it_is_read_again_when_it_was_replaced(tmp_path: Path) -> None:
+    """
+    The next plan obeys what stands in it.
+    """
+    path = tmp_path / "holds.json"
+    write(path, {"scope": "orders"})
+    file = HoldFile(str(path))
+    assert scopes_in(file) == ["orders"]
+    write(path, {"scope": "orders:3", "owner": "alice", "reason": "migration"})
+    (hold,) = file.fresh()
+    assert (str(hold.scope), hold.owner, hold.reason) == (
+        "orders:3",
+        "alice",
+        "migration",
+    )
+    write(path)
+    assert scopes_in(file) == []
+
+
+def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
+    """
+    Never early.
+    """
+    path = tmp_path / "holds.json"
+    write(path, {"scope": "orders", "expires_at": 100})
+    now = [99.9]
+    file = HoldFile(str(path), wall=lambda: now[0])
+    assert scopes_in(file) == ["orders"]
+    now[0] = 100.0
+    assert scopes_in(file) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 2, "holds": []}',
+        '{"version": 1, "holds": {}}',
+        '{"version": 1, "holds": [{}]}',
+        '{"version": 1, "holds": ["orders"]}',
+        '{"version": 1, "holds": [{"scope": "a b"}]}',
+        '{"version": 1, "holds": [{"scope": "a", "expires_at": "soon"}]}',
+        '{"version": 1, "holds": [{"scope": "a", "owner": "operator:eve"}]}',
+    ],
+)
+def test_what_cannot_be_read_cannot_be_told(tmp_path: Path, text: str) -> None:
+    """
+    S4; the message names the file.
+    """
+    path = tmp_path / "holds.json"
+    path.write_text(text)
+    with pytest.raises(HoldsUnreadableError, match=r"holds\.json"):
+        HoldFile(str(path)).state()
+
+
+def test_a_missing_file_is_not_an_empty_one(tmp_path: Path) -> None:
+    """
+    Somebody may be about to write it.
+    """
+    with pytest.raises(HoldsUnreadableError, match="No such file"):
+        HoldFile(str(tmp_path / "none")).fresh()
+
+
+def test_it_recovers_once_it_can_be_read(tmp_path: Path) -> None:
+    """
+    What was wrong once is not remembered.
+    """
+    path = tmp_path / "holds.json"
+    path.write_text("{")
+    file = HoldFile(str(path))
+    with pytest.raises(HoldsUnreadableError):
+        file.state()
+    write(path, {"scope": "@all"})
+    assert scopes_in(file) == ["@all"]

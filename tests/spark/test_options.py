@@ -1,0 +1,98 @@
+"""
+Options of the source: parsed once, refused by name.
+"""
+
+import pytest
+
+from safeconsumer.errors import SparkSettingError
+from safeconsumer.spark import options
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    """
+    Without options nothing is held and losses fail the query.
+    """
+    assert options.parse({}) == options.SourceOptions()
+
+
+def test_names_are_read_in_any_case() -> None:
+    """
+    Spark passes names as they were typed.
+    """
+    parsed = options.parse(
+        {"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE", "HOLDS.FILE": "f"}
+    )
+    assert list(map(str, parsed.scopes)) == ["orders:3", "re:tmp.*"]
+    assert (parsed.fails_on_loss, parsed.file) == (False, "f")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"holds": "orders::"}, "holds: "),
+        ({"holds": "re:("}, "holds: "),
+        ({"holds.contrl": "true"}, "holds.contrl"),
+        ({"holds.control": "true"}, "holds.group"),
+        ({"holds.group": "billing"}, "holds.control"),
+        ({"holds.control": "one", "holds.group": "g"}, "holds.control"),
+        ({"holds.control": "a,a", "holds.group": "g"}, "holds.control"),
+        ({"holds.control": "a b,c", "holds.group": "g"}, "holds.control"),
+        ({"holds.file": ""}, "holds.file"),
+        ({"holds.decisionTimeoutMs": "soon"}, "holds.decisionTimeoutMs"),
+        ({"holds.watchIntervalMs": "-1"}, "holds.watchIntervalMs"),
+        ({"holds.controlTimeoutMs": "nan"}, "holds.controlTimeoutMs"),
+    ],
+)
+def test_a_bad_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
+    """
+    Each error names the option.
+    """
+    with pytest.raises(SparkSettingError, match=named):
+        options.parse(given)
+
+
+def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
+    """
+    One operator action holds consumers and streams.
+    """
+    same = options.parse({"holds.control": "true", "holds.group": "billing"})
+    assert same.control == ("__safeconsumer_holds_ops", "__safeconsumer_holds_group")
+    other = options.parse({"holds.control": "ops, members", "holds.group": "billing"})
+    assert other.control == ("ops", "members")
+
+
+def test_the_users_options_override_the_tuned_ones() -> None:
+    """
+    In whatever case they are written.
+    """
+    missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
+    assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
+
+
+def test_secrets_stay_out_of_the_repr() -> None:
+    """
+    A value of options may stand in a log.
+    """
+    parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
+    assert parsed.client == {"sasl.jaas.config": "password='hunter2'"}
+    assert "hunter2" not in repr(parsed)
+
+
+def test_the_control_cluster_may_be_another_one() -> None:
+    """
+    What is not said is as on the cluster that is read.
+    """
+    parsed = options.parse(
+        {
+            "kafka.bootstrap.servers": "data:9092",
+            "kafka.security.protocol": "SSL",
+            "holds.control.kafka.bootstrap.servers": "control:9092",
+            "holds.control": "true",
+            "holds.group": "g",
+        }
+    )
+    assert parsed.client["bootstrap.servers"] == "data:9092"
+    assert parsed.control_client == {
+        "bootstrap.servers": "control:9092",
+        "security.protocol": "SSL",
+    }

@@ -1,0 +1,192 @@
+"""
+What cannot be done is refused by name, with what to do instead.
+"""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from safeconsumer import spark as safe
+from safeconsumer.errors import SparkSetupError
+from safeconsumer.spark import provision
+from safeconsumer.spark.session import register
+from tests.spark.lake import Lake
+
+
+class TestOnSpark:
+    """
+    Refusals of a running session.
+    """
+
+    pytestmark: ClassVar = [
+        pytest.mark.spark,
+        pytest.mark.real_broker,
+        pytest.mark.timeout(400),
+    ]
+
+    def test_batch_reads(self, lake: Lake) -> None:
+        """
+        The official source reads them.
+        """
+        reader = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
+        reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+        with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
+            reader.load().count()
+
+    def test_continuous_mode(self, lake: Lake) -> None:
+        """
+        Nothing is planned there.
+        """
+        frame = lake.stream({}).select("value")
+        query = frame.writeStream.format("noop").trigger(continuous="1 second")
+        query = query.option("checkpointLocation", str(lake.checkpoint))
+        with pytest.raises(Exception, match="no continuous mode"):
+            query.start().awaitTermination(60)
+
+    def test_a_bad_option_is_refused_when_the_stream_is_described(
+        self, lake: Lake
+    ) -> None:
+        """
+        Not only when it is started.
+        """
+        with pytest.raises(Exception, match=r"no option holds\.fille"):
+            lake.stream({"holds.fille": "x"})
+
+    def test_official_options_are_refused_as_before(
+        self, lake: Lake, controller: safe.Controller
+    ) -> None:
+        """
+        In the official source's own words.
+        """
+        frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
+        query = frame.load().writeStream.format("noop").start()
+        with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
+            query.awaitTermination(60)
+        assert not controller.bridge.streams()
+
+    def test_secrets_do_not_reach_errors(self, lake: Lake) -> None:
+        """
+        Not even when the option beside them is wrong.
+        """
+        options = {"kafka.sasl.jaas.config": "password='hunter2'", "holds": "a b:c"}
+        with pytest.raises(Exception, match="option holds") as caught:
+            lake.stream(options)
+        assert "hunter2" not in str(caught.value)
+
+    def test_a_second_registration_is_the_same(
+        self, lake: Lake, controller: safe.Controller
+    ) -> None:
+        """
+        Its holds are not forgotten.
+        """
+        assert safe.register(lake.spark) is controller
+
+
+def test_spark_connect_has_no_way_back() -> None:
+    """
+    The server cannot call this client.
+    """
+    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(SparkSetupError, match="classic session"):
+        register(kind())
+
+
+def test_what_is_no_session() -> None:
+    """
+    Said at once.
+    """
+    with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
+        register("local[*]")
+
+
+@pytest.fixture
+def spark_420(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let the installed Spark be 4.2.0.
+    """
+    monkeypatch.setattr(provision, "spark_version", lambda: "4.2.0")
+
+
+def folder_with(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / f"{name}.jar").touch()
+    return path
+
+
+COMPLETE = (
+    "spark-sql-kafka-0-10_2.13-4.2.0",
+    "spark-token-provider-kafka-0-10_2.13-4.2.0",
+    "kafka-clients-3.9.2",
+    "commons-pool2-2.13.1",
+)
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
+    """
+    Four jars, or coordinates for Maven.
+    """
+    folder = folder_with(tmp_path, *COMPLETE)
+    found = provision.connector_jars(folder)
+    assert [jar.stem for jar in found] == list(COMPLETE)
+    assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
+    """
+    It is named.
+    """
+    folder = folder_with(tmp_path, *COMPLETE[:3])
+    with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
+        provision.connector_jars(folder)
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_a_connector_of_another_spark(tmp_path: Path) -> None:
+    """
+    Both versions are named.
+    """
+    folder = folder_with(tmp_path, "spark-sql-kafka-0-10_2.13-4.1.1", *COMPLETE[1:])
+    with pytest.raises(SparkSetupError, match=r"is 4\.1\.1 and Spark is 4\.2\.0"):
+        provision.connector_jars(folder)
+
+
+@pytest.mark.usefixtures("spark_420")
+def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    A source checkout without a JDK says what to install.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
+    with pytest.raises(SparkSetupError, match=r"put javac of a JDK 17"):
+        provision.shim()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The install line.
+    """
+
+    def missing(_: str) -> str:
+        raise provision.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(provision.metadata, "version", missing)
+    with pytest.raises(SparkSetupError, match=r"safeconsumer\[spark\]"):
+        safe.packages()
+
+
+def test_importing_needs_no_pyspark() -> None:
+    """
+    The package and its decision load without it.
+    """
+    import subprocess  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    code = (
+        "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"
+        "import safeconsumer.spark, safeconsumer.spark.stream"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own

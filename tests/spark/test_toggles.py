@@ -1,0 +1,108 @@
+"""
+S1 by the dozen: no batch that is planned after a pause moves what is held.
+"""
+
+import threading
+from typing import Any
+
+import pytest
+from attrs import frozen
+from kafka import KafkaProducer
+
+from safeconsumer.spark import Controller, offsets
+from safeconsumer.spark.stream import Stream
+from tests.spark.lake import Lake
+from tests.spark.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(600)]
+
+
+@frozen
+class Planned:
+    """
+    One plan: during which hold it began, and how far it moved what was held.
+    """
+
+    toggle: int | None
+    moved: int
+    waiting: int
+
+
+class Log:
+    """
+    Every plan, seen from where Python is asked.
+    """
+
+    def __init__(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.topic = topic
+        self.toggle: int | None = None  # set once pause() returned, until resume()
+        self.plans: list[Planned] = []
+        self._began: int | None = None
+        plan, freeze = Stream.plan, Stream.freeze
+
+        def on_plan(stream: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+            self._began = self.toggle
+            return plan(stream, facts)
+
+        def on_freeze(stream: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+            answer = freeze(stream, facts)
+            start, end, latest = (
+                self._sum(facts[name]) for name in ("start", "end", "latest")
+            )
+            self.plans.append(Planned(self._began, end - start, latest - start))
+            return answer
+
+        monkeypatch.setattr(Stream, "plan", on_plan)
+        monkeypatch.setattr(Stream, "freeze", on_freeze)
+
+    def _sum(self, text: str) -> int:
+        found = offsets.parse(text)
+        return sum(one for tp, one in found.items() if tp[0] == self.topic)
+
+    def of(self, toggle: int) -> list[Planned]:
+        return [one for one in self.plans if one.toggle == toggle]
+
+
+def test_no_later_plan_moves_what_is_held(
+    lake: Lake,
+    controller: Controller,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> None:
+    """
+    Under load, each time with records waiting; nothing is lost or twice in the end.
+    """
+    toggles = 100 if pytestconfig.option.spark_long else 15
+    log = Log(lake.orders, monkeypatch)
+    loading = threading.Event()
+    producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
+    sent: list[Any] = []
+
+    def load() -> None:
+        while not loading.wait(0.005):
+            for topic in (lake.orders, lake.returns):
+                partition = len(sent) % lake.partitions
+                sent.append(producer.send(topic, b"x", partition=partition))
+
+    loader = threading.Thread(target=load)
+    loader.start()
+    query = lake.start(trigger={"processingTime": "0 seconds"})
+    try:
+        for toggle in range(toggles):
+            controller.pause(lake.orders, reason=f"toggle {toggle}")
+            log.toggle = toggle
+            until(lambda now=toggle: any(one.waiting for one in log.of(now)), query)
+            log.toggle = None
+            controller.resume(lake.orders)
+            seen = len(log.plans)
+            until(lambda now=seen: any(one.moved for one in log.plans[now:]), query)
+    finally:
+        loading.set()
+        loader.join()
+    assert [one for one in log.plans if one.toggle is not None and one.moved] == []
+    for future in sent:
+        written = future.get(30)
+        lake.expected[written.topic, written.partition, written.offset] += 1
+    producer.close()
+    until(lambda: lake.rows() == lake.produced(), query)
+    query.stop()
