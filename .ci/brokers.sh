@@ -29,7 +29,7 @@ install() {
 }
 
 start() {
-    install java default-jre-headless
+    install javac default-jdk-headless # the compiler for Spark's shim
     install mvn maven
     install dockerd docker.io iptables
     say "Kafka's jars: $(python3 -m tests.brokers.jars)"
