@@ -98,6 +98,31 @@ def test_no_answer_is_asked_again() -> None:
     assert lab.quiet() == set()
 
 
+def test_an_end_below_what_was_read_is_another_topics() -> None:
+    """It was made again, with holds that the reader has not seen; it will find out."""
+    lab = BarrierLab()
+    lab.connect(applied=9)
+    lab.assign(A)
+    lab.answer(1)
+    assert lab.quiet() == {A}
+    lab.barrier.disconnect()
+    lab.connect(applied=0)
+    lab.answer(1)
+    assert lab.quiet() == {A}
+    lab.hear(written("orders", 0))
+    lab.barrier.applied({TP: 1})
+    assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
+
+
+def test_an_end_may_be_older_than_what_was_read_since() -> None:
+    lab = BarrierLab()
+    lab.connect(applied=5)
+    lab.assign(A)
+    lab.barrier.applied({TP: 8})
+    lab.answer(6)
+    assert lab.quiet() == set()
+
+
 def test_a_partition_lost_and_regained_waits_for_its_own_answer() -> None:
     """The first answer is older than the second ownership."""
     lab = BarrierLab()
