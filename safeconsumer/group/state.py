@@ -18,6 +18,8 @@ from safeconsumer.ledger import PauseLedger
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
+_NEVER_HEARD = Register((-1, -1), is_held=False)
+
 # Topic and key as it was written: there is one way to write it.
 _SourceKey = tuple[str, bytes]
 
@@ -88,6 +90,19 @@ class ControlState:
             self._registers.update(fresh)
             self._apply({key: news[key] for key in fresh})
             self._tell_skipped()
+
+    def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
+        """
+        Make the ledger obey again what was heard last, after something else was tried.
+        """
+        with self._lock:
+            heard: _News = {}
+            for key in keys:
+                written = topic, wire.encode_key(key)
+                register = self._registers.get(written, _NEVER_HEARD)
+                body = wire.decode_hold(register.body) if register.is_held else None
+                heard[written] = register, key, body
+            self._apply(heard)
 
     def begin_again(self, topic: str) -> None:
         """

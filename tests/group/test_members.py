@@ -283,6 +283,47 @@ def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
 
 
 @embedded
+def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
+    """A hold for good does not turn into one that ends."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    consumer.pause_group(team.topic, reason="for good")
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError):
+        consumer.pause_group(team.topic, reason="for a moment", for_=0.1)
+    (hold,) = consumer.holds()
+    assert (hold.reason, hold.expires_at) == ("for good", None)
+
+
+@embedded
+def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands on the topic, and every other member obeys it."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    late = team.broker.hold("Produce", client_id="a-control")
+    with pytest.raises(ControlWriteError):
+        consumer.pause_group(team.topic)
+    poll_until(consumer, team.is_quiet(consumer))
+    late.release()
+    assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+@embedded
+def test_no_control_client_is_made_after_the_end(team: Team) -> None:
+    """A call that comes late is refused, and leaves no thread behind."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    before = set(control_threads())
+    consumer.close()
+    with pytest.raises(ControlWriteError, match="closed"):
+        consumer.pause_group(team.topic)
+    assert set(control_threads()) <= before
+
+
+@embedded
 def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> None:
     """One idle fetch at a time, one report each interval, and metadata now and then."""
     settings = team.with_settings(client_configs={}, status_interval=0.5)
