@@ -64,7 +64,7 @@ class HoldLedger:
 
     def _before_removal(self) -> None:
         """
-        Note, under the lock, that somebody lifts holds.
+        Note, under the lock, that somebody here lifts holds; not that others did.
         """
 
     # ------------------------------------------------------------ reading
@@ -306,6 +306,7 @@ class HoldLedger:
         if isinstance(change, Place):
             self._apply_place(change)
         else:
+            self._before_removal()
             self._apply_remove(change)
 
     def _apply_place(self, change: Place) -> None:
@@ -323,7 +324,6 @@ class HoldLedger:
             self._emit(events.PatternCoversNothing, holds=placed)
 
     def _apply_remove(self, change: Remove) -> None:
-        self._before_removal()
         state, removed = ledger.remove(self._view.state, change.keys)
         if not removed:
             self._tell_remaining(change)

@@ -5,6 +5,7 @@ Gate first, then ask, open when read up to there; never early, whatever comes be
 from collections.abc import Callable
 
 from safeconsumer._core import control_events
+from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier, Offsets
 from tests.group.lab import OPS, ControlLab, written
 from tests.shell.lab import A, B, C
@@ -194,6 +195,23 @@ def test_both_kinds_of_gates_are_independent() -> None:
     lab.ledger.end_call()
     assert lab.quiet() == {A, B}
     lab.answer(0)
+    assert lab.quiet() == {A}
+
+
+def test_a_resume_from_outside_is_none_of_the_applications() -> None:
+    """All that was assigned was paused; membership is lost and comes back with more."""
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(0)
+    lab.hold(patterns.parse("orders:0"))
+    lab.ledger.begin_call()
+    lab.ledger.assign([])
+    lab.hear(written("elsewhere", 0, held=False))
+    lab.ledger.assign([A, C])
+    lab.answer(0)
+    assert lab.quiet() == {A, C}
+    lab.ledger.end_call()
     assert lab.quiet() == {A}
 
 
