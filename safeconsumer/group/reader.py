@@ -127,14 +127,21 @@ class Reader:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._read_until_stopped()
-            except ControlTopicError as error:
-                self._refused = error
-                self._lose(str(error))
-            except Exception as error:  # noqa: BLE001 - a dead reader obeys nobody
-                self._lose(f"{type(error).__name__}: {error}")
-            if not self._stopping.is_set():
-                self._wait()
+                self._read_or_lose()
+            except BaseException:
+                log.exception("a hook wanted to end the reader of the control topics")
+                self._stopping.wait(_BACKOFF[0])
+
+    def _read_or_lose(self) -> None:
+        try:
+            self._read_until_stopped()
+        except ControlTopicError as error:
+            self._refused = error
+            self._lose(str(error))
+        except BaseException as error:  # noqa: BLE001 - a dead reader obeys nobody
+            self._lose(f"{type(error).__name__}: {error}")
+        if not self._stopping.is_set():
+            self._wait()
 
     def _wait(self) -> None:
         # In slices, because gates may have to open meanwhile.

@@ -2,6 +2,7 @@
 Members obey holds that are kept in Kafka: those that run, and those that start later.
 """
 
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -184,6 +185,22 @@ def test_members_report_what_they_obey(team: Team) -> None:
         (report,) = operator.reports(team.group)
     assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
     assert report.applied[team.settings.operator_topic] == done.offset + 1
+
+
+def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
+    """sys.exit() in a hook ends the thread that delivers: not this one."""
+    asked = []
+
+    def leave(event: object) -> None:
+        if isinstance(event, control_events.ControlReady) and not asked:
+            asked.append(event)
+            sys.exit(1)
+
+    consumer = team.subscribed(hooks=(leave,))
+    team.settled(consumer)
+    assert asked
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
 
 
 def test_close_ends_every_thread(team: Team) -> None:
