@@ -185,7 +185,10 @@ class ControlState:
         if read is not None and not key.extra:
             if read.trouble is not None and tell:
                 self._tell_not_understood(str(read.scope), owner, read.trouble)
-            return read.scope, owner
+            if key == ControlKey(key.group, key.owner, str(read.scope)):
+                return read.scope, owner
+            # Of a later version, or written in another way: another key, another hold.
+            return read.scope, f"{owner} {key.scope} of version {key.version}"
         # A kind of scope that is still to be invented: it covers everything, under a
         # name that no other record has, so that only its own tombstone lifts it.
         owner = " ".join((owner, key.scope, *key.extra))
