@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from safeconsumer import _signals
@@ -64,7 +64,7 @@ class HoldLedger:
 
     def _before_removal(self) -> None:
         """
-        Note, under the lock, that somebody lifts holds.
+        Note, under the lock, that somebody here lifts holds; not that others did.
         """
 
     # ------------------------------------------------------------ reading
@@ -201,8 +201,9 @@ class HoldLedger:
             holds, None, any(isinstance(one.scope, Pattern) for one in holds)
         )
         new = {hold.key for hold in holds}
-        lifted = Remove(tuple(key for key in remove if key not in new))
-        with self._locked(placed):
+        keys = tuple(key for key in remove if key not in new)
+        lifted = Remove(keys, any(isinstance(scope, Pattern) for scope, _ in keys))
+        with self._locked((placed, lifted)):
             # In this order: readers take no lock, and see what is between the two.
             if placed.holds:
                 self._apply_place(placed)
@@ -246,7 +247,7 @@ class HoldLedger:
         if self._must_not_lock():
             self._inbox.append(change)
             return
-        with self._locked(change):
+        with self._locked((change,)):
             self._apply(change)
         self.deliver()
 
@@ -261,7 +262,7 @@ class HoldLedger:
 
     @contextmanager
     def _locked(
-        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+        self, changes: Sequence[Place | Remove] = (), topics: Collection[str] = ()
     ) -> Iterator[None]:
         # The lock is given back as often as there is something to ask: meanwhile
         # another thread may place a pattern or change the assignment.
@@ -270,10 +271,10 @@ class HoldLedger:
             with self._lock:
                 self._holder = threading.get_ident()
                 try:
-                    questions = self._open_questions(change, topics)
+                    questions = self._open_questions(changes, topics)
                     if not questions:
                         self._expire()
-                        self._drain_inbox(change, topics)
+                        self._drain_inbox(changes, topics)
                         yield
                         self._drain_inbox()
                         break
@@ -285,27 +286,27 @@ class HoldLedger:
                 wake()
 
     def _open_questions(
-        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+        self, changes: Sequence[Place | Remove] = (), topics: Collection[str] = ()
     ) -> Collection[Question]:
-        has_patterns = change is not None and change.has_patterns
+        has_patterns = any(change.has_patterns for change in changes)
         if not (has_patterns or self._inbox or len(self._view.state.patterns)):
             return ()
-        changes = tuple(self._inbox) if change is None else (*self._inbox, change)
-        return open_questions(self._view, changes, topics)
+        return open_questions(self._view, (*self._inbox, *changes), topics)
 
     def _drain_inbox(
-        self, change: Place | Remove | None = None, topics: Collection[str] = ()
+        self, changes: Sequence[Place | Remove] = (), topics: Collection[str] = ()
     ) -> None:
         # A signal may come at any moment. What it notes now, and what cannot be applied
         # without asking, before or with what else is to be done, waits for the next
         # look-up.
-        while self._inbox and not self._open_questions(change, topics):
+        while self._inbox and not self._open_questions(changes, topics):
             self._apply(self._inbox.popleft())
 
     def _apply(self, change: Place | Remove) -> None:
         if isinstance(change, Place):
             self._apply_place(change)
         else:
+            self._before_removal()
             self._apply_remove(change)
 
     def _apply_place(self, change: Place) -> None:
@@ -323,7 +324,6 @@ class HoldLedger:
             self._emit(events.PatternCoversNothing, holds=placed)
 
     def _apply_remove(self, change: Remove) -> None:
-        self._before_removal()
         state, removed = ledger.remove(self._view.state, change.keys)
         if not removed:
             self._tell_remaining(change)

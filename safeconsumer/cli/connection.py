@@ -75,8 +75,20 @@ def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
         configs = client_configs(read_properties(text))
     if bootstrap is not None:
         configs["bootstrap_servers"] = bootstrap
-    if not configs.get("bootstrap_servers"):
+    servers = _servers(str(configs.get("bootstrap_servers") or ""))
+    if not servers:
         message = "say where the cluster is: --bootstrap HOST:PORT, or --config FILE"
         raise CommandError(message)
-    configs["bootstrap_servers"] = str(configs["bootstrap_servers"]).split(",")
-    return configs
+    return {**configs, "bootstrap_servers": servers}
+
+
+def _servers(text: str) -> list[str]:
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    for one in found:
+        host, _, port = one.rpartition(":")
+        is_alone = not host or (":" in host and not host.endswith("]"))  # a bare IPv6
+        is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
+        if not is_alone and not (is_number and 0 < int(port) < 65536):  # noqa: PLR2004 - TCP's
+            message = f"{one[:100]!r} is not HOST:PORT"
+            raise CommandError(message)
+    return found

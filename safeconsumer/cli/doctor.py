@@ -185,6 +185,12 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
 def _members(operator: Operator, group: str) -> Iterator[Finding]:
     facts, reports = operator.group(group), operator.reports(group)
     ends, standing = operator.ends(), operator.standing(group)
+    if not facts.is_known and not standing and not reports:
+        yield Finding(
+            rank=_BAD,
+            what=f"no group {group!r} here, and no hold for it",
+            do="look for a typing error",
+        )
     if facts.members > len(reports):
         yield Finding(
             rank=_BAD,

@@ -37,7 +37,7 @@ class Status(IntEnum):
 
 MEANINGS = {
     Status.DONE: "Done; what is printed is so.",
-    Status.NOT_SO: "wait: not in time. doctor: something is wrong.",
+    Status.NOT_SO: "wait: not in time, or nothing is held. doctor: something is wrong.",
     Status.USAGE: "Wrong usage, a bad scope, an unknown group, a missing package.",
     Status.UNREACHABLE: "No broker answers, or not in time.",
     Status.REFUSED: "No permission, or a control topic that would lose holds.",

@@ -145,6 +145,19 @@ def quiet_at(reports: Iterable[Report]) -> dict[TopicPartition, str]:
     }
 
 
+def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
+    """
+    Return what members say that they own.
+    """
+    return frozenset(
+        TopicPartition(topic, number)
+        for report in reports
+        for topic, several in report.assigned.items()
+        for first, last in several
+        for number in range(first, last + 1)
+    )
+
+
 def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
     group: str,
     facts: GroupFacts,

@@ -10,6 +10,7 @@ import click
 
 from safeconsumer._core import wire
 from safeconsumer._core.holds import checked_owner, checked_reason
+from safeconsumer._core.reports import Report
 from safeconsumer._core.scopes import Everything, Scope
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
@@ -74,7 +75,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     itself, and running the command again is safe.
     """
     with explained(context):
-        whose = checked_owner(owner or getpass.getuser())
+        whose = checked_owner(owner or _login())
         checked_reason(reason)
         seconds = _duration(for_)
         found = _checked(scopes, group)
@@ -123,14 +124,14 @@ def resume(  # noqa: PLR0913 - one parameter per option
     control topic was lost.
     """
     with explained(context):
-        default = "app" if source == GROUP else getpass.getuser()
-        whose = checked_owner(owner or default)
+        whose = checked_owner(owner or ("app" if source == GROUP else _login()))
         found = _checked(scopes, group)
         wanted = changes(group, whose, map(str, found), None)
         with Operator(*connect()) as operator:
             operator.check()
-            before = {(one.source, one.key) for one in operator.standing(group)}
-            facts = operator.group(group)
+            standing, facts = operator.standing(group), operator.group(group)
+            refuse_unknown(group, facts, standing, operator.reports(group))
+            before = {(one.source, one.key) for one in standing}
             done = operator.write(source, wanted)
             for one in done:
                 key = one.change.key
@@ -140,6 +141,31 @@ def resume(  # noqa: PLR0913 - one parameter per option
             standing = operator.standing(group)
             click.echo(_covers(operator, facts, found))
             _tell_others(standing, (), found, facts)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container's user has no name
+        message = "nobody knows who you are here: say it with --owner NAME"
+        raise CommandError(message) from error
+
+
+def refuse_unknown(
+    group: str,
+    facts: GroupFacts,
+    standing: Sequence[Standing],
+    reports: Sequence[Report],
+) -> None:
+    """
+    Return if there is anything of the group.
+
+    Raises:
+        CommandError: there is no such group, and no hold for it.
+    """
+    if not facts.is_known and not standing and not reports:
+        message = f"no group {group!r} here, and no hold for it"
+        raise CommandError(message)
 
 
 def _checked(texts: Sequence[str], group: str) -> tuple[Scope, ...]:

@@ -22,10 +22,10 @@ from safeconsumer.cli.failing import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import Connect
+from safeconsumer.cli.holding import Connect, refuse_unknown
 from safeconsumer.explain import utc
 from safeconsumer.group import patterns
-from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import Operator
 
 _WATCH_EVERY = 1.0
@@ -74,9 +74,7 @@ def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values,
     facts = operator.group(group)
     standing = operator.standing(group)
     reports = operator.reports(group)
-    if not facts.is_known and not standing and not reports:
-        message = f"no group {group!r} here, and no hold for it"
-        raise CommandError(message)
+    refuse_unknown(group, facts, standing, reports)
     held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
     return facts, standing, reports, operator.ends(), operator.lags(facts, held)
 
@@ -141,18 +139,28 @@ def wait(  # noqa: PLR0913 - one parameter per option
         deadline = time.monotonic() + limit
         while True:
             standing = operator.standing(group)
-            covering = found or standing
-            facts = operator.group(group)
-            wanted = [
-                tp for tp in facts.assigned if any(one.covers(tp) for one in covering)
-            ]
-            reached = _quietness(facts, operator.reports(group), ends, wanted)
+            facts, reports = operator.group(group), operator.reports(group)
+            refuse_unknown(group, facts, standing, reports)
+            covering = found or _in_force(standing, group)
+            # In the middle of a rebalance only the members tell what they own.
+            owned = facts.assigned | group_text.assigned(reports)
+            wanted = [tp for tp in owned if any(one.covers(tp) for one in covering)]
+            reached = _quietness(facts, reports, ends, wanted)
             if reached.is_reached:
                 click.echo(reached.sentence())
                 return
             if time.monotonic() > deadline:
                 give_up(context, reached.sentence(), Status.NOT_SO)
             time.sleep(_LOOK_EVERY)
+
+
+def _in_force(standing: Sequence[Standing], group: str) -> list[Standing]:
+    now = time.time()
+    found = [one for one in standing if not one.is_over(now)]
+    if not found:
+        message = f"nothing of {group!r} is held: pause it first, or name a SCOPE"
+        raise CommandError(message, Status.NOT_SO)
+    return found
 
 
 def _timeout(text: str) -> float:

@@ -5,7 +5,7 @@ Gate first, then ask where the control topics end, open when read up to there.
 import threading
 from collections.abc import Callable, Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer._core import control_events, events
 from safeconsumer._core.scopes import TopicPartition
@@ -27,13 +27,21 @@ class _Waiting:
         epochs: which, with the ownership in which they were gained.
         since: when the gate closed, monotonic seconds.
         ends: the control topics' end offsets, asked after that; None: not known yet.
+        floor: what was applied when that was asked: no log of records ends below it.
         is_asked: whether an answer is on its way.
     """
 
     epochs: Mapping[TopicPartition, int]
     since: float
     ends: Offsets | None = None
+    floor: Offsets = field(factory=dict)
     is_asked: bool = False
+
+    def believes(self, ends: Offsets) -> bool:
+        """
+        Tell whether these can be the ends of the topics that were read so far.
+        """
+        return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
 class Barrier:
@@ -142,7 +150,7 @@ class Barrier:
             one, ask = self._waiting.get(number), self._ask
             if ask is None or one is None or one.is_asked or one.ends is not None:
                 return
-            self._waiting[number] = evolve(one, is_asked=True)
+            self._waiting[number] = evolve(one, is_asked=True, floor=self._applied)
         ask(lambda ends: self._answered(number, ask, ends))
 
     def _answered(self, number: int, ask: Ask, ends: Offsets | None) -> None:
@@ -150,6 +158,8 @@ class Barrier:
             one = self._waiting.get(number)
             if one is None or ask is not self._ask:
                 return  # the answer is of an earlier connection
+            if ends is not None and not one.believes(ends):
+                ends = None  # a topic was made again, and the reader will find out
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

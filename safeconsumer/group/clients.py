@@ -99,6 +99,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     timeout_ms = int(timeout * 1000)
     defaults = {
         "acks": "all",
+        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
         "kafka_client": NoTopicsClient,
         "delivery_timeout_ms": timeout_ms,
         "enable_idempotence": False,

@@ -39,6 +39,12 @@ class Standing:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
+    def is_over(self, now: float) -> bool:
+        """
+        Tell whether its time is over, at so many seconds since the epoch.
+        """
+        return self.expires_at is not None and self.expires_at <= now
+
     def covers(self, tp: TopicPartition) -> bool:
         """
         Tell whether it covers a partition, for members of this version.

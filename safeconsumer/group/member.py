@@ -14,7 +14,7 @@ from safeconsumer._core.holds import (
     checked_reason,
 )
 from safeconsumer._core.wire import ControlHold
-from safeconsumer.errors import ControlSettingError, ControlWriteError
+from safeconsumer.errors import ControlSettingError
 from safeconsumer.group import clients, patterns
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.publisher import (
@@ -104,15 +104,15 @@ class GroupControl:
         seconds = checked_duration(for_)
         found = tuple(str(patterns.target(one)) for one in targets)
         wanted = changes(self._group, owner, found, new_hold(reason, seconds))
-        before = {hold.key for hold in self._ledger.view().state}
         here = [hold for one in wanted if (hold := self._as_hold(one)) is not None]
         self._ledger.follow(here, ())
         self._ledger.deliver()
         try:
             self._write(wanted)
-        except ControlWriteError:
-            # Those that were acknowledged come back with the control topic.
-            self._ledger.follow((), [one.key for one in here if one.key not in before])
+        except BaseException:
+            # What was acknowledged after all stands, and so does what stood before.
+            topic = self._settings.group_topic
+            self._state.restore(topic, [one.key for one in wanted])
             self._ledger.deliver()
             raise
 
@@ -138,7 +138,7 @@ class GroupControl:
 
     def _write(self, wanted: tuple[Change, ...]) -> None:
         topic = self._settings.group_topic
-        done = publish(self._producer(), topic, wanted, _WRITE_TIMEOUT)
+        done = publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
         # Heard before it is read, so that an older record on its way here is known
         # to be older.
         self._state.absorb(topic, map(self._as_written, done))

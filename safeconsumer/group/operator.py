@@ -97,7 +97,7 @@ class Operator:
             ControlWriteError: one was not; running it again is safe.
         """
         topic = self.topic_of(source)
-        return publish(self._producer(), topic, changes, _WRITE_TIMEOUT)
+        return publish(self._producer, topic, changes, _WRITE_TIMEOUT)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """

@@ -4,7 +4,7 @@ Writing group holds: state, one record per scope, acknowledged by all replicas.
 
 import math
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 from kafka import KafkaProducer
@@ -72,18 +72,28 @@ def changes(
 
 
 def publish(
-    producer: KafkaProducer, topic: str, wanted: Sequence[Change], timeout: float
+    connect: Callable[[], KafkaProducer],
+    topic: str,
+    wanted: Sequence[Change],
+    timeout: float,
 ) -> tuple[Acknowledged, ...]:
     """
     Write the changes and wait until every one is acknowledged.
 
     They are no transaction: each is complete by itself, and writing it again is safe.
 
+    Args:
+        connect: makes or returns the client to write with.
+        topic: where to.
+        wanted: what to write.
+        timeout: seconds to wait for each acknowledgement.
+
     Raises:
         ControlWriteError: one failed; its message says which were acknowledged.
     """
     done: list[Acknowledged] = []
     try:
+        producer = connect()
         sent = []
         for change in wanted:
             value = None if change.hold is None else wire.encode_hold(change.hold)

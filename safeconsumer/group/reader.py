@@ -78,6 +78,7 @@ class Reader:
         self._is_told = False
         self._is_advised = False
         self._failures = 0
+        self._unasked: Exception | None = None
         self._client: ControlReader | None = None
         self.on_change: Callable[[], object] = _nothing
         self._thread = threading.Thread(
@@ -126,14 +127,21 @@ class Reader:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._read_until_stopped()
-            except ControlTopicError as error:
-                self._refused = error
-                self._lose(str(error))
-            except Exception as error:  # noqa: BLE001 - a dead reader obeys nobody
-                self._lose(f"{type(error).__name__}: {error}")
-            if not self._stopping.is_set():
-                self._wait()
+                self._read_or_lose()
+            except BaseException:
+                log.exception("a hook wanted to end the reader of the control topics")
+                self._stopping.wait(_BACKOFF[0])
+
+    def _read_or_lose(self) -> None:
+        try:
+            self._read_until_stopped()
+        except ControlTopicError as error:
+            self._refused = error
+            self._lose(str(error))
+        except BaseException as error:  # noqa: BLE001 - a dead reader obeys nobody
+            self._lose(f"{type(error).__name__}: {error}")
+        if not self._stopping.is_set():
+            self._wait()
 
     def _wait(self) -> None:
         # In slices, because gates may have to open meanwhile.
@@ -178,6 +186,7 @@ class Reader:
     def _turn(self, session: _Session) -> None:
         eager = self._barrier.is_waiting() or not self._is_ready
         polled = session.consumer.poll(_EAGER_POLL_MS if eager else _POLL_MS)
+        self._refuse_others(session)
         for tp, records in polled.items():
             self._state.absorb(tp.topic, map(_written, records))
         positions = session.client.positions()
@@ -188,6 +197,8 @@ class Reader:
         self._barrier.ask_again()
         self._barrier.run_out()
         self._ledger.deliver()
+        if self._unasked is not None:
+            raise self._unasked
         if session.client.silence() > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
@@ -233,7 +244,10 @@ class Reader:
                 applied = 0
             self._positions[tp] = max(applied, firsts[tp])
             session.consumer.seek(tp, self._positions[tp])
-        self._identities.update(identities)
+        self._identities.update(
+            {name: one for name, one in identities.items() if one is not None}
+        )
+        self._unasked = None
         self._barrier.connect(
             lambda answer: self._ask(session, answer), self._positions
         )
@@ -255,12 +269,24 @@ class Reader:
         self._ledger.deliver()
         self.on_change()
 
+    def _refuse_others(self, session: _Session) -> None:
+        # A topic made again is fetched on from the old one's offset, as soon as the
+        # client has learnt its new id: what comes then is not what follows.
+        for name, identity in topic_ids(
+            session.consumer, self._settings.topics
+        ).items():
+            if self._is_another(name, identity):
+                message = f"{name} was made again"
+                raise kafka_errors.UnknownTopicOrPartitionError(message)
+
+    def _is_another(self, name: str, identity: object) -> bool:
+        known = self._identities.get(name)
+        return None not in (known, identity) and known != identity
+
     def _was_reset(
         self, tp: TopicPartition, identity: object, applied: int, end: int
     ) -> bool:
-        known = self._identities.get(tp.topic)
-        is_another = None not in (known, identity) and known != identity
-        return is_another or end < applied
+        return self._is_another(tp.topic, identity) or end < applied
 
     def _tell_reset(self, tp: TopicPartition, applied: int, end: int) -> None:
         self._state.begin_again(tp.topic)
@@ -278,8 +304,9 @@ class Reader:
     ) -> None:
         try:
             EndOffsets(session.asker).ask(self._partitions, _ASK_TIMEOUT_MS, answer)
-        except (RuntimeError, kafka_errors.KafkaError):
-            answer(None)  # that client is being closed; the next one asks again
+        except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
+            self._unasked = error  # that client is no use; the next one asks again
+            answer(None)
 
 
 def _written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
 from safeconsumer._core import reports as report_wire
 from safeconsumer._core.reports import Report
@@ -140,7 +141,7 @@ def ranges(
 
 class LazyProducer:
     """
-    A producer that is made when it is first needed, and closed once.
+    A producer that is made when it is first needed, and closed for good.
 
     Thread rules: any thread.
     """
@@ -149,12 +150,20 @@ class LazyProducer:
         self._make = make
         self._lock = threading.Lock()
         self._made: Any = None
+        self._is_closed = False
 
     def __call__(self) -> KafkaProducer:
         """
         Return the producer.
+
+        Raises:
+            KafkaError: the cluster cannot be reached, or this is closed: a thread that
+                comes late must leave no client behind.
         """
         with self._lock:
+            if self._is_closed:
+                message = "this consumer's control clients are closed"
+                raise KafkaError(message)
             if self._made is None:
                 self._made = self._make()
             return self._made
@@ -164,6 +173,7 @@ class LazyProducer:
         Close it, if there is one; waits for half a second at most.
         """
         with self._lock:
+            self._is_closed = True
             made, self._made = self._made, None
         if made is not None:
             made.close(timeout=0.5)

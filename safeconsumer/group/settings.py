@@ -101,7 +101,8 @@ class Control:
     )
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)
-    client_configs: Mapping[str, Any] = field(factory=dict)
+    # It may name a password, and settings are printed.
+    client_configs: Mapping[str, Any] = field(factory=dict, repr=False)
 
     def __attrs_post_init__(self) -> None:
         names = [self.operator_topic, self.group_topic, self.status_topic]

@@ -18,6 +18,8 @@ from safeconsumer.ledger import PauseLedger
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
+_NEVER_HEARD = Register((-1, -1), is_held=False)
+
 # Topic and key as it was written: there is one way to write it.
 _SourceKey = tuple[str, bytes]
 
@@ -88,6 +90,19 @@ class ControlState:
             self._registers.update(fresh)
             self._apply({key: news[key] for key in fresh})
             self._tell_skipped()
+
+    def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
+        """
+        Make the ledger obey again what was heard last, after something else was tried.
+        """
+        with self._lock:
+            heard: _News = {}
+            for key in keys:
+                written = topic, wire.encode_key(key)
+                register = self._registers.get(written, _NEVER_HEARD)
+                body = wire.decode_hold(register.body) if register.is_held else None
+                heard[written] = register, key, body
+            self._apply(heard)
 
     def begin_again(self, topic: str) -> None:
         """
@@ -170,7 +185,10 @@ class ControlState:
         if read is not None and not key.extra:
             if read.trouble is not None and tell:
                 self._tell_not_understood(str(read.scope), owner, read.trouble)
-            return read.scope, owner
+            if key == ControlKey(key.group, key.owner, str(read.scope)):
+                return read.scope, owner
+            # Of a later version, or written in another way: another key, another hold.
+            return read.scope, f"{owner} {key.scope} of version {key.version}"
         # A kind of scope that is still to be invented: it covers everything, under a
         # name that no other record has, so that only its own tombstone lifts it.
         owner = " ".join((owner, key.scope, *key.extra))

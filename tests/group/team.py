@@ -159,7 +159,7 @@ class Team:
         hold: Any,  # noqa: ANN401 - or None
     ) -> tuple[Acknowledged, ...]:
         wanted = changes(self.group, owner, scopes, hold)
-        return publish(self.writer, self.settings.operator_topic, wanted, 10.0)
+        return publish(lambda: self.writer, self.settings.operator_topic, wanted, 10.0)
 
     def write_raw(self, topic: str, key: bytes | None, value: bytes | None) -> Any:  # noqa: ANN401 - a future
         return self.writer.send(topic, key=key, value=value, partition=0)

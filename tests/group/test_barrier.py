@@ -5,6 +5,7 @@ Gate first, then ask, open when read up to there; never early, whatever comes be
 from collections.abc import Callable
 
 from safeconsumer._core import control_events
+from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier, Offsets
 from tests.group.lab import OPS, ControlLab, written
 from tests.shell.lab import A, B, C
@@ -98,6 +99,31 @@ def test_no_answer_is_asked_again() -> None:
     assert lab.quiet() == set()
 
 
+def test_an_end_below_what_was_read_is_another_topics() -> None:
+    """It was made again, with holds that the reader has not seen; it will find out."""
+    lab = BarrierLab()
+    lab.connect(applied=9)
+    lab.assign(A)
+    lab.answer(1)
+    assert lab.quiet() == {A}
+    lab.barrier.disconnect()
+    lab.connect(applied=0)
+    lab.answer(1)
+    assert lab.quiet() == {A}
+    lab.hear(written("orders", 0))
+    lab.barrier.applied({TP: 1})
+    assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
+
+
+def test_an_end_may_be_older_than_what_was_read_since() -> None:
+    lab = BarrierLab()
+    lab.connect(applied=5)
+    lab.assign(A)
+    lab.barrier.applied({TP: 8})
+    lab.answer(6)
+    assert lab.quiet() == set()
+
+
 def test_a_partition_lost_and_regained_waits_for_its_own_answer() -> None:
     """The first answer is older than the second ownership."""
     lab = BarrierLab()
@@ -169,6 +195,23 @@ def test_both_kinds_of_gates_are_independent() -> None:
     lab.ledger.end_call()
     assert lab.quiet() == {A, B}
     lab.answer(0)
+    assert lab.quiet() == {A}
+
+
+def test_a_resume_from_outside_is_none_of_the_applications() -> None:
+    """All that was assigned was paused; membership is lost and comes back with more."""
+    lab = BarrierLab()
+    lab.connect()
+    lab.assign(A)
+    lab.answer(0)
+    lab.hold(patterns.parse("orders:0"))
+    lab.ledger.begin_call()
+    lab.ledger.assign([])
+    lab.hear(written("elsewhere", 0, held=False))
+    lab.ledger.assign([A, C])
+    lab.answer(0)
+    assert lab.quiet() == {A, C}
+    lab.ledger.end_call()
     assert lab.quiet() == {A}
 
 

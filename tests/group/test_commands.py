@@ -4,6 +4,7 @@ The commands for operators, as they are typed: what they print and how they end.
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer import SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.failing import Status
+from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.operator import Operator
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 
@@ -139,6 +142,66 @@ def test_wait_says_who_is_missing(team: Team) -> None:
         ended = run(team, "wait", "--group", team.group, "--quiet", "--timeout", "0.5s")
     assert ended.exit_code == Status.NOT_SO
     assert "0 of 1 members quiet; 1 do not report: plain clients" in ended.stderr
+
+
+def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
+    """Also not once the hold's time is over."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    arguments = ("wait", "--group", team.group, "--quiet", "--timeout", "20s")
+    with Polled(consumer):
+        first = run(team, *arguments)
+        team.operator_holds(team.topic, for_=0.2)
+        poll = time.monotonic() + 20
+        while (second := run(team, *arguments)).exit_code == Status.DONE:
+            assert time.monotonic() < poll
+    for ended in (first, second):
+        assert (ended.exit_code, ended.stdout) == (Status.NOT_SO, "")
+        assert "is held: pause it first" in ended.stderr
+
+
+def test_wait_for_a_scope_that_flows_in_a_rebalance(team: Team) -> None:
+    """The group's own word is that nobody owns anything; the members know better."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    rebalancing = GroupFacts(
+        state="PreparingRebalance", members=1, assigned=frozenset(), committed={}
+    )
+    with Polled(consumer), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Operator, "group", lambda *_: rebalancing)
+        ended = run(
+            team, "wait", team.topic, "--group", team.group, "--quiet",
+            "--timeout", "0.5s",
+        )  # fmt: skip
+    assert ended.exit_code == Status.NOT_SO
+    assert f"flowing: {team.topic}:0-3" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("wait", "--quiet"), ("resume", "@all")])
+def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
+    """A typing error must not look like a group that is quiet, or resumed."""
+    status, line = bad(team, *command, "--group", f"{team.group}x")
+    assert (status, "no group" in line) == (Status.USAGE, True)
+    assert run(team, "history", "--group", f"{team.group}x").stdout == "nothing\n"
+
+
+def test_doctor_does_not_know_the_group(team: Team) -> None:
+    ended = run(team, "doctor", "--group", f"{team.group}x")
+    assert (ended.exit_code, "no group" in ended.stdout) == (Status.NOT_SO, True)
+
+
+def test_a_user_without_a_name_is_asked_for_one(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in containers that run under a number."""
+
+    def nobody() -> str:
+        message = "getpwuid(): uid not found: 12345"
+        raise KeyError(message)
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    status, line = bad(team, "pause", "@all", "--group", team.group, "--reason", "x")
+    assert (status, "--owner" in line) == (Status.USAGE, True)
 
 
 def bad(team: Team, *arguments: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 Members obey holds that are kept in Kafka: those that run, and those that start later.
 """
 
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -186,6 +187,22 @@ def test_members_report_what_they_obey(team: Team) -> None:
     assert report.applied[team.settings.operator_topic] == done.offset + 1
 
 
+def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
+    """sys.exit() in a hook ends the thread that delivers: not this one."""
+    asked = []
+
+    def leave(event: object) -> None:
+        if isinstance(event, control_events.ControlReady) and not asked:
+            asked.append(event)
+            sys.exit(1)
+
+    consumer = team.subscribed(hooks=(leave,))
+    team.settled(consumer)
+    assert asked
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+
+
 def test_close_ends_every_thread(team: Team) -> None:
     before = set(control_threads())
     consumer = team.subscribed()
@@ -280,6 +297,47 @@ def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
     with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
         consumer.pause_group("orders")
     assert consumer.holds() == ()
+
+
+@embedded
+def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
+    """A hold for good does not turn into one that ends."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    consumer.pause_group(team.topic, reason="for good")
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError):
+        consumer.pause_group(team.topic, reason="for a moment", for_=0.1)
+    (hold,) = consumer.holds()
+    assert (hold.reason, hold.expires_at) == ("for good", None)
+
+
+@embedded
+def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands on the topic, and every other member obeys it."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    late = team.broker.hold("Produce", client_id="a-control")
+    with pytest.raises(ControlWriteError):
+        consumer.pause_group(team.topic)
+    poll_until(consumer, team.is_quiet(consumer))
+    late.release()
+    assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+@embedded
+def test_no_control_client_is_made_after_the_end(team: Team) -> None:
+    """A call that comes late is refused, and leaves no thread behind."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    before = set(control_threads())
+    consumer.close()
+    with pytest.raises(ControlWriteError, match="closed"):
+        consumer.pause_group(team.topic)
+    assert set(control_threads()) <= before
 
 
 @embedded

@@ -118,3 +118,21 @@ def test_exit_statuses_are_in_the_help(command: str) -> None:
     ended = CliRunner().invoke(safeconsumer, [command, "--help"])
     assert "Exit status:" in ended.stdout
     assert "4  No permission" in ended.stdout
+
+
+@pytest.mark.parametrize("servers", ["here:abc", "a:9092,b:0", "c:65536", "d:"])
+def test_a_bad_address_is_one_line(servers: str) -> None:
+    ended = CliRunner().invoke(
+        safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
+    )
+    assert ended.exit_code == Status.USAGE
+    assert "is not HOST:PORT" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("servers", [",", " , "])
+def test_no_address_is_one_line(servers: str) -> None:
+    ended = CliRunner().invoke(
+        safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
+    )
+    assert (ended.exit_code, "--bootstrap HOST:PORT" in ended.stderr) == (2, True)

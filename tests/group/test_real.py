@@ -5,6 +5,7 @@ What only a real broker has: policies, topics that go and come, compaction.
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
 from safeconsumer._core import control_events
-from safeconsumer.group import topics
+from safeconsumer.group import clients, topics
+from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.group.team import LIMIT, Team, control_threads
 from tests.kafka.polling import poll_until
 
@@ -92,6 +94,24 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
     assert consumer.paused() == set(team.partitions[:2])
     again(team, f"{team.topic}:1")
     poll_until(consumer, lambda: consumer.paused() == {team.partitions[0]})
+
+
+def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
+    team: Team,
+) -> None:
+    """It ends beyond what was read of the old one before anybody looks."""
+    consumer = team.subscribed()
+    team.settled(consumer)
+    name = team.settings.operator_topic
+    team.operator_holds(f"{team.topic}:0")
+    poll_until(consumer, lambda: len(consumer.paused()) == 1)
+    delete(team, name)
+    create(team, name, topics.HOLDS_SETTINGS)
+    scopes = [f"{team.topic}:{n}" for n in (1, 2, 3)]
+    with closing(clients.producer(team.broker.client_config, LIMIT)) as writer:
+        wanted = changes(team.group, "alice", scopes, new_hold("test", None))
+        publish(lambda: writer, name, wanted, LIMIT)
+    poll_until(consumer, team.is_quiet(consumer))
 
 
 def again(team: Team, scope: str) -> None:

@@ -50,6 +50,11 @@ def test_a_timedelta_is_seconds() -> None:
     assert Control(clock_skew=timedelta(minutes=1)) == Control(clock_skew=60.0)
 
 
+def test_a_password_is_not_printed() -> None:
+    secret = Control(client_configs={"sasl_plain_password": "hunter2"})
+    assert "hunter2" not in repr(secret)
+
+
 def test_it_does_not_change() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         Control().unavailable = "run"  # type: ignore[misc]  # that is the point

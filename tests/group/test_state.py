@@ -137,6 +137,18 @@ def test_a_scope_still_to_be_invented_holds_everything() -> None:
     assert len(lab.told.of(control_events.ControlNotUnderstood)) == 1
 
 
+@pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
+def test_two_keys_are_two_holds_though_they_name_one_scope(key: bytes) -> None:
+    """As after a restart: what stands on the topic holds until its own tombstone."""
+    lab = ControlLab()
+    lab.assign(A, C)
+    lab.hear(Written(key, b'{"v":2}', 0, 0))
+    lab.hear(written("orders:0", 1, ttl=1.0), written("orders:0", 2, held=False))
+    assert lab.quiet() == {A}
+    lab.hear(Written(key, None, 3, 0))
+    assert lab.quiet() == set()
+
+
 def test_a_pattern_is_re2_and_matches_whole_names() -> None:
     lab = ControlLab()
     lab.assign(A, C)

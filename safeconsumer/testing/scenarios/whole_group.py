@@ -195,7 +195,7 @@ class _Team:
 
     def _write(self, hold: Any) -> None:  # noqa: ANN401 - or None
         wanted = changes(self._stage.prefix + "group", "operator", ["@all"], hold)
-        publish(self._operator, self._topics[0], wanted, _WRITE_TIMEOUT)
+        publish(lambda: self._operator, self._topics[0], wanted, _WRITE_TIMEOUT)
 
     def _tell(self, word: str) -> None:
         for one in self._processes:
