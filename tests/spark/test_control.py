@@ -37,7 +37,7 @@ class Operator:
 
     def _write(self, scopes: tuple[str, ...], hold: Any) -> None:  # noqa: ANN401 - or None
         wanted = changes(self.group, "alice", scopes, hold)
-        publish(self.team.writer, self.topics[0], wanted, 10.0)
+        publish(lambda: self.team.writer, self.topics[0], wanted, 10.0)
 
     def options(self) -> dict[str, str]:
         return {
