@@ -371,7 +371,9 @@ class Engine:
 
     def _settle_ownership(self) -> None:
         self._note_departed()
-        if self._was_joining and not self._group.is_joining():
+        # Joined; or what asked for the join was over before it could begin.
+        is_over = not self._group.is_joining()
+        if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
             if not self._is_stopping:
                 self.work.go_on()

@@ -86,11 +86,16 @@ class Schedule(Claims):
         else:
             for part in _parts(outcome) if task.bundle else (outcome,):
                 self._conclude(part)
-        if epoch.parked:
-            parked, epoch.parked = epoch.parked, []
-            for one in parked:
-                self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
-            self._notify()
+        self._unpark(epoch)
+
+    def _unpark(self, epoch: Epoch) -> None:
+        # Something of it is complete: lanes beyond the span may look again.
+        if not epoch.parked:
+            return
+        parked, epoch.parked = epoch.parked, []
+        for one in parked:
+            self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
+        self._notify()
 
     def _conclude(self, part: Outcome) -> None:
         lane = part.task.lane
@@ -271,6 +276,7 @@ class Schedule(Claims):
             if not letter.lane.epoch.is_closed:
                 self.dead_letters += 1
                 self._pass(letter)
+                self._unpark(letter.lane.epoch)
                 self._notify()
         self._held.tell_low()
 
