@@ -78,6 +78,15 @@ class DeadLetterLimitError(SafeConsumerError):
     """
 
 
+class HandlersFailError(SafeConsumerError):
+    """
+    Handlers cannot be run, whatever the record: the worker stops, and blames none.
+
+    A process does not start, an executor takes nothing more, or a coroutine came back
+    that nobody awaits. Raised by ``run()``.
+    """
+
+
 class ProcessDiedError(SafeConsumerError):
     """
     A process of the process executor ended while it worked on this record.

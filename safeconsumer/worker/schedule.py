@@ -12,6 +12,7 @@ from safeconsumer._core.retry import Failing
 from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
     DeadLetterLimitError,
+    HandlersFailError,
     RecordFailedError,
     Reject,
     RetryLater,
@@ -72,6 +73,13 @@ class Schedule(Claims):
         for kind, fields in told:
             self._emit(kind, **fields)
         self._held.tell_low()
+
+    def fail(self, error: BaseException) -> None:
+        """
+        Have the worker stop for this, unless something else stops it already.
+        """
+        with self._held.lock:
+            self.fatal = self.fatal or error
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
@@ -178,6 +186,8 @@ class Schedule(Claims):
                 self.is_stop_asked = True
             case Reject():
                 self._exhaust(lane, task, index, error)
+            case HandlersFailError():
+                self.fatal = self.fatal or error
             case Exception():
                 self._count_failure(lane, task, index, error)
             case _:
