@@ -195,8 +195,8 @@ class Worker:
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
-        self._state = State.RUNNING
         with self._stopping_on(signals):
+            self._state = State.RUNNING
             error: BaseException | None = None
             try:
                 self._engine.begin(self._schedule)
@@ -340,11 +340,11 @@ class Worker:
 
     @contextlib.contextmanager
     def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
-        before = {
-            number: signals_module.signal(number, lambda *_: self.stop())
-            for number in signals
-        }
+        before: dict[int, Any] = {}
         try:
+            for number in signals:
+                handler = signals_module.signal(number, lambda *_: self.stop())
+                before[number] = handler
             yield
         finally:
             for number, handler in before.items():
