@@ -2,6 +2,7 @@
 Where handlers run: threads, and other executors driven by threads.
 """
 
+import atexit
 import contextlib
 import multiprocessing
 import pickle
@@ -198,20 +199,35 @@ class Processes(Elsewhere):
         self._starting = threading.Lock()
         self._is_stopped = False
 
+    def start(self) -> None:
+        """
+        Start the threads; processes when there is work for them.
+        """
+        # Before multiprocessing's own, which asks them to end and waits for good.
+        atexit.register(self._kill)
+        super().start()
+
+    def _kill(self) -> None:
+        for process, _ in list(self._children.values()):
+            process.kill()
+
     def stop(self) -> None:
         """
         End the processes; those in a handler by force.
         """
+        atexit.unregister(self._kill)
         with self._starting:  # one that starts is there, or never will be
             self._is_stopped = True
-            children = list(self._children.values())
+            children = list(self._children.items())
         super().stop()
-        for process, pipe in children:
+        busy = {id(slot) for slot in self.slots if slot.task is not None}
+        for place, (process, pipe) in children:
             with contextlib.suppress(OSError):
-                pipe.close()
-            process.terminate()
+                pipe.close()  # which one that waits takes for the end
+            if place in busy:
+                process.kill()
         until = time.monotonic() + _END_SECONDS
-        for process, _ in children:
+        for _, (process, _) in children:
             process.join(max(0.0, until - time.monotonic()))
             if process.exitcode is None:
                 process.kill()
@@ -283,10 +299,12 @@ def _serve(
     """
     Work in a child process until the pipe is closed.
     """
-    # An interrupt at the terminal is for the process that owns the consumer.
+    # What a terminal or a service manager sends to all processes at once is for the one
+    # that owns the consumer: it drains, and needs this one meanwhile.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe.send(None)  # the handler is here
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, ConnectionError):
         while True:
             records, about = pipe.recv()
             answer = call_elsewhere(

@@ -3,6 +3,10 @@ What keeps handlers from running at all is blamed on no record, and passes over 
 """
 
 import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +53,66 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
     with pytest.raises(HandlersFailError, match="before it took a record"):
         running.end()
     assert lab.committed() == {0: None}
+
+
+def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
+    """
+    As systemd sends it: what the processes are at is finished, as in a drain.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "sleep=0.5"]})
+    before = set(multiprocessing.active_children())
+    running = lab.run(recording, executor="process", concurrency=1)
+    running.wait_done(1)
+    wait_for(lambda: running.worker.stats().running, "the second to run")
+    (process,) = set(multiprocessing.active_children()) - before
+    process.terminate()
+    report = running.end()
+    assert (report.done, report.dropped) == (2, 0)
+    assert lab.committed() == {0: 2}
+    process.join(10)
+    assert process.exitcode == 0
+
+
+EXIT = """
+import sys
+import time
+from pathlib import Path
+from safeconsumer.worker import Retry
+from safeconsumer.worker.executors import Calls, Processes
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.handlers import Recording
+
+if __name__ == "__main__":
+    tell = lambda *_, **__: None
+    lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
+    schedule = Schedule(Held(time.monotonic), lanes, policy, tell, time.monotonic)
+    handle = Recording(Path())
+    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
+    processes = Processes(schedule, calls, 1)
+    processes.start()
+    processes._child(processes.slots[0])
+"""
+
+
+def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
+    """
+    Also one that ends without having stopped its worker.
+    """
+    script = tmp_path / "program.py"
+    script.write_text(EXIT)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert done.returncode == 0
 
 
 def test_an_executor_that_was_shut_down(lab: Lab) -> None:
