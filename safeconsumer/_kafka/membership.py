@@ -38,8 +38,11 @@ class Membership:
     def is_lost(self) -> bool:
         """
         Tell whether the membership is lost, or never was.
+
+        Partitions assigned by hand need none.
         """
-        return bool(self._coordinator._generation.is_lost())
+        needs_one = self._subscription.partitions_auto_assigned()
+        return bool(needs_one and self._coordinator._generation.is_lost())
 
     def is_joining(self) -> bool:
         """

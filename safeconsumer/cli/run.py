@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 from attrs import evolve
+from kafka.errors import KafkaConfigurationError, KafkaError
 
 from safeconsumer.cli import probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
@@ -155,11 +156,11 @@ def run(
         report = _work(handle, topics, options)
     except BrokerNotReachableError as error:
         _give_up(context, error, Status.UNREACHABLE)
-    except (WorkerSettingError, click.BadParameter) as error:
+    except (WorkerSettingError, KafkaConfigurationError, click.BadParameter) as error:
         _give_up(context, error, Status.USAGE)
     except (RecordFailedError, DeadLetterLimitError) as error:
         _give_up(context, error, Status.FAILED)
-    except (SafeConsumerError, OSError) as error:
+    except (SafeConsumerError, KafkaError, OSError) as error:
         _give_up(context, error, Status.FAILED)
     else:
         click.echo(_sentence(report), err=True)
@@ -176,8 +177,8 @@ def _import(name: str) -> Any:  # noqa: ANN401 - whatever stands there
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        message = f"{name} cannot be imported: {error}"
+    except Exception as error:  # whatever the module does
+        message = f"{name} cannot be imported: {type(error).__name__}: {error}"
         raise click.BadParameter(message) from error
     return found
 

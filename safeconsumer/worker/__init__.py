@@ -6,6 +6,7 @@ from safeconsumer.worker.context import Context
 from safeconsumer.worker.control import (
     BatchFailure,
     DeadLetterLimitError,
+    HandlersFailError,
     ProcessDiedError,
     RecordFailedError,
     Reject,
@@ -27,6 +28,7 @@ __all__ = [
     "DeadLetterLimitError",
     "Drain",
     "Failure",
+    "HandlersFailError",
     "Health",
     "Limits",
     "ProcessDiedError",

@@ -2,6 +2,7 @@
 Calling a handler with the records of a task, and telling what became of them.
 """
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,12 @@ from typing import Any, TypeAlias
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.context import Context
-from safeconsumer.worker.control import BatchFailure, Reject, WorkerControl
+from safeconsumer.worker.control import (
+    BatchFailure,
+    HandlersFailError,
+    Reject,
+    WorkerControl,
+)
 from safeconsumer.worker.lanes import Indexes, Task
 from safeconsumer.worker.outcomes import Outcome
 
@@ -65,7 +71,9 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
-            handle(records[index], context)
+            answer = handle(records[index], context)
+            if answer is not None:
+                refuse_coroutine(answer)
             records[index] = None
             done[index] = 1
             count += 1
@@ -93,12 +101,28 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
     records = [task.chunk.records[index] for index in task.indexes]
     try:
-        handle(records, context)
+        refuse_coroutine(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
         return batch_failed(task, error, time.monotonic() - slot.began)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
+
+
+def refuse_coroutine(answer: object) -> None:
+    """
+    Return if what a handler, or a sink of dead letters, returned is no coroutine.
+
+    Raises:
+        HandlersFailError: it is one: nobody awaits it, so nothing was done.
+    """
+    if inspect.iscoroutine(answer):
+        message = (
+            f"{answer!r} was returned, and nobody awaits it: a handler must be async "
+            f"def itself, with executor='asyncio'; dead_letter a plain function"
+        )
+        answer.close()
+        raise HandlersFailError(message)
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
@@ -108,6 +132,9 @@ def all_done(task: Task, seconds: float) -> Outcome:
     for index in task.indexes:
         task.chunk.finish(index)
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
+
+
+_NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
 
 
 def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
@@ -120,7 +147,7 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
             return _partly_failed(task, error, seconds)
         case Reject():
             return Outcome(task=task, failed=[(index, error) for index in indexes])
-        case Exception() if not isinstance(error, WorkerControl) and len(indexes) > 1:
+        case Exception() if not isinstance(error, _NOT_THE_RECORDS) and indexes[1:]:
             failed = [(index, error) for index in indexes]
             return Outcome(task=task, failed=failed, is_suspect=True)
     return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
@@ -164,13 +191,13 @@ def call_elsewhere(
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
     if is_batch:
         try:
-            handle(records, context)
+            refuse_coroutine(handle(records, context))
         except BaseException as error:  # noqa: BLE001 - it is the batch's
             return 0, error
         return len(records), None
     for count, record in enumerate(records):
         try:
-            handle(record, context)
+            refuse_coroutine(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count, error
         if time.monotonic() > until:

@@ -73,7 +73,8 @@ class Claims:
         """
         Hand out nothing more until :meth:`go_on`.
         """
-        self._is_halted = True
+        with self._held.lock:  # a claim is before it, and counted, or is none
+            self._is_halted = True
 
     def go_on(self) -> None:
         """

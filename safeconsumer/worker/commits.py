@@ -94,11 +94,11 @@ class Commits:
         """
         Return how many offsets are complete and not committed yet.
         """
-        marks = self._held.watermarks()
+        marks, committed = self._held.watermarks(), self._committed
         return sum(
-            max(0, marks[epoch.tp].offset - self._committed[epoch])
+            max(0, marks[epoch.tp].offset - committed[epoch])
             for epoch in tuple(self._held.epochs.values())
-            if epoch.tp in marks and epoch in self._committed
+            if epoch.tp in marks and epoch in committed
         )
 
     def _is_under_way(self) -> bool:

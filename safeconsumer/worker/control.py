@@ -4,6 +4,7 @@ What a handler raises to say more than "it failed", and what a worker raises its
 
 from collections.abc import Mapping
 
+from safeconsumer._core.checks import is_number
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
 
 
@@ -22,7 +23,7 @@ class RetryLater(WorkerControl):
     """
 
     def __init__(self, after: float) -> None:
-        if isinstance(after, bool) or not isinstance(after, int | float) or after < 0:
+        if not is_number(after) or after < 0:
             message = f"after must be seconds, 0 or more, not {after!r}"
             raise WorkerSettingError(message)
         super().__init__(after)
@@ -75,6 +76,15 @@ class DeadLetterLimitError(SafeConsumerError):
     Too many records failed for good: ``max_ratio`` or ``max_consecutive`` is exceeded.
 
     Nothing was committed past the record that exceeded it.
+    """
+
+
+class HandlersFailError(SafeConsumerError):
+    """
+    Handlers cannot be run, whatever the record: the worker stops, and blames none.
+
+    A process does not start, an executor takes nothing more, or a coroutine came back
+    that nobody awaits. Raised by ``run()``.
     """
 
 

@@ -63,9 +63,18 @@ class Coroutines:
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._work_all())
+            work = self._loop.create_task(self._work_all())
+            while not work.done():
+                self._run_until(work)
         finally:
             self._loop.close()
+
+    def _run_until(self, work: asyncio.Task[None]) -> None:
+        # Out of a task that a handler began these end the loop, not just the task.
+        try:
+            self._loop.run_until_complete(work)
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._schedule.fail(error)
 
     async def _work_all(self) -> None:
         self._tasks = [self._loop.create_task(self._work(slot)) for slot in self.slots]

@@ -9,13 +9,14 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
 from safeconsumer._core import worker_events
 from safeconsumer._core.retry import Retry
+from safeconsumer.worker.calls import refuse_coroutine
 from safeconsumer.worker.outcomes import Letter
 from safeconsumer.worker.settings import DeadLetter
 
@@ -37,7 +38,7 @@ class Failure:
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 Takes a record and its failure. Returning means acknowledged; a future that it returns
-(anything with ``get``, or ``result``) is waited for.
+(anything with ``get``, or ``result``, but a mapping) is waited for.
 """
 
 Acknowledged: TypeAlias = Callable[[Letter], None]
@@ -113,6 +114,9 @@ class DeadLetters:
     def _deliver(self, letter: Letter) -> None:
         failure = Failure(error=letter.error, attempts=letter.attempt)
         answer = self._sink(letter.record, failure)
+        refuse_coroutine(answer)
+        if isinstance(answer, Mapping):  # it has a get(), and is no future
+            return
         wait = getattr(answer, "get", None) or getattr(answer, "result", None)
         if callable(wait):
             wait(timeout=self._timeout)

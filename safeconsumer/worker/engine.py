@@ -186,15 +186,19 @@ class Engine:
         Commit what is complete, drop the rest, lift every hold of ours.
 
         Returns:
-            Whether the commit went through.
+            Whether all that is complete is committed.
         """
         if self._waiting is not None:
             self._tell_drained(self._waiting)
-        committed = not self._group.is_lost() and self.commits.now()
-        self._drop(tuple(self.held.epochs.values()), "stopped")
-        self._group.ask_before_join(None)
-        self._client.hold(OWNERS, {})
-        return committed
+        try:
+            if self._group.is_lost():  # or never was: then nothing is missing
+                return not self.held.done
+            return self.commits.now()
+        finally:
+            self._drop(tuple(self.held.epochs.values()), "stopped")
+            self._group.ask_before_join(None)
+            self.held.low = None
+            self._client.hold(OWNERS, {})
 
     @property
     def deadline(self) -> float | None:
@@ -371,7 +375,9 @@ class Engine:
 
     def _settle_ownership(self) -> None:
         self._note_departed()
-        if self._was_joining and not self._group.is_joining():
+        # Joined; or what asked for the join was over before it could begin.
+        is_over = not self._group.is_joining()
+        if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
             if not self._is_stopping:
                 self.work.go_on()

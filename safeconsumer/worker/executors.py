@@ -2,6 +2,7 @@
 Where handlers run: threads, and other executors driven by threads.
 """
 
+import atexit
 import contextlib
 import multiprocessing
 import pickle
@@ -27,7 +28,7 @@ from safeconsumer.worker.calls import (
     context_of,
     outcome_of,
 )
-from safeconsumer.worker.control import ProcessDiedError
+from safeconsumer.worker.control import HandlersFailError, ProcessDiedError
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
@@ -161,14 +162,18 @@ class Foreign(Elsewhere):
         self._executor = executor
 
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ARG002, ANN401 - its parent's
-        future = self._executor.submit(
-            call_elsewhere,
-            self._calls.handle,
-            records,
-            about,
-            is_batch=self._calls.is_batch,
-            seconds=self._calls.seconds,
-        )
+        try:
+            future = self._executor.submit(
+                call_elsewhere,
+                self._calls.handle,
+                records,
+                about,
+                is_batch=self._calls.is_batch,
+                seconds=self._calls.seconds,
+            )
+        except RuntimeError as error:  # shut down or broken, and stays so
+            message = f"the executor takes nothing more: {error}"
+            raise HandlersFailError(message) from error
         return future.result()
 
 
@@ -191,20 +196,39 @@ class Processes(Elsewhere):
         method = "forkserver" if "forkserver" in methods else "spawn"
         self._context: Any = multiprocessing.get_context(method)
         self._children: dict[int, tuple[Any, Connection]] = {}
+        self._starting = threading.Lock()
         self._is_stopped = False
+
+    def start(self) -> None:
+        """
+        Start the threads; processes when there is work for them.
+        """
+        # Before multiprocessing's own, which asks them to end and waits for good.
+        atexit.register(self._kill)
+        super().start()
+
+    def _kill(self) -> None:
+        for process, _ in list(self._children.values()):
+            process.kill()
 
     def stop(self) -> None:
         """
         End the processes; those in a handler by force.
         """
-        self._is_stopped = True
+        atexit.unregister(self._kill)
+        with self._starting:  # one that starts is there, or never will be
+            self._is_stopped = True
+            children = list(self._children.items())
         super().stop()
-        for process, pipe in list(self._children.values()):
+        busy = {id(slot) for slot in self.slots if slot.task is not None}
+        for place, (process, pipe) in children:
             with contextlib.suppress(OSError):
-                pipe.close()
-            process.terminate()
-        for process, _ in list(self._children.values()):
-            process.join(_END_SECONDS)
+                pipe.close()  # which one that waits takes for the end
+            if place in busy:
+                process.kill()
+        until = time.monotonic() + _END_SECONDS
+        for _, (process, _) in children:
+            process.join(max(0.0, until - time.monotonic()))
             if process.exitcode is None:
                 process.kill()
 
@@ -228,19 +252,42 @@ class Processes(Elsewhere):
 
     def _child(self, slot: Slot) -> tuple[Any, Connection]:
         child = self._children.get(id(slot))
-        if child is None:
-            calls = self._calls
-            ours, theirs = self._context.Pipe()
-            process = self._context.Process(
-                target=_serve,
-                args=(theirs, calls.handle, calls.is_batch, calls.seconds),
-                name="safeconsumer-worker",
-                daemon=True,
-            )
-            process.start()
-            theirs.close()
+        if child is not None:
+            return child
+        calls = self._calls
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_serve,
+            args=(theirs, calls.handle, calls.is_batch, calls.seconds),
+            name="safeconsumer-worker",
+            daemon=True,
+        )
+        with theirs, self._starting:
+            if self._is_stopped:
+                message = "no process starts once the worker has stopped"
+                raise ProcessDiedError(message)
+            try:
+                process.start()
+            except OSError as error:
+                message = f"no process can be started: {error}"
+                raise HandlersFailError(message) from error
             child = self._children[id(slot)] = (process, ours)
+        self._wait_ready(slot, process, ours)
         return child
+
+    def _wait_ready(self, slot: Slot, process: Any, pipe: Connection) -> None:  # noqa: ANN401 - multiprocessing's
+        # One that ends before it was given a record is the fault of none.
+        try:
+            pipe.recv()
+        except (EOFError, OSError) as error:
+            del self._children[id(slot)]
+            process.join(_END_SECONDS)
+            message = (
+                f"a process ended with {process.exitcode} before it took a record; "
+                f"what it wrote says why: the handler must be importable there, and a "
+                f"script needs if __name__ == '__main__':"
+            )
+            raise HandlersFailError(message) from error
 
 
 def _serve(
@@ -252,9 +299,12 @@ def _serve(
     """
     Work in a child process until the pipe is closed.
     """
-    # An interrupt at the terminal is for the process that owns the consumer.
+    # What a terminal or a service manager sends to all processes at once is for the one
+    # that owns the consumer: it drains, and needs this one meanwhile.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pipe.send(None)  # the handler is here
+    with contextlib.suppress(EOFError, ConnectionError):
         while True:
             records, about = pipe.recv()
             answer = call_elsewhere(

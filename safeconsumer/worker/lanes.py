@@ -153,7 +153,7 @@ class Lanes:
         self, epoch: Epoch, chunk: Chunk, groups: list[tuple[object, Indexes]]
     ) -> list[Lane]:
         """
-        Queue them; return the lanes that were idle. The epoch's lock is held.
+        Queue them; return the lanes that are to be made ready. The lock is held.
         """
         lanes: dict[object, Any] = epoch.lanes
         is_shared = self.order is Order.UNORDERED
@@ -163,7 +163,10 @@ class Lanes:
             if lane is None:
                 lane = lanes[key] = Lane(epoch, key, is_shared)
                 idle.append(lane)
-            elif lane.state is State.IDLE:
+            elif lane.state is State.IDLE or (
+                # Its tasks are out, and nothing that comes has to wait for them.
+                lane.is_shared and lane.state is State.RUNNING
+            ):
                 idle.append(lane)
             lane.runs.append((chunk, indexes))
         return idle

@@ -12,6 +12,7 @@ from safeconsumer._core.retry import Failing
 from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
     DeadLetterLimitError,
+    HandlersFailError,
     RecordFailedError,
     Reject,
     RetryLater,
@@ -73,6 +74,13 @@ class Schedule(Claims):
             self._emit(kind, **fields)
         self._held.tell_low()
 
+    def fail(self, error: BaseException) -> None:
+        """
+        Have the worker stop for this, unless something else stops it already.
+        """
+        with self._held.lock:
+            self.fatal = self.fatal or error
+
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
         if epoch.is_closed:
@@ -86,11 +94,16 @@ class Schedule(Claims):
         else:
             for part in _parts(outcome) if task.bundle else (outcome,):
                 self._conclude(part)
-        if epoch.parked:
-            parked, epoch.parked = epoch.parked, []
-            for one in parked:
-                self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
-            self._notify()
+        self._unpark(epoch)
+
+    def _unpark(self, epoch: Epoch) -> None:
+        # Something of it is complete: lanes beyond the span may look again.
+        if not epoch.parked:
+            return
+        parked, epoch.parked = epoch.parked, []
+        for one in parked:
+            self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
+        self._notify()
 
     def _conclude(self, part: Outcome) -> None:
         lane = part.task.lane
@@ -173,6 +186,8 @@ class Schedule(Claims):
                 self.is_stop_asked = True
             case Reject():
                 self._exhaust(lane, task, index, error)
+            case HandlersFailError():
+                self.fatal = self.fatal or error
             case Exception():
                 self._count_failure(lane, task, index, error)
             case _:
@@ -271,6 +286,7 @@ class Schedule(Claims):
             if not letter.lane.epoch.is_closed:
                 self.dead_letters += 1
                 self._pass(letter)
+                self._unpark(letter.lane.epoch)
                 self._notify()
         self._held.tell_low()
 

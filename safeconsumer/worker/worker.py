@@ -186,6 +186,7 @@ class Worker:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
+            HandlersFailError: handlers cannot be run, whatever the record.
             WorkerStateError: it ran before.
             BaseException: what is no ``Exception`` and came out of a handler, such as
                 ``SystemExit``; what was done is committed first. Also what ``poll``
@@ -194,8 +195,8 @@ class Worker:
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
-        self._state = State.RUNNING
         with self._stopping_on(signals):
+            self._state = State.RUNNING
             error: BaseException | None = None
             try:
                 self._engine.begin(self._schedule)
@@ -339,11 +340,11 @@ class Worker:
 
     @contextlib.contextmanager
     def _stopping_on(self, signals: Iterable[int]) -> Iterator[None]:
-        before = {
-            number: signals_module.signal(number, lambda *_: self.stop())
-            for number in signals
-        }
+        before: dict[int, Any] = {}
         try:
+            for number in signals:
+                handler = signals_module.signal(number, lambda *_: self.stop())
+                before[number] = handler
             yield
         finally:
             for number, handler in before.items():
@@ -361,6 +362,12 @@ def _letters(
     if isinstance(dead_letter, DeadLetter):
         return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
     check_callable(dead_letter, "dead_letter")
+    if _is_async(dead_letter):
+        message = (
+            f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
+            f"function: give a plain one, which may return a future"
+        )
+        raise WorkerSettingError(message)
     return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
 
 
@@ -409,8 +416,7 @@ def _check_counts(concurrency: object, batch: object) -> None:
 
 
 def _check_kind(handle: Callable[..., Any], executor: object) -> None:
-    call = getattr(handle, "__call__", None)  # noqa: B004 - an object's own method
-    is_async = inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(call)
+    is_async = _is_async(handle)
     if is_async and executor != "asyncio":
         message = f"{handle!r} is a coroutine function: use executor='asyncio'"
         raise WorkerSettingError(message)
@@ -420,3 +426,8 @@ def _check_kind(handle: Callable[..., Any], executor: object) -> None:
             f"make it async def, or use executor='thread'"
         )
         raise WorkerSettingError(message)
+
+
+def _is_async(function: object) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -47,6 +47,7 @@ class Program:
         self.folder, self.topic = folder, topic
         self.bootstrap = broker.bootstrap
         (folder / "handlers.py").write_text(HANDLERS)
+        (folder / "broken.py").write_text("def note(")
         config = {**broker.client_config, **broker.group_config}
         del config["bootstrap_servers"]
         self._settings = [
@@ -210,6 +211,7 @@ def test_probes_say_that_the_loop_turns(
         ("missing:note", "cannot be imported"),
         ("handlers:missing", "cannot be imported"),
         ("handlers:nothing", "must be callable"),
+        ("broken:note", "cannot be imported: SyntaxError"),
     ],
 )
 def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> None:
@@ -219,6 +221,16 @@ def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> 
     process = program.start(handler)
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, said in told) == (Status.USAGE, True), told
+
+
+@pytest.mark.any_broker
+def test_a_setting_that_kafka_python_has_not(program: Program) -> None:
+    """
+    Status 2, and one line too.
+    """
+    process = program.start("handlers:note", "--set=no_such_setting=1")
+    _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
 
 
 def test_no_broker(tmp_path: Path) -> None:

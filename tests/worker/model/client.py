@@ -117,6 +117,13 @@ class FakeClient:
         self.needs_join = True
         self.join_takes = takes
 
+    def wants_no_join(self) -> None:
+        """
+        Take back what asked for a join, as metadata can that flicker.
+        """
+        if self._joining is None and self._second_round is None and not self._is_lost:
+            self.needs_join = False
+
     def lose(self) -> None:
         """
         Be evicted: the other member gets everything, and works on it.

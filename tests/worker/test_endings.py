@@ -1,0 +1,129 @@
+"""
+However a worker ends, it says so, has committed what it could, and leaves no hold.
+"""
+
+import signal
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.settings import Retry
+from tests.worker.lab import Lab
+from tests.worker.model.client import Clock, FakeClient
+from tests.worker.model.machine import DRAIN, LIMITS, StandingEngine
+
+pytestmark = pytest.mark.any_broker
+
+
+def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Handle a record.
+    """
+
+
+def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
+    """
+    W8: it has no generation, and never loses it.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 5})
+    consumer = lab._make_consumer(group=lab.group)
+    consumer.assign([TopicPartition(lab.topic, 0)])
+    running = lab.run(handle, consumer, commit=Commit(every=60.0))
+    running.wait_done(5)
+    assert running.end().committed
+    assert lab.committed() == {0: 5}
+
+
+def test_what_never_joined_has_nothing_to_commit() -> None:
+    """
+    So nothing is missing from the last commit.
+    """
+    clock = Clock()
+    engine = StandingEngine(
+        FakeClient(clock, cooperative=False, most=4),
+        limits=LIMITS,
+        drain=DRAIN,
+        commit=Commit(),
+        emit=lambda *_kind, **_fields: None,
+        clock=clock,
+    )
+    policy, lanes = Policy(retry=Retry()), Lanes(Order.PARTITION, record_key)
+    engine.begin(Schedule(engine.held, lanes, policy, lambda *_: None, clock))
+    engine.stop(1.0)
+    assert engine.conclude()
+
+
+def plant(consumer: Any) -> None:  # noqa: ANN401
+    """
+    Make its commits fail in a way that none should.
+    """
+
+    def commit(*_args: object, **_kwargs: object) -> None:
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    consumer.commit = commit
+
+
+def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> None:
+    """
+    W8: it is closed, whoever waits for its end is told, and ``run`` raises the error.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    consumer = lab.consumer()
+    plant(consumer)
+    running = lab.run(handle, consumer, commit=Commit(every=60.0))
+    running.wait_done(1)
+    report = running.worker.stop(timeout=30.0)
+    running.wait_end()
+    assert isinstance(running.error, ZeroDivisionError)
+    assert report is not None
+    assert (report.done, report.committed) == (1, False)
+    assert running.worker.stats().state == "closed"
+
+
+def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:
+    """
+    W9: the consumer is the user's, and goes on.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 2})
+    consumer = lab.consumer()
+    plant(consumer)
+    drain = Drain(shutdown=0.2)
+    with pytest.raises(ZeroDivisionError), Pump(consumer, drain=drain) as pump:
+        next(iter(pump)).done(0)
+    assert not consumer.holds()
+    assert not pump.held_records
+
+
+def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
+    """
+    Nothing has begun, the handlers are those from before, and it can still run.
+    """
+    lab.new_topic(partitions=1)
+    worker = Worker(lab.consumer(), handle)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises((OSError, ValueError)):
+        worker.run(signals=(signal.SIGTERM, signal.SIGKILL))
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert worker.stats().state == "new"
+    worker.stop(drain=False)
+    assert worker.run().done == 0
+
+
+@pytest.mark.parametrize("after", [float("nan"), float("inf"), -1, True, "1"])
+def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
+    """
+    In front of the heap of sleepers it would keep all others asleep.
+    """
+    with pytest.raises(WorkerSettingError, match="after must be"):
+        RetryLater(after)

@@ -1,0 +1,226 @@
+"""
+What keeps handlers from running at all is blamed on no record, and passes over none.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker import HandlersFailError, Retry, Worker
+from tests.worker.handlers import AsyncRecording, Recording
+from tests.worker.lab import Lab, wait_for
+
+pytestmark = pytest.mark.any_broker
+
+# The policy under which blame is dearest.
+SKIP: dict[str, Any] = {"on_exhausted": "skip", "retry": Retry(attempts=1)}
+
+
+class NotLoadable:
+    """
+    A handler that another process cannot load.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _not_here, ()
+
+    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+        pass
+
+
+def _not_here() -> None:
+    message = "planted"
+    raise OSError(message)
+
+
+def test_a_process_that_does_not_start(lab: Lab) -> None:
+    """
+    The worker stops, and says what to look at.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
+    running.wait_end()
+    with pytest.raises(HandlersFailError, match="before it took a record"):
+        running.end()
+    assert lab.committed() == {0: None}
+
+
+def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
+    """
+    As systemd sends it: what the processes are at is finished, as in a drain.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "sleep=0.5"]})
+    before = set(multiprocessing.active_children())
+    running = lab.run(recording, executor="process", concurrency=1)
+    running.wait_done(1)
+    wait_for(lambda: running.worker.stats().running, "the second to run")
+    (process,) = set(multiprocessing.active_children()) - before
+    process.terminate()
+    report = running.end()
+    assert (report.done, report.dropped) == (2, 0)
+    assert lab.committed() == {0: 2}
+    process.join(10)
+    assert process.exitcode == 0
+
+
+EXIT = """
+import sys
+import time
+from pathlib import Path
+from safeconsumer.worker import Retry
+from safeconsumer.worker.executors import Calls, Processes
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.handlers import Recording
+
+if __name__ == "__main__":
+    tell = lambda *_, **__: None
+    lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
+    schedule = Schedule(Held(time.monotonic), lanes, policy, tell, time.monotonic)
+    handle = Recording(Path())
+    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
+    processes = Processes(schedule, calls, 1)
+    processes.start()
+    processes._child(processes.slots[0])
+"""
+
+
+def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
+    """
+    Also one that ends without having stopped its worker.
+    """
+    script = tmp_path / "program.py"
+    script.write_text(EXIT)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert done.returncode == 0
+
+
+def test_an_executor_that_was_shut_down(lab: Lab) -> None:
+    """
+    It stays so for every record; the worker stops.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    running = lab.run(lambda _r, _c: None, executor=pool, **SKIP)
+    running.wait_end()
+    with pytest.raises(HandlersFailError, match="takes nothing more"):
+        running.end()
+    assert lab.committed() == {0: None}
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_a_coroutine_that_nobody_awaits(
+    lab: Lab,
+    tmp_path: Path,
+    batch: int | None,
+    is_foreign: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    A wrapper hides that the handler is one; nothing was handled, nothing is complete.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", ""]})
+    handle = AsyncRecording(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        running = lab.run(
+            lambda record, context: handle(record, context),  # noqa: PLW0108 - it hides it
+            executor=pool if is_foreign else "thread",
+            batch=batch,
+            **SKIP,
+        )
+        running.wait_end()
+    with pytest.raises(HandlersFailError, match="nobody awaits"):
+        running.end()
+    assert lab.committed() == {0: None}
+
+
+def test_system_exit_out_of_a_coroutines_own_task(lab: Lab) -> None:
+    """
+    It ends an event loop; the worker drains, commits, and raises it again.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "", ""]})
+
+    async def leave() -> None:
+        raise SystemExit(7)
+
+    async def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        if record.offset == 1:
+            await asyncio.create_task(leave())
+
+    running = lab.run(handle, executor="asyncio")
+    running.wait_end()
+    assert isinstance(running.error, SystemExit)
+    assert lab.committed() == {0: 1}
+
+
+def test_a_sink_of_dead_letters_that_is_a_coroutine_function(lab: Lab) -> None:
+    """
+    Refused: returning would count as acknowledged, and nothing was written.
+    """
+    lab.new_topic(partitions=1)
+
+    async def sink(_record: Any, _failure: Any) -> None:  # noqa: ANN401
+        pass
+
+    with pytest.raises(WorkerSettingError, match="coroutine function"):
+        Worker(lab.consumer(), lambda _r, _c: None, dead_letter=sink)
+
+
+def test_a_letter_is_not_acknowledged_by_a_coroutine(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    W7: one that a wrapper hid comes too late to be refused, and completes nothing.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "reject", ""]})
+
+    async def sink() -> None:
+        pass
+
+    running = lab.run(
+        recording,
+        dead_letter=lambda _record, _failure: sink(),
+        retry=Retry(first=0.01, most=0.01),
+    )
+    wait_for(lambda: "DeadLetterFailed" in str(running.events), "it to be refused")
+    running.end()
+    assert lab.committed() == {0: 1}
+
+
+def test_a_sink_that_answers_with_a_mapping_has_acknowledged(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    As the clients of some services do; its ``get`` waits for nothing.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "reject", ""]})
+    running = lab.run(recording, dead_letter=lambda _r, _f: {"status": 200})
+    running.wait_done(3)
+    running.end()
+    assert lab.committed() == {0: 3}
