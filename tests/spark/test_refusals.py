@@ -178,6 +178,16 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         safe.packages()
 
 
+def test_the_shim_stays_small() -> None:
+    """
+    What it decides belongs into Python.
+    """
+    lines = [
+        line for file in provision._java_files() for line in file.open(encoding="utf-8")
+    ]
+    assert len(lines) < 250
+
+
 def test_importing_needs_no_pyspark() -> None:
     """
     The package and its decision load without it.
