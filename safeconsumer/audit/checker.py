@@ -152,15 +152,15 @@ def check(
         settings: what may be assumed.
     """
     settings = settings or Settings()
-    found: dict[TopicPartition | None, list[Digest]] = {}
+    found: dict[TopicPartition, list[Digest]] = {}
+    everywhere: list[Digest] = []
     for journal in journals:
         for tp, digest in digests(journal, settings):
-            found.setdefault(tp, []).append(digest)
-    everywhere = found.pop(None, [])
+            own = everywhere if tp is None else found.setdefault(tp, [])
+            own.append(digest)
     return {
         tp: judge(tp, (*parts, *everywhere), settings)
-        for tp, parts in sorted(found.items(), key=str)
-        if tp is not None
+        for tp, parts in sorted(found.items())
     }
 
 
