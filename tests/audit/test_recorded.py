@@ -15,12 +15,15 @@ from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import Hold
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Journal, read
-from safeconsumer.audit.recorded import Recorded
+from safeconsumer.audit.recorded import Recorded, holds_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
+from safeconsumer.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
 from tests.kafka.polling import LIMIT, collect
 
@@ -114,6 +117,25 @@ def test_what_a_client_lost_is_found_in_the_topic(
     assert done.exit_code == 1, done.output
     assert f"S2  {topic}:0" in done.output
     assert "acknowledged offsets 4 to 5" in done.output
+
+
+def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
+    """
+    Those of operators; the application's own are in its calls.
+    """
+    journal = JournalWriter(tmp_path)
+    ledger = PauseLedger((holds_hook(journal),))
+    scope = scopes.parse("orders")
+    hold = Hold(scope=scope, owner="operator:eve")
+    ledger.follow([hold], ())
+    ledger.place([scope], owner="app")
+    ledger.follow((), [hold.key])
+    ledger.deliver()
+    entries = read(journal.path).entries
+    assert [(one.event, one["owner"]) for one in entries] == [
+        ("hold", "operator:eve"),
+        ("lift", "operator:eve"),
+    ]
 
 
 def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer]
 
 def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
     """
-    A session's handle, and what a session needs.
+    Hold a session's streams, and name what a session needs.
     """
     assert_type(safe.jars("folder"), str)
     assert_type(safe.packages(), str)
