@@ -18,7 +18,7 @@ from tests.spark import connector
 from tests.spark.lake import LIMIT, Lake
 from tests.spark.test_exactly_once import Driven
 
-pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 _DEPLOY = "org.apache.spark.deploy"
 
