@@ -152,15 +152,15 @@ def check(
         settings: what may be assumed.
     """
     settings = settings or Settings()
-    found: dict[TopicPartition | None, list[Digest]] = {}
+    found: dict[TopicPartition, list[Digest]] = {}
+    everywhere: list[Digest] = []
     for journal in journals:
         for tp, digest in digests(journal, settings):
-            found.setdefault(tp, []).append(digest)
-    everywhere = found.pop(None, [])
+            own = everywhere if tp is None else found.setdefault(tp, [])
+            own.append(digest)
     return {
         tp: judge(tp, (*parts, *everywhere), settings)
-        for tp, parts in sorted(found.items(), key=str)
-        if tp is not None
+        for tp, parts in sorted(found.items())
     }
 
 
@@ -193,10 +193,13 @@ def _missing(
             said = f"nobody delivered offsets {end} to {start - 1}"
             yield _finding("S2", tp, "", end, said)
         return
-    top = covered[-1][1] if covered else 0
+    # What lies before the first delivery may have been read before there were journals,
+    # what lies after the last one may still come.
+    bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
     for first, last in acknowledged:
-        limit = last + 1 if settings.is_drained else min(last + 1, top)
-        for start, end in _holes(first, limit, covered):
+        if settings.is_drained:
+            bottom, top = first, last + 1
+        for start, end in _holes(max(first, bottom), min(last + 1, top), covered):
             said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
             yield _finding("S2", tp, "", start, said)
 

@@ -13,7 +13,8 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   and ``last`` offset, ``count``, ``poll``: the call it belongs to, ``written``: when
   the first record was appended, seconds since the epoch;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
-- ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere;
+- ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
+  ``since`` when it was lifted, as the entry may be written a little later;
 - ``parked``: ``tp``, ``bytes``, ``limit``;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the

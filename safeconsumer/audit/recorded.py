@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
+from safeconsumer._core import events
+from safeconsumer._core.holds import Hold
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.hooks import Hook
 
 
 class Recorded:
@@ -141,6 +144,35 @@ class Recorded:
             is_done = True
         finally:
             self._journal.write("return", head if is_done else {**head, "ok": False})
+
+
+def holds_hook(journal: JournalWriter) -> Hook:
+    """
+    Make a hook for ``SafeConsumer(hooks=...)`` that writes down holds from elsewhere.
+
+    Those of operators and of the group, which no call of this process places or lifts;
+    and of any owner, that a hold expired or ended.
+    """
+
+    def write(event: events.Event) -> None:
+        match event:
+            case events.HoldsPlaced():
+                for hold in event.holds:
+                    if hold.is_remote:
+                        journal.write("hold", _named(hold))
+            case events.HoldsRemoved():
+                for hold in event.holds:
+                    if hold.is_remote:
+                        journal.write("lift", {**_named(hold), "since": event.at})
+            case events.HoldsExpired() | events.HoldsEnded():
+                for hold in event.holds:
+                    journal.write("lift", {**_named(hold), "since": event.at})
+
+    return write
+
+
+def _named(hold: Hold) -> dict[str, object]:
+    return {"scope": str(hold.scope), "owner": hold.owner}
 
 
 def _scopes(targets: Iterable[Any]) -> list[str]:

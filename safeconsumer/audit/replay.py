@@ -110,6 +110,7 @@ class Replay:
         self._holds: dict[tuple[str, str], _Hold] = {}
         self._calls: dict[object, int] = {}
         self._resumed: _Resumed | None = None
+        self._lifts: list[Entry] = []
         self._covers: dict[str, bool] = {}
         self.findings: list[Finding] = []
         self.epochs: list[Epoch] = []
@@ -119,6 +120,8 @@ class Replay:
         """
         Take over a whole journal.
         """
+        entries = tuple(entries)
+        self._lifts = [one for one in entries if one.event == "lift"]
         for entry in entries:
             if entry.event in _EVENTS:
                 getattr(self, f"_{entry.event}")(entry)
@@ -199,7 +202,13 @@ class Replay:
     def _hold(self, entry: Entry) -> None:
         if self._is_covered_by(entry["scope"]):
             key = entry["scope"], entry["owner"] or ""
-            self._holds[key] = _Hold(entry.number, entry["until"] or math.inf)
+            ends = [entry["until"] or math.inf]
+            ends += [
+                one["since"] or one.at
+                for one in self._lifts
+                if one.number > entry.number and (one["scope"], one["owner"]) == key
+            ]
+            self._holds[key] = _Hold(entry.number, min(ends))
 
     def _lift(self, entry: Entry) -> None:
         self._holds.pop((entry["scope"], entry["owner"] or ""), None)

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
+from kafka.errors import KafkaError
 
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, digests
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
-from safeconsumer.errors import JournalError
+from safeconsumer.cli.against import topic_journal
+from safeconsumer.cli.failing import CommandError, Status, give_up
+from safeconsumer.errors import JournalError, SafeConsumerError
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Judge = Callable[[Sequence[Path], Settings], Judged]
+Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
 
 _EPILOG = """\b
 Exit status:
@@ -33,6 +36,12 @@ Exit status:
 @click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
 @click.option("--patience", type=float, default=5.0, metavar="SECONDS")
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
+@click.option(
+    "--against-topic",
+    is_flag=True,
+    help="Read the topics too: finds what a client lost without noticing.",
+)
+@click.option("--bootstrap", metavar="HOST:PORT,...", help="For --against-topic.")
 @click.option("--master", help="Run it on Spark, for example local[*].")
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -44,6 +53,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
     clock_skew: float,
     patience: float,
     report: Path | None,
+    against_topic: bool,
+    bootstrap: str | None,
     master: str | None,
 ) -> None:
     """
@@ -55,7 +66,15 @@ def audit(  # noqa: PLR0913 - one parameter per option
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     paths = _files(journals)
     judge = _here if master is None else _on_spark(master)
-    rows, troubles = judge(paths, settings)
+    if against_topic != bool(bootstrap):
+        message = "--against-topic and --bootstrap belong together"
+        raise click.UsageError(message)
+    try:
+        more = _topics(paths, bootstrap) if bootstrap else ()
+        rows, troubles = judge(paths, settings, more)
+    except (CommandError, KafkaError, SafeConsumerError) as error:
+        give_up(context, str(error) or type(error).__name__, Status.USAGE)
+        return
     if report is not None:
         lines = (json.dumps(row.as_dict()) for row in rows)
         report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -73,7 +92,18 @@ def _files(given: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _here(paths: Sequence[Path], settings: Settings) -> Judged:
+def _topics(paths: Sequence[Path], bootstrap: str) -> tuple[Journal, ...]:
+    named = {
+        tp
+        for journal in _read(paths)[0]
+        for tp, _ in digests(journal, Settings())
+        if tp is not None
+    }
+    base = {"bootstrap_servers": bootstrap.split(",")}
+    return (topic_journal(base, sorted(named)),) if named else ()
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[Journal], list[str]]:
     journals: list[Journal] = []
     troubles: list[str] = []
     for path in paths:
@@ -81,7 +111,14 @@ def _here(paths: Sequence[Path], settings: Settings) -> Judged:
             journals.append(read(path))
         except JournalError as error:
             troubles.append(str(error))
-    judged = check(journals, settings)
+    return journals, troubles
+
+
+def _here(
+    paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
+) -> Judged:
+    journals, troubles = _read(paths)
+    judged = check((*journals, *more), settings)
     rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
     return rows, tuple(troubles)
 
@@ -91,9 +128,11 @@ def _on_spark(master: str) -> Judge:
 
     auditing = importlib.import_module("safeconsumer.spark.auditing")
 
-    def on_spark(paths: Sequence[Path], settings: Settings) -> Judged:
+    def on_spark(
+        paths: Sequence[Path], settings: Settings, more: Sequence[Journal]
+    ) -> Judged:
         with session(master, "safeconsumer audit") as spark:
-            found: Judged = auditing.audit(spark, paths, settings)
+            found: Judged = auditing.audit(spark, paths, settings, more)
             return found
 
     return on_spark

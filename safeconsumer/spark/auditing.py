@@ -9,7 +9,7 @@ from typing import Any
 
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.checker import Digest, Settings, digests, judge
-from safeconsumer.audit.journal import read
+from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.errors import JournalError
 
@@ -20,12 +20,14 @@ def audit(
     spark: Any,  # noqa: ANN401 - pyspark is optional
     paths: Sequence[Path],
     settings: Settings,
+    more: Sequence[Journal] = (),
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """
     Judge journals that every executor can read at these paths.
 
     Only runs of records, ownerships, commits and findings travel, never records. The
-    judgement is that of :func:`safeconsumer.audit.checker.judge`.
+    judgement is that of :func:`safeconsumer.audit.checker.judge`. ``more`` are journals
+    that are here already.
 
     Returns:
         One row per check and partition, and why some journals could not be read.
@@ -33,7 +35,9 @@ def audit(
     context = spark.sparkContext
     slices = max(1, min(len(paths), 4 * context.defaultParallelism))
     found = context.parallelize([str(path) for path in paths], slices)
-    found = found.flatMap(partial(_digested, settings=settings)).cache()
+    found = found.flatMap(partial(_digested, settings=settings))
+    known = [item for journal in more for item in digests(journal, settings)]
+    found = found.union(context.parallelize(known, 1)).cache()
     troubles = found.filter(_is_trouble).values().collect()
     everywhere = found.filter(_is_everywhere).values().collect()
     rows = (

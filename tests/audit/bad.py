@@ -28,6 +28,12 @@ def s1_wrong_owner() -> Fleet:
     return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
 
 
+def s1_of_an_operator() -> Fleet:
+    # What an operator holds is delivered.
+    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    return [told.poll(TP, 0, 2)]
+
+
 def s2() -> Fleet:
     # The next owner skips what nobody has delivered.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
@@ -122,7 +128,8 @@ def g2() -> Fleet:
 
 
 BAD: tuple[Callable[[], Fleet], ...] = (
-    *(s1, s1_after_a_rebalance, s1_wrong_owner, s2, s2_acknowledged, s3, s3_not_owned),
+    *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
+    *(s2_acknowledged, s3, s3_not_owned),
     *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2),
 )
@@ -168,6 +175,14 @@ def expired() -> Fleet:
     return [told.poll().poll().poll(TP, 0, 4)]
 
 
+def lifted_before_it_was_written() -> Fleet:
+    # The event of a lift is journaled after the delivery that it allowed.
+    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    since = told.at + 0.05
+    told.poll(TP, 0, 2)
+    return [told.then("lift", scope="orders", owner="operator:eve", since=since)]
+
+
 def held_for_the_group() -> Fleet:
     # One who owned it before may deliver until it hears; the next one waits.
     operator = Telling("operator", at=1500)
@@ -191,5 +206,5 @@ def nothing_to_deliver_after_a_resume() -> Fleet:
 GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(killed_before_the_commit, sought, expired, held_for_the_group),
-    nothing_to_deliver_after_a_resume,
+    *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
 )

@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
+from safeconsumer._core import scopes
+from safeconsumer._core.holds import Hold
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Journal, read
-from safeconsumer.audit.recorded import Recorded
+from safeconsumer.audit.recorded import Recorded, holds_hook
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
+from safeconsumer.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
 from tests.kafka.polling import LIMIT, collect
 
@@ -83,6 +88,54 @@ def test_a_real_consumer_keeps_its_promises(
     run = {"from": 20, "next": 21, "first": 20, "last": 20, "count": 1}
     own.write("deliver", {"tp": f"{topic}:0", **run})
     assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"S1"}
+
+
+@pytest.mark.any_broker
+def test_what_a_client_lost_is_found_in_the_topic(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    --against-topic: a run that hides a record looks whole, but the topic has it.
+    """
+    topic = clients.topic(1)
+    producer = KafkaProducer(**kafka_broker.client_config)
+    for _ in range(10):
+        producer.send(topic, b"x").get(10)
+    producer.close()
+    own = JournalWriter(tmp_path, member="reader", group="g")
+    own.write("assigned", {"partitions": [f"{topic}:0"]})
+    run = {"from": 0, "next": 4, "first": 0, "last": 3, "count": 4}
+    own.write("deliver", {"tp": f"{topic}:0", **run})
+    run = {"from": 6, "next": 10, "first": 6, "last": 9, "count": 4}
+    own.write("revoked", {"partitions": [f"{topic}:0"]})
+    own.write("assigned", {"partitions": [f"{topic}:0"]})
+    own.write("deliver", {"tp": f"{topic}:0", **run})
+    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    assert done.exit_code == 1, done.output
+    assert f"S2  {topic}:0" in done.output
+    assert "acknowledged offsets 4 to 5" in done.output
+
+
+def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
+    """
+    Those of operators; the application's own are in its calls.
+    """
+    journal = JournalWriter(tmp_path)
+    ledger = PauseLedger((holds_hook(journal),))
+    scope = scopes.parse("orders")
+    hold = Hold(scope=scope, owner="operator:eve")
+    ledger.follow([hold], ())
+    ledger.place([scope], owner="app")
+    ledger.follow((), [hold.key])
+    ledger.deliver()
+    entries = read(journal.path).entries
+    assert [(one.event, one["owner"]) for one in entries] == [
+        ("hold", "operator:eve"),
+        ("lift", "operator:eve"),
+    ]
 
 
 def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:

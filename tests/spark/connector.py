@@ -1,11 +1,13 @@
 """
 Spark's Kafka connector, fetched once per user by Maven.
 
-``python -m tests.spark.connector`` fetches it and prints its folder.
+``python -m tests.spark.connector`` fetches it and prints its folder; with
+``--version`` it only prints the version of Spark that it is for.
 """
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -63,4 +65,5 @@ def fetch() -> Path:
 
 
 if __name__ == "__main__":
-    print(fetch())  # noqa: T201  a command's answer
+    is_asked = sys.argv[1:] == ["--version"]
+    print(VERSION if is_asked else fetch())  # noqa: T201  a command's answer

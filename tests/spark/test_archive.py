@@ -44,7 +44,7 @@ def test_bad_settings_are_refused_before_spark_is_started() -> None:
 
 @pytest.mark.spark
 @pytest.mark.real_broker
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 class TestOnSpark:
     """
     The program in a process of its own.

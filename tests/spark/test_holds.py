@@ -13,7 +13,7 @@ from safeconsumer.spark import Controller
 from tests.spark.lake import LIMIT, Lake, metrics, progress
 from tests.spark.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 
 def test_a_fixed_hold_and_its_end(lake: Lake) -> None:

@@ -178,6 +178,14 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         safe.packages()
 
 
+def test_the_shim_stays_small() -> None:
+    """
+    What it decides belongs into Python.
+    """
+    files = provision._java_files()
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 250
+
+
 def test_importing_needs_no_pyspark() -> None:
     """
     The package and its decision load without it.

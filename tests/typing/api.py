@@ -14,6 +14,7 @@ from typing import Any, assert_type
 from kafka import TopicPartition
 
 import safeconsumer
+import safeconsumer.spark as safe
 from safeconsumer import (
     BlockingCallInListenerError,
     Commit,
@@ -225,3 +226,20 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
             assert_type(batch, Batch)
             batch.done()
     use(RecordFailedError, WorkerSettingError)
+
+
+def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
+    """
+    Hold a session's streams, and name what a session needs.
+    """
+    assert_type(safe.jars("folder"), str)
+    assert_type(safe.packages(), str)
+    controller = safe.register(session)
+    assert_type(controller, safe.Controller)
+    controller.pause("orders", TopicPartition("orders", 3), reason="x", for_=1.5)
+    controller.pause(re.compile("ord.*"), for_=timedelta(hours=1), owner="alice")
+    assert_type(controller.resume("orders"), tuple[Hold, ...])
+    assert_type(controller.holds(), tuple[Hold, ...])
+    assert_type(controller.explain("orders:3"), tuple[str, ...])
+    assert_type(controller.lag(), dict[tuple[str, int], int])
+    controller.register("x")  # type: ignore[attr-defined]  # there is no such method
