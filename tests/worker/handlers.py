@@ -149,3 +149,20 @@ class BatchRecording(Recording):
                 errors[index] = error
         if errors:
             raise BatchFailure(errors)
+
+
+@frozen
+class AsyncBatchRecording(AsyncRecording):
+    """
+    The same for batches, as a coroutine.
+    """
+
+    async def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
+        errors: dict[int, Exception] = {}
+        for index, record in enumerate(records):
+            try:
+                await AsyncRecording.__call__(self, record, context)
+            except Exception as error:  # noqa: BLE001 - passed on
+                errors[index] = error
+        if errors:
+            raise BatchFailure(errors)

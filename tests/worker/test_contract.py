@@ -12,7 +12,13 @@ import pytest
 
 from safeconsumer._core import worker_events
 from safeconsumer.worker import DeadLetter, Drain, RecordFailedError, Retry
-from tests.worker.handlers import AsyncRecording, BatchRecording, Recording, Trace
+from tests.worker.handlers import (
+    AsyncBatchRecording,
+    AsyncRecording,
+    BatchRecording,
+    Recording,
+    Trace,
+)
 from tests.worker.lab import Lab, Running, wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -271,11 +277,10 @@ def test_a_batch_fails_record_by_record(
     """
     The records that a ``BatchFailure`` names are tried again, the others are done.
     """
-    if executor == "asyncio":
-        pytest.skip("its handler is not a coroutine; the rule is the same code")
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail=1", "", "", ""]})
-    handle = BatchRecording(tmp_path)
+    is_async = executor == "asyncio"
+    handle = (AsyncBatchRecording if is_async else BatchRecording)(tmp_path)
     running = lab.run(handle, executor=executor, batch=5, retry=QUICK)
     running.wait_done(5)
     running.end()
