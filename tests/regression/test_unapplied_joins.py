@@ -6,10 +6,12 @@ has these states; kafka-python forgets such a join.
 """
 
 import time
+from typing import Any
 
 import pytest
 from kafka import OffsetAndMetadata
 from kafka.coordinator.base import MemberState
+from kafka.errors import UnknownMemberIdError
 from kafka.structs import TopicPartition
 
 from tests.regression.lab import Lab
@@ -153,3 +155,25 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> Non
     asked = wire.count("OffsetFetch")
     reader.drain({p1: range(10)})
     assert wire.count("OffsetFetch") == asked
+
+
+def test_membership_lost_inside_a_join_ends_the_ownership(lab: Lab) -> None:
+    """
+    Others may have owned the partition meanwhile: it goes on at what is committed.
+    """
+    reader, p0 = joined(lab)
+    consumer = reader.consumer
+    reader.until(lambda: len(reader.log) == 10)
+    consumer.commit({p0: OffsetAndMetadata(4, "", -1)})
+    wire = Wire(consumer)
+    answers = []
+
+    def forget_once(name: str, response: Any) -> None:  # noqa: ANN401 - any response
+        if name == "JoinGroup" and not answers:
+            answers.append(response)
+            response.error_code = UnknownMemberIdError.errno
+
+    wire.change = forget_once
+    consumer._coordinator.request_rejoin()
+    reader.until(lambda: len(reader.log) >= 16)
+    assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
