@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer.testing.scenarios.stage import Stage
 
@@ -17,8 +17,10 @@ _SECONDS = 0.05
 _RECORDS = 40
 # Nothing comes any more: longer than it takes a broker to notice that a member died.
 _SILENCE = 6.0
-# Done of what came last: enough for the pool's consumer to have committed it all.
-_SOME = 24
+# The first is killed when the group has committed so much that is not done, or when
+# it has done so much of what came last: of the 240 records of its two partitions.
+_AHEAD = 24
+_ENOUGH = 200
 _PROGRAM = "safeconsumer.testing.scenarios.workers"
 
 
@@ -39,6 +41,8 @@ class Program:
         self.is_ready = False
         self.most_held = 0
         self.done = 0
+        self.done_of_last = 0
+        self.last_of: set[TopicPartition] = set()
         self.heard_at = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", _PROGRAM, json.dumps(told)],
@@ -71,10 +75,17 @@ class Program:
             elif word == "held":
                 self.most_held = max(self.most_held, int(numbers[0]))
             else:
-                tp = TopicPartition(self._topic, int(numbers[0]))
-                self._stage.tally.delivered(self._name, tp, int(numbers[1]))
-                self.done += 1
-                self.heard_at = time.monotonic()
+                self._is_done(
+                    TopicPartition(self._topic, int(numbers[0])), int(numbers[1])
+                )
+
+    def _is_done(self, tp: TopicPartition, offset: int) -> None:
+        self._stage.tally.delivered(self._name, tp, offset)
+        self.done += 1
+        if offset >= _RECORDS:
+            self.done_of_last += 1
+            self.last_of |= {tp}
+        self.heard_at = time.monotonic()
 
 
 def slow_handlers(stage: Stage) -> None:
@@ -91,8 +102,14 @@ def slow_handlers(stage: Stage) -> None:
     stage.say("another member joins")
     _until(stage, lambda: second.is_ready, "the second to join")
     stage.produce(records=3 * _RECORDS)
-    before = first.done
-    _until(stage, lambda: first.done >= before + _SOME, "the first to go on")
+    observer = stage.consumer(KafkaConsumer)
+    _until(
+        stage,
+        lambda: (
+            first.done_of_last >= _ENOUGH or _ahead(stage, observer, first) >= _AHEAD
+        ),
+        "the first to go on",
+    )
     first.kill()
     most = first.most_held
     stage.say(f"the first held up to {most} records, and is killed")
@@ -107,6 +124,17 @@ def slow_handlers(stage: Stage) -> None:
     missing = stage.tally.missing()
     most = max(most, second.most_held)
     stage.say(f"{missing} never handled; up to {most} records held")
+
+
+def _ahead(stage: Stage, observer: KafkaConsumer, program: Program) -> int:
+    """
+    Return how many records the group has committed that nobody is done with.
+
+    Of the partitions whose last records this program works on.
+    """
+    tps = tuple(program.last_of)
+    done = {tp: 4 * _RECORDS - stage.tally.missing(tp) for tp in tps}
+    return sum(max(0, (observer.committed(tp) or 0) - done[tp]) for tp in tps)
 
 
 def _until(stage: Stage, condition: Callable[[], bool], what: str) -> None:
