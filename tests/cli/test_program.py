@@ -20,6 +20,8 @@ from safeconsumer.cli.verdict import Status
 SECONDS = 60
 QUICK = "resume-starvation"
 START = "from safeconsumer.cli.main import main; main()"
+# What a shell runs in the background ignores Ctrl-C, and so would all it starts.
+HEARS_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 
 
 def command(*arguments: str, first: str = "") -> list[str]:
@@ -80,7 +82,10 @@ def test_without_a_broker_it_brings_its_own() -> None:
 def test_ctrl_c_ends_it_cleanly() -> None:
     """In the middle of a scenario: status 130, one word, no traceback."""
     with subprocess.Popen(  # noqa: S603 - our own code
-        command("demo"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("demo", first=HEARS_CTRL_C),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
