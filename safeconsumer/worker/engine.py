@@ -9,6 +9,7 @@ from typing import Protocol
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import watermarks, worker_events
+from safeconsumer._core.holds import WORKER
 from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker.client import Client, Polled, sorted_tps
@@ -16,9 +17,9 @@ from safeconsumer.worker.commits import Commits
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
-BACKPRESSURE = "worker:backpressure"
-RETRY = "worker:retry"
-DRAIN = "worker:drain"
+BACKPRESSURE = f"{WORKER}backpressure"
+RETRY = f"{WORKER}retry"
+DRAIN = f"{WORKER}drain"
 OWNERS = (BACKPRESSURE, RETRY, DRAIN)
 
 # Seconds of one poll: short while something of ours must be looked after.
