@@ -31,6 +31,7 @@ class Finding:
         member: by whom; "" if by the fleet together.
         offset: the first offset concerned, or None.
         evidence: what the journal says, in one sentence.
+        at: when, seconds since the epoch; None if no moment can be named.
     """
 
     check: str
@@ -38,6 +39,7 @@ class Finding:
     member: str
     offset: int | None
     evidence: str
+    at: float | None = None
 
 
 @frozen(kw_only=True)
@@ -302,5 +304,6 @@ class Replay:
                 member=entry.member,
                 offset=offset,
                 evidence=said,
+                at=entry.at,
             )
         )
