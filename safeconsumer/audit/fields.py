@@ -141,7 +141,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "group-hold": _HOLD,
     "group-lift": _HOLD,
     "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
-    "purged": {"tp": _PARTITION, "count": _WHOLE, "why": _or_none(_TEXT)},
+    "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
     "acked": {"tp": _PARTITION, "first": _WHOLE, "last": _WHOLE},
     "fault": {
         "id": _KEY,

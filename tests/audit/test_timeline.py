@@ -81,6 +81,16 @@ def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
     assert spans(only_lane(one, two)) == [(0.3, 0.6)]
 
 
+def test_a_frozen_member_has_a_partition_until_the_next_one_gets_it() -> None:
+    """
+    What it holds does not count for what the next one delivers.
+    """
+    frozen = Telling("a", at=0).assigned(TP).pause("orders")
+    frozen.at = 9.0
+    after = Telling("b", at=4).assigned(TP).poll(TP, 0, 5)
+    assert spans(only_lane(frozen.then("lost", partitions=[TP]), after)) == [(0.3, 4.1)]
+
+
 def test_a_hold_that_expires_ends_by_itself() -> None:
     """
     At the moment that the pause named.

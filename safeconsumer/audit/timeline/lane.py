@@ -219,29 +219,30 @@ def _points(lane: Lane, base: float, scale: Scale) -> Iterator[Shape]:
 
 def _violations(findings: Sequence[Finding], y: float, scale: Scale) -> Iterator[Shape]:
     y -= GUTTER / 2
-    for check, own in _clusters(findings, scale):
-        first = own[0]
-        x, end = scale.x(first.at or 0), scale.x(own[-1].at or 0)
+    for own in _clusters(findings, scale):
+        (at, first), (last, _) = own[0], own[-1]
+        x, end = scale.x(at), scale.x(last)
+        checks = sorted({one.check for _, one in own})
         more = f", the first of {len(own)} here" if len(own) > 1 else ""
-        title = f"{check} by {first.member}: {first.evidence}{more}"
+        title = f"{first.check} by {first.member}: {first.evidence}{more}"
         yield Path(kind="violation", d=triangle(x, y, -3.5), title=title)
-        yield Text(kind="bad small", x=x + 5, y=y + 3.5, text=check, title=title)
-        if end > x + _NUMBER:
-            yield Path(kind="wrong-line", d=level(x + _NUMBER - 3, y, end), title=title)
+        text = " ".join(checks)
+        yield Text(kind="bad small", x=x + 5, y=y + 3.5, text=text, title=title)
+        beside = x + _NUMBER * len(checks) - 3
+        if end > beside:
+            yield Path(kind="wrong-line", d=level(beside, y, end), title=title)
 
 
 def _clusters(
     findings: Sequence[Finding], scale: Scale
-) -> Iterator[tuple[str, list[Finding]]]:
-    # Violations of one promise that are too near for a number each stand together.
-    dated = [(one.check, one.at, one) for one in findings if one.at is not None]
-    own: list[Finding] = []
-    before = -math.inf
-    for check, at, one in sorted(dated, key=lambda each: each[:2]):
-        if own and (own[0].check != check or scale.x(at) - before > _NUMBER):
-            yield own[0].check, own
+) -> Iterator[list[tuple[float, Finding]]]:
+    # Those that are too near for a number each stand together.
+    dated = [(one.at, one) for one in findings if one.at is not None]
+    own: list[tuple[float, Finding]] = []
+    for at, one in sorted(dated, key=lambda each: each[0]):
+        if own and scale.x(at) - scale.x(own[-1][0]) > _NUMBER:
+            yield own
             own = []
-        own.append(one)
-        before = scale.x(at)
+        own.append((at, one))
     if own:
-        yield own[0].check, own
+        yield own

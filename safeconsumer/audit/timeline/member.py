@@ -283,7 +283,7 @@ class _Follower:
         self._point(entry, entry["bytes"])
 
     def _purged(self, entry: Entry) -> None:
-        self._point(entry, entry["count"], entry["why"] or "")
+        self._point(entry, entry["count"] or 0, entry["why"] or "")
 
     def _point(self, entry: Entry, count: int, said: str = "") -> None:
         point = Point(at=entry.at, kind=entry.event, count=count, said=said)

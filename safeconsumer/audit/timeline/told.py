@@ -268,15 +268,19 @@ class _Lanes:
 
 
 def _tenures(owned: Sequence[Owned]) -> dict[str, list[tuple[float, float]]]:
-    # A hold is drawn where its member has the partition; away for a rebalance and back
-    # again, with nobody in between, is one stretch.
+    # A hold is drawn where its member has the partition. Away for a rebalance and back
+    # again, with nobody in between, is one stretch; a frozen member, which does not
+    # know yet that it has lost it, has it until the next one gets it.
     found: dict[str, list[tuple[float, float]]] = {}
     before = ""
     for one in owned:
         stretches = found.setdefault(one.member, [])
-        if stretches and before == one.member:
+        if before == one.member:
             stretches[-1] = stretches[-1][0], max(stretches[-1][1], one.end)
         else:
+            if before:
+                start, end = found[before][-1]
+                found[before][-1] = start, min(end, one.start)
             stretches.append((one.start, one.end))
         before = one.member
     return found
