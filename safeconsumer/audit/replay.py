@@ -151,7 +151,7 @@ class Replay:
                     self._holds[key] = _Hold(entry.number, until)
                 self._check_paused(entry)
             case "resume":
-                if not self._held_before(math.inf, entry.at):
+                if self._is_owned and not self._held_before(math.inf, entry.at):
                     self._resumed = _Resumed(entry.at)
                 self._check_paused(entry)
             case "poll" if self._resumed is not None:
