@@ -18,6 +18,7 @@ from safeconsumer.audit.timeline.shapes import (
     cross,
     level,
     triangle,
+    united,
     upright,
 )
 from safeconsumer.audit.timeline.told import Bar, Lane
@@ -97,13 +98,7 @@ def _labels(lane: Lane, base: float) -> Iterator[Shape]:
 
 def _quiet(lane: Lane, y: float, base: float, scale: Scale) -> Iterator[Shape]:
     # Where anything holds, whatever it is: no bar may stand here.
-    spans: list[tuple[float, float]] = []
-    for one in sorted(lane.held, key=lambda one: one.start):
-        if spans and one.start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], max(spans[-1][1], one.end)
-        else:
-            spans.append((one.start, one.end))
-    for start, end in spans:
+    for start, end in united((one.start, one.end) for one in lane.held):
         x = scale.x(start)
         width = max(0.5, scale.x(end) - x)
         yield Rect(kind="quiet", x=x, y=y, width=width, height=base - y)

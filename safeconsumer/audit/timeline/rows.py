@@ -15,6 +15,7 @@ from safeconsumer.audit.timeline.shapes import (
     cross,
     shortened,
     triangle,
+    united,
 )
 from safeconsumer.audit.timeline.told import MemberLane
 
@@ -78,13 +79,13 @@ def struck(
     faults: Sequence[Fault], top: float, bottom: float, scale: Scale
 ) -> Iterator[Shape]:
     """
-    Yield a band through all lanes for each fault, unless there are too many.
+    Yield bands through all lanes where faults last, unless there are too many.
     """
     if len(faults) > _MOST_STRUCK:
         return
-    for fault in faults:
-        x = scale.x(fault.start)
-        width = max(scale.x(fault.end) - x, 1)
+    for start, end in united((one.start, one.end) for one in faults):
+        x = scale.x(start)
+        width = max(scale.x(end) - x, 1)
         yield Rect(kind="struck", x=x, y=top, width=width, height=bottom - top)
 
 

@@ -2,7 +2,7 @@
 What pictures are made of: a shape's ``kind`` says what it means, a style how it looks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
@@ -99,6 +99,19 @@ def cross(x: float, y: float, size: float) -> str:
     """
     left, top, side = number(x - size), number(y - size), number(2 * size)
     return f"M{left} {top}l{side} {side}M{left} {number(y + size)}l{side} -{side}"
+
+
+def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """
+    Return stretches that do not overlap and cover the same.
+    """
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def shortened(text: str, length: int) -> str:
