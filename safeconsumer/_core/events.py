@@ -23,7 +23,7 @@ class Event:
         client_id: Kafka's ``client_id`` of the consumer, or None.
         group_id: its consumer group, or None.
         name: what happened, in the notation of log lines.
-        level: how a log line about it is ranked: debug, info, warning, error.
+        level: how a log line about such events is ranked: debug, info, warning, error.
     """
 
     name: ClassVar[str] = "event"
@@ -33,6 +33,13 @@ class Event:
     client_id: str | None = None
     group_id: str | None = None
 
+    @property
+    def severity(self) -> str:
+        """
+        How a log line about this one is ranked: as all of its kind, if not routine.
+        """
+        return self.level
+
     def as_dict(self) -> dict[str, object]:
         """
         Return every field as plain JSON values; partitions as ``orders:3``.
@@ -41,7 +48,29 @@ class Event:
 
 
 @frozen(kw_only=True)
-class HoldsPlaced(Event):
+class AboutHolds(Event):
+    """
+    Parent of what happens to holds; about a worker's own it is for debugging only.
+
+    Attributes:
+        holds: which.
+    """
+
+    name: ClassVar[str] = "about_holds"
+
+    holds: tuple[Hold, ...]
+
+    @property
+    def severity(self) -> str:
+        """
+        How a log line about this one is ranked.
+        """
+        is_routine = self.holds and all(one.is_routine for one in self.holds)
+        return "debug" if is_routine else self.level
+
+
+@frozen(kw_only=True)
+class HoldsPlaced(AboutHolds):
     """
     One call placed or changed holds.
 
@@ -53,7 +82,6 @@ class HoldsPlaced(Event):
 
     name: ClassVar[str] = "hold_placed"
 
-    holds: tuple[Hold, ...]
     quiet: Partitions = ()
     topics: tuple[str, ...] | None = None
 
@@ -125,7 +153,7 @@ class HoldsRemain(Event):
 
 
 @frozen(kw_only=True)
-class HoldsRemoved(Event):
+class HoldsRemoved(AboutHolds):
     """
     One call lifted holds.
 
@@ -137,25 +165,23 @@ class HoldsRemoved(Event):
 
     name: ClassVar[str] = "hold_removed"
 
-    holds: tuple[Hold, ...]
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
 
 
 @frozen(kw_only=True)
-class HoldsExpired(Event):
+class HoldsExpired(AboutHolds):
     """
     Holds reached their time limit.
     """
 
     name: ClassVar[str] = "hold_expired"
 
-    holds: tuple[Hold, ...]
     flowing: Partitions = ()
 
 
 @frozen(kw_only=True)
-class HoldsEnded(Event):
+class HoldsEnded(AboutHolds):
     """
     Holds ended with the assignment they were bound to.
 
@@ -166,7 +192,6 @@ class HoldsEnded(Event):
 
     name: ClassVar[str] = "hold_ended"
 
-    holds: tuple[Hold, ...]
     departed: Partitions
 
 
@@ -190,7 +215,7 @@ class AssignmentChanged(Event):
 
 
 @frozen(kw_only=True)
-class HoldsBit(Event):
+class HoldsBit(AboutHolds):
     """
     Surviving holds took effect on partitions that were gained.
 
@@ -203,7 +228,6 @@ class HoldsBit(Event):
     level: ClassVar[str] = "warning"
 
     partitions: Partitions
-    holds: tuple[Hold, ...]
 
 
 @frozen(kw_only=True)

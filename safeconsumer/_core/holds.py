@@ -21,6 +21,8 @@ APP = "app"
 # Owners of holds that come from control topics begin so; no local call may use them.
 OPERATOR = "operator:"
 GROUP = "group:"
+# Owners of holds that a worker places and lifts by itself, all the time, begin so.
+WORKER = "worker:"
 
 
 class Lifetime(enum.Enum):
@@ -67,6 +69,13 @@ class Hold:
         Whether it came from outside: no local ``resume`` lifts it.
         """
         return self.owner.startswith((OPERATOR, GROUP))
+
+    @property
+    def is_routine(self) -> bool:
+        """
+        Whether a worker keeps itself in bounds by it: nobody asked for it by name.
+        """
+        return self.owner.startswith(WORKER)
 
     @property
     def key(self) -> HoldKey:

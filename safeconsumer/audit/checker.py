@@ -174,10 +174,10 @@ def _starts(
         if before and not epoch.was_sought:
             if start > before[-1]:
                 said = f"an ownership began at {start}, {before[-1]} was committed"
-                yield _finding("S4", tp, epoch.member, before[-1], said)
+                yield _finding("S4", tp, epoch, before[-1], said)
             elif start < before[-1] and start < delivered:
                 said = f"began again at {start}, {before[-1]} was committed"
-                yield _finding("S6", tp, epoch.member, start, said)
+                yield _finding("S6", tp, epoch, start, said)
         delivered = max(delivered, *(run.end for run in epoch.runs))
 
 
@@ -191,7 +191,7 @@ def _missing(
     if not acknowledged:
         for (_, end), (start, _) in pairwise(covered):
             said = f"nobody delivered offsets {end} to {start - 1}"
-            yield _finding("S2", tp, "", end, said)
+            yield _finding("S2", tp, None, end, said)
         return
     # What lies before the first delivery may have been read before there were journals,
     # what lies after the last one may still come.
@@ -201,7 +201,7 @@ def _missing(
             bottom, top = first, last + 1
         for start, end in _holes(max(first, bottom), min(last + 1, top), covered):
             said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-            yield _finding("S2", tp, "", start, said)
+            yield _finding("S2", tp, None, start, said)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -249,7 +249,7 @@ def _group_holds(
             ]
             if began_after and epoch.at < span.end and late:
                 said = f"delivered though {span.scope} was held for the group before"
-                yield _finding("G2", tp, epoch.member, late[0].start, said)
+                yield _finding("G2", tp, epoch, late[0].start, said)
                 break
 
 
@@ -266,8 +266,13 @@ def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
 
 
 def _finding(
-    check: str, tp: TopicPartition, member: str, offset: int | None, evidence: str
+    check: str, tp: TopicPartition, epoch: Epoch | None, offset: int, evidence: str
 ) -> Finding:
     return Finding(
-        check=check, partition=tp, member=member, offset=offset, evidence=evidence
+        check=check,
+        partition=tp,
+        member=epoch.member if epoch else "",
+        offset=offset,
+        evidence=evidence,
+        at=epoch.runs[0].at if epoch else None,
     )

@@ -31,6 +31,7 @@ from typing import Any
 from attrs import field, frozen
 
 from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
 
 VERSION = 1
@@ -139,23 +140,22 @@ def parse(name: str, text: str) -> Journal:
 def _entries(name: str, member: str, lines: Iterable[str]) -> Iterator[Entry]:
     for number, line in enumerate(lines, start=1):
         document = _document(name, number + 1, line)
-        try:
-            entry = Entry(
-                member,
-                int(document.pop("n")),
-                float(document.pop("at")),
-                str(document.pop("e")),
-                document,
-            )
-        except (KeyError, TypeError, ValueError) as error:
+        n, at, event = (document.pop(key, None) for key in ("n", "at", "e"))
+        if type(n) is not int or not is_time(at) or not isinstance(event, str):
             message = f"{name}, line {number + 1}: no n, at and e"
-            raise JournalError(message) from error
+            raise JournalError(message)
+        entry = Entry(member, n, float(at), event, document)
         if entry.number != number:
             message = (
                 f"{name}, line {number + 1}: entry {entry.number} stands where "
                 f"{number} should: lines are missing, or two processes wrote it"
             )
             raise JournalError(message)
+        try:
+            check(event, document)
+        except JournalError as error:
+            message = f"{name}, line {number + 1}: {error}"
+            raise JournalError(message) from error
         yield entry
 
 

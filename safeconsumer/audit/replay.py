@@ -31,6 +31,7 @@ class Finding:
         member: by whom; "" if by the fleet together.
         offset: the first offset concerned, or None.
         evidence: what the journal says, in one sentence.
+        at: when, seconds since the epoch; None if no moment can be named.
     """
 
     check: str
@@ -38,6 +39,7 @@ class Finding:
     member: str
     offset: int | None
     evidence: str
+    at: float | None = None
 
 
 @frozen(kw_only=True)
@@ -149,7 +151,7 @@ class Replay:
                     self._holds[key] = _Hold(entry.number, until)
                 self._check_paused(entry)
             case "resume":
-                if not self._held_before(math.inf, entry.at):
+                if self._is_owned and not self._held_before(math.inf, entry.at):
                     self._resumed = _Resumed(entry.at)
                 self._check_paused(entry)
             case "poll" if self._resumed is not None:
@@ -302,5 +304,6 @@ class Replay:
                 member=entry.member,
                 offset=offset,
                 evidence=said,
+                at=entry.at,
             )
         )

@@ -11,11 +11,12 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.checker import Settings, check, digests
-from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.failing import CommandError, Status, give_up
-from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.cli.journals import files, read_all
+from safeconsumer.errors import SafeConsumerError
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
@@ -64,7 +65,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     producers and operators together.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
-    paths = _files(journals)
+    paths = files(journals)
     judge = _here if master is None else _on_spark(master)
     if against_topic != bool(bootstrap):
         message = "--against-topic and --bootstrap belong together"
@@ -85,17 +86,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
     context.exit(status)
 
 
-def _files(given: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in given:
-        found.extend(sorted(path.glob("*.journal")) if path.is_dir() else [path])
-    return found
-
-
 def _topics(paths: Sequence[Path], bootstrap: str) -> tuple[Journal, ...]:
     named = {
         tp
-        for journal in _read(paths)[0]
+        for journal in read_all(paths)[0]
         for tp, _ in digests(journal, Settings())
         if tp is not None
     }
@@ -103,21 +97,10 @@ def _topics(paths: Sequence[Path], bootstrap: str) -> tuple[Journal, ...]:
     return (topic_journal(base, sorted(named)),) if named else ()
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[Journal], list[str]]:
-    journals: list[Journal] = []
-    troubles: list[str] = []
-    for path in paths:
-        try:
-            journals.append(read(path))
-        except JournalError as error:
-            troubles.append(str(error))
-    return journals, troubles
-
-
 def _here(
     paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
 ) -> Judged:
-    journals, troubles = _read(paths)
+    journals, troubles = read_all(paths)
     judged = check((*journals, *more), settings)
     rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
     return rows, tuple(troubles)

@@ -10,6 +10,7 @@ from safeconsumer.cli.demo import demo
 from safeconsumer.cli.doctor import doctor
 from safeconsumer.cli.holding import pause, resume
 from safeconsumer.cli.run import run
+from safeconsumer.cli.timeline import timeline
 from safeconsumer.cli.topics_init import control
 from safeconsumer.cli.watching import history, status, wait
 
@@ -33,6 +34,7 @@ for _command in (
     resume,
     run,
     status,
+    timeline,
     wait,
 ):
     safeconsumer.add_command(_command)

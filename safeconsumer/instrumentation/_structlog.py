@@ -35,7 +35,7 @@ def log_event(event: Event) -> None:
     """
     Write one line: ``safeconsumer.<event>``, with the event's fields as keys.
     """
-    level = _LEVELS[event.level]
+    level = _LEVELS[event.severity]
     if structlog.is_configured():
         logger = structlog.get_logger("safeconsumer")
     elif _standard.isEnabledFor(level):

@@ -2,7 +2,8 @@
 Committing what is complete: one at a time, never backwards, recomputed if refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
 
 from kafka.structs import TopicPartition
 
@@ -54,7 +55,7 @@ class Commits:
         """
         if self._is_under_way() or not self._is_due():
             return
-        marks, epochs = self._new_marks(None)
+        marks, epochs = self._new_marks()
         self._due = self._clock() + self._setting.every
         self._done_before = self._held.done
         if not marks:
@@ -72,19 +73,23 @@ class Commits:
         except REFUSED as error:
             told(error)
 
-    def now(self, epochs: Iterable[Epoch] | None = None) -> bool:
+    def now(self, *, seconds: float = math.inf) -> bool:
         """
         Commit and wait for it; True if all that is complete is committed.
 
         One that was sent before is in front of it on the same connection.
+
+        Args:
+            seconds: to wait at most, if that is less than ``Commit.timeout``.
         """
-        marks, owners = self._new_marks(epochs)
+        marks, owners = self._new_marks()
         self._under_way = None
         if not marks:
             return True
         error: Exception | None = None
         try:
-            self._client.commit(marks, self._setting.timeout)
+            timeout = max(0.0, min(self._setting.timeout, seconds))
+            self._client.commit(marks, timeout)
         except REFUSED as refused:
             error = refused
         self._conclude(marks, owners, error)
@@ -114,9 +119,9 @@ class Commits:
         return self._clock() >= self._due
 
     def _new_marks(
-        self, epochs: Iterable[Epoch] | None
+        self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        open_ = tuple(self._held.epochs.values() if epochs is None else epochs)
+        open_ = tuple(self._held.epochs.values())
         self._committed = {
             epoch: offset
             for epoch, offset in self._committed.items()

@@ -83,8 +83,8 @@ class HandlersFailError(SafeConsumerError):
     """
     Handlers cannot be run, whatever the record: the worker stops, and blames none.
 
-    A process does not start, an executor takes nothing more, or a coroutine came back
-    that nobody awaits. Raised by ``run()``.
+    A process does not start, an executor of yours broke, cancels, or takes nothing
+    more, or a coroutine came back that nobody awaits. Raised by ``run()``.
     """
 
 

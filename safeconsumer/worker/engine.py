@@ -2,6 +2,7 @@
 The poll loop: bounded, never stopping, drained before its partitions go.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import watermarks, worker_events
+from safeconsumer._core.holds import WORKER
 from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker.client import Client, Polled, sorted_tps
@@ -16,9 +18,9 @@ from safeconsumer.worker.commits import Commits
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
-BACKPRESSURE = "worker:backpressure"
-RETRY = "worker:retry"
-DRAIN = "worker:drain"
+BACKPRESSURE = f"{WORKER}backpressure"
+RETRY = f"{WORKER}retry"
+DRAIN = f"{WORKER}drain"
 OWNERS = (BACKPRESSURE, RETRY, DRAIN)
 
 # Seconds of one poll: short while something of ours must be looked after.
@@ -181,9 +183,18 @@ class Engine:
             or self._clock() >= waiting.deadline
         )
 
-    def conclude(self) -> bool:
+    def rest(self) -> None:
+        """
+        Wait a moment for running work, where a poll could not.
+        """
+        self._wait_idle(BUSY_POLL)
+
+    def conclude(self, seconds: float = math.inf) -> bool:
         """
         Commit what is complete, drop the rest, lift every hold of ours.
+
+        Args:
+            seconds: for the commit, if that is less than ``Commit.timeout``.
 
         Returns:
             Whether all that is complete is committed.
@@ -193,7 +204,7 @@ class Engine:
         try:
             if self._group.is_lost():  # or never was: then nothing is missing
                 return not self.held.done
-            return self.commits.now()
+            return self.commits.now(seconds=seconds)
         finally:
             self._drop(tuple(self.held.epochs.values()), "stopped")
             self._group.ask_before_join(None)

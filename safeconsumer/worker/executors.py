@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -174,7 +174,12 @@ class Foreign(Elsewhere):
         except RuntimeError as error:  # shut down or broken, and stays so
             message = f"the executor takes nothing more: {error}"
             raise HandlersFailError(message) from error
-        return future.result()
+        try:
+            return future.result()
+        except (BrokenExecutor, CancelledError) as error:
+            # With all that was in it, whoever is to blame.
+            message = f"the executor broke, or cancelled what it took: {error!r}"
+            raise HandlersFailError(message) from error
 
 
 class Processes(Elsewhere):

@@ -64,6 +64,15 @@ class Lane:
         if indexes:
             self.runs.appendleft((chunk, indexes))
 
+    def join_front(self) -> None:
+        """
+        Make one run of the first two, if they are of one chunk.
+        """
+        if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
+            chunk, first = self.runs.popleft()
+            _, more = self.runs.popleft()
+            self.runs.appendleft((chunk, [*first, *more]))
+
     def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
         """
         Take up to so many records of one chunk; None if all are beyond the span.

@@ -94,7 +94,12 @@ class _HandOut:
         if self._is_halted:
             return []
         batches = [one for one in self._batches if not one.is_revoked]
-        self._batches.clear()
+        # One that was revoked is not handed out, and does not run until it is dropped.
+        self._batches = deque(
+            one
+            for one in self._batches
+            if one.is_revoked and not one._epoch.is_closed  # noqa: SLF001 - a class of this module
+        )
         return batches
 
     def drop_queued(self, epochs: Sequence[Epoch]) -> None:
@@ -186,12 +191,19 @@ class Pump:
         trace: TracebackType | None,
     ) -> None:
         self._engine.stop(self._drain.shutdown)
+        broken: Exception | None = None
         try:
             while not self._engine.is_drained():
-                self._engine.turn()
+                try:
+                    self._engine.turn()
+                except Exception as raised:  # noqa: BLE001 - raised below
+                    broken = broken or raised
+                    self._engine.rest()
         finally:
             self._is_open = False
             self._engine.conclude()
+        if broken is not None and error is None:
+            raise broken
 
     def stop(self) -> None:
         """

@@ -135,13 +135,10 @@ class Schedule(Claims):
 
     def _put_back(self, outcome: Outcome) -> None:
         task, lane = outcome.task, outcome.task.lane
-        lane.put_back(task.chunk, outcome.left)
-        if lane.is_shared and not outcome.is_suspect:
-            for index, error in outcome.failed:
-                own = Lane(task.epoch, object())
-                task.epoch.lanes[own.key] = own
-                self._fail(own, task, index, error)
+        if lane.is_shared and outcome.failed and not outcome.is_suspect:
+            self._set_apart(outcome)
             return
+        lane.put_back(task.chunk, outcome.left)
         # In order: the first is dealt with now, the others by themselves, after it.
         first = 0 if outcome.is_suspect else 1
         later = [index for index, _ in outcome.failed[first:]]
@@ -150,6 +147,18 @@ class Schedule(Claims):
         lane.put_back(task.chunk, later)
         for index, error in outcome.failed[:first]:
             self._fail(lane, task, index, error)
+
+    def _set_apart(self, outcome: Outcome) -> None:
+        # Each by itself; but what came in one batch and was not begun stays with it, or
+        # the rest of a batch that asks for later would be asked again at once.
+        task = outcome.task
+        for index, error in outcome.failed:
+            own = Lane(task.epoch, object())
+            task.epoch.lanes[own.key] = own
+            rest = own if self._policy.is_batch else task.lane
+            if index == outcome.failed[-1][0]:
+                rest.put_back(task.chunk, outcome.left)
+            self._fail(own, task, index, error)
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
@@ -180,6 +189,7 @@ class Schedule(Claims):
         offset = record_at(task.chunk, index).offset
         match error:
             case RetryLater():
+                lane.join_front()  # a batch that asks for later comes again as one
                 self._sleep(lane, error.after)
                 self._tell_retry(lane.epoch.tp, offset, task.attempt, error)
             case StopWorker():

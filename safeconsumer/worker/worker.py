@@ -167,6 +167,7 @@ class Worker:
         self._stops = 0
         self._given_up = 0
         self._stop_at: float | None = None
+        self._error: BaseException | None = None
         self._closed = threading.Event()
         self._report: health.Report | None = None
 
@@ -189,23 +190,22 @@ class Worker:
             HandlersFailError: handlers cannot be run, whatever the record.
             WorkerStateError: it ran before.
             BaseException: what is no ``Exception`` and came out of a handler, such as
-                ``SystemExit``; what was done is committed first. Also what ``poll``
-                raises.
+                ``SystemExit``. Also what ``poll`` raises. What runs is waited for, and
+                what was done is committed first.
         """
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
         with self._stopping_on(signals):
             self._state = State.RUNNING
-            error: BaseException | None = None
             try:
                 self._engine.begin(self._schedule)
                 self._runner.start()
                 self._work()
-            except BaseException as raised:  # noqa: BLE001 - raised again below
-                error = raised
-            report = self._close(error or self._schedule.fatal)
-        error = error or self._schedule.fatal
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                self._error = self._error or error
+            report = self._close()
+        error = self._error or self._schedule.fatal
         if error is not None:
             raise error
         return report
@@ -280,43 +280,61 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _work(self) -> None:
-        engine, schedule = self._engine, self._schedule
-        while True:
-            engine.soon = schedule.turn()
-            engine.turn()
-            health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
+        while not self._is_finished():
+            try:
+                self._turn()
+            except BaseException as error:
+                # What runs is waited for all the same; a second Ctrl-C is in a hurry.
+                if self._error is not None and not isinstance(error, Exception):
+                    raise
+                self._error = self._error or error
+                self._engine.rest()
             if self._state is State.RUNNING and self._must_stop():
                 self._state = State.DRAINING
                 self._stop_at = time.monotonic()
-                engine.stop(self._drain.shutdown)
-            if self._state is State.DRAINING and (
-                self._stops > 1 or engine.is_drained()
-            ):
-                return
+                self._engine.stop(self._drain.shutdown)
+
+    def _turn(self) -> None:
+        self._engine.soon = self._schedule.turn()
+        self._engine.turn()
+        health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
 
     def _must_stop(self) -> bool:
-        schedule = self._schedule
-        return bool(self._stops or schedule.is_stop_asked or schedule.fatal is not None)
+        why = self._error or self._schedule.fatal
+        return bool(self._stops or self._schedule.is_stop_asked or why is not None)
 
-    def _close(self, error: BaseException | None) -> health.Report:
+    def _is_finished(self) -> bool:
+        return self._state is State.DRAINING and (
+            self._stops > 1 or self._engine.is_drained()
+        )
+
+    def _close(self) -> health.Report:
         committed = False
         self._schedule.end()
         self._given_up = self._engine.held.running
+        end = self._end_by()
         try:
-            committed = self._engine.conclude()
+            left = end - _LEAVE_SECONDS - time.monotonic()
+            committed = self._engine.conclude(left)
         finally:
             self._runner.stop()
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
-                self._client.leave(_LEAVE_SECONDS)
-            report = self._tell_end(error, committed=committed)
+                self._client.leave(max(_LEAVE_SECONDS, end - time.monotonic()))
+            report = self._tell_end(committed=committed)
         return report
 
-    def _tell_end(
-        self, error: BaseException | None, *, committed: bool
-    ) -> health.Report:
+    def _end_by(self) -> float:
+        # What is not waited for leaves its time to the last commit, and to leaving.
+        now = time.monotonic()
+        if self._stop_at is None or self._stops > 1:
+            return now + _END_SECONDS
+        return max(now, self._stop_at + self._drain.shutdown) + _END_SECONDS
+
+    def _tell_end(self, *, committed: bool) -> health.Report:
         schedule, engine = self._schedule, self._engine
+        error = self._error or schedule.fatal
         since = time.monotonic() if self._stop_at is None else self._stop_at
         self._report = health.Report(
             done=engine.held.done,
@@ -351,7 +369,10 @@ class Worker:
                 signals_module.signal(number, handler)
 
 
-_LEAVE_SECONDS = 2.0
+# All that comes after the drain takes no longer, whatever the broker does; and of it
+# leaving the group gets this much.
+_END_SECONDS = 2.0
+_LEAVE_SECONDS = 0.5
 
 
 def _letters(

@@ -175,6 +175,14 @@ def expired() -> Fleet:
     return [told.poll().poll().poll(TP, 0, 4)]
 
 
+def resumed_before_it_was_owned() -> Fleet:
+    # What somebody else let lie is no waiting after one's own resume.
+    told = Telling().pause("orders").resume("orders")
+    for _ in range(80):
+        told.poll()
+    return [told.assigned(TP).poll(TP, 0, 1, written=1000.0)]
+
+
 def lifted_before_it_was_written() -> Fleet:
     # The event of a lift is journaled after the delivery that it allowed.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -205,6 +213,7 @@ def nothing_to_deliver_after_a_resume() -> Fleet:
 
 GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
+    resumed_before_it_was_owned,
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
 )

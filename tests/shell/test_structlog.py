@@ -57,6 +57,26 @@ def test_the_level_of_an_event_is_the_level_of_its_line(
     assert "hold_bit_on_assignment" in caplog.text
 
 
+def test_what_a_worker_holds_by_itself_is_no_news(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    It comes and goes with every full queue and every rebalance: for debugging only.
+    """
+    own = Hold(scope=scopes.Everything(), owner="worker:drain")
+    both = (*PLACED.holds, own)
+    with caplog.at_level(logging.INFO, logger="safeconsumer"):
+        log_event(events.HoldsPlaced(holds=(own,)))
+        log_event(events.HoldsRemoved(holds=(own,)))
+        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
+        assert not caplog.records
+        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=both))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
+        log_event(events.HoldsPlaced(holds=(own,)))
+    assert caplog.records[-1].levelno == logging.DEBUG
+
+
 def test_a_configured_structlog_gets_the_fields(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

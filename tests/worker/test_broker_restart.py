@@ -4,6 +4,7 @@ The broker is killed while a worker commits, and comes back.
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from safeconsumer import SafeConsumer
 from safeconsumer._core import worker_events
 from safeconsumer.testing.clients import Clients
-from safeconsumer.worker import Commit
+from safeconsumer.worker import Commit, Drain
 from tests.brokers.java import JavaBroker
 from tests.worker.lab import Lab, wait_for
 
@@ -49,6 +50,37 @@ def own_lab(broker: JavaBroker) -> Iterator[Lab]:
     yield lab
     lab.close()
     clients.close()
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_stop_is_bounded_without_a_broker(
+    broker: JavaBroker, own_lab: Lab, fault: str
+) -> None:
+    """
+    W8: the last commit and leaving take no more than 2 s beyond the drain.
+    """
+    own_lab.new_topic(partitions=2)
+    own_lab.produce({0: ["v"] * 10, 1: ["v"]})
+
+    def handle(record: Any, context: Any) -> None:  # noqa: ANN401
+        if record.partition == 1:
+            context.revoked.wait(60)
+
+    drain = Drain(shutdown=1.0)
+    setting = Commit(every=60.0)
+    running = own_lab.run(handle, drain=drain, commit=setting)
+    running.wait_done(10)
+    getattr(broker, fault)()
+    began = time.monotonic()
+    running.worker.stop()
+    running.wait_end()
+    seconds = time.monotonic() - began
+    if fault == "freeze":
+        broker.unfreeze()
+    report = running.worker.stop()
+    assert report is not None
+    assert (report.done, report.committed) == (10, False)
+    assert seconds < 1.0 + 2.0 + 1.0, seconds  # 1 s for a loaded machine
 
 
 def test_a_broker_that_restarts_during_commits(

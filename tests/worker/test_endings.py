@@ -3,10 +3,12 @@ However a worker ends, it says so, has committed what it could, and leaves no ho
 """
 
 import signal
+import threading
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.serializer import Deserializer
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
@@ -14,7 +16,7 @@ from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.outcomes import Policy
 from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import Retry
-from tests.worker.lab import Lab
+from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import Clock, FakeClient
 from tests.worker.model.machine import DRAIN, LIMITS, StandingEngine
 
@@ -88,6 +90,72 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> Non
     assert report is not None
     assert (report.done, report.committed) == (1, False)
     assert running.worker.stats().state == "closed"
+
+
+class Reader(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
+    """
+    Deserializes a value, or refuses to.
+    """
+
+    def deserialize(self, _topic: str, _headers: Any, data: bytes) -> bytes:  # noqa: ANN401
+        if data == b"bad":
+            message = "planted"
+            raise ZeroDivisionError(message)
+        return data
+
+
+def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab) -> None:
+    """
+    W6, W8: handlers end, what they did is committed, and ``run`` raises the error.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v", "v"]})
+    began, opened = threading.Event(), threading.Event()
+
+    def wait(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        began.set()
+        assert opened.wait(30)
+
+    consumer = lab.consumer(value_deserializer=Reader())
+    running = lab.run(wait, consumer, concurrency=1)
+    assert began.wait(30)
+    lab.produce({1: ["bad"]})
+    wait_for(lambda: running.worker.stats().state != "running", "poll to break")
+    assert running.worker.stats().state == "draining"
+    opened.set()
+    running.wait_end()
+    assert isinstance(running.error, ZeroDivisionError)
+    assert lab.committed() == {0: 1, 1: None}
+
+
+def test_a_poll_that_breaks_again_and_again_ends_in_time(lab: Lab) -> None:
+    """
+    W8: the drain has a deadline, and does not spin meanwhile.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    began, polls = threading.Event(), []
+    consumer = lab.consumer()
+
+    def poll(**_: Any) -> None:  # noqa: ANN401
+        polls.append(None)
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    def wait(_record: Any, context: Any) -> None:  # noqa: ANN401
+        consumer.poll = poll
+        began.set()
+        context.revoked.wait(30)
+
+    running = lab.run(wait, consumer, drain=Drain(shutdown=0.5))
+    assert began.wait(30)
+    running.wait_end()
+    report = running.worker.stop()
+    assert isinstance(running.error, ZeroDivisionError)
+    assert report is not None
+    assert report.seconds >= 0.5
+    assert (report.done, report.given_up) == (0, 1)
+    assert len(polls) < 30
 
 
 def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:

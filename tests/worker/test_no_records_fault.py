@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,44 @@ def test_an_executor_that_was_shut_down(lab: Lab) -> None:
     running = lab.run(lambda _r, _c: None, executor=pool, **SKIP)
     running.wait_end()
     with pytest.raises(HandlersFailError, match="takes nothing more"):
+        running.end()
+    assert lab.committed() == {0: None}
+
+
+def test_a_foreign_pool_that_breaks_under_a_record(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    It takes everything down that is in it, and nothing new: no record is to blame.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "kill", ""]})
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        running = lab.run(recording, executor=pool, concurrency=1, **SKIP)
+        running.wait_end()
+    with pytest.raises(HandlersFailError, match="ended abruptly|terminated abruptly"):
+        running.end()
+    assert lab.committed() == {0: 1}
+
+
+def test_a_foreign_executor_that_cancels_what_it_took(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    As a pool does that is shut down with ``cancel_futures``: nothing has failed.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(gate.wait, 30)
+        running = lab.run(recording, executor=pool, concurrency=1, **SKIP)
+        wait_for(lambda: running.worker.stats().running, "it to be handed over")
+        pool.shutdown(wait=False, cancel_futures=True)
+        gate.set()
+        running.wait_end()
+    with pytest.raises(HandlersFailError, match="cancelled"):
         running.end()
     assert lab.committed() == {0: None}
 

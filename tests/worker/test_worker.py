@@ -286,3 +286,19 @@ def test_a_pump_waits_for_what_is_out(lab: Lab) -> None:
     assert batch.is_revoked
     batch.done()
     assert lab.committed() == {0: 2}
+
+
+def test_a_pump_waits_for_nothing_that_was_never_handed_out(lab: Lab) -> None:
+    """
+    W6: batches that a revocation took before they were taken out are not running.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 10})
+    with Pump(lab.consumer(**SMALL)) as pump:
+        engine = pump._engine
+        wait_for(lambda: engine.turn() or pump.held_records, "records to be held")
+        epochs = tuple(engine.held.epochs.values())
+        assert not pump._out.running(epochs)
+        pump._out.drop_queued(epochs)
+        assert not pump._out.take()
+        assert not pump._out.running(epochs)

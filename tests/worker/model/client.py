@@ -78,6 +78,7 @@ class FakeClient:
         self.ledger = PauseLedger((), clock=clock, wall=clock)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
+        self._began: dict[TopicPartition, int] = {}
         self.committed = dict.fromkeys(EVERY, 0)
         self.generation = 0
         self.losses = 0
@@ -177,6 +178,15 @@ class FakeClient:
         self.positions = {
             tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
         }
+        self._began = {
+            tp: self._began.get(tp, position) for tp, position in self.positions.items()
+        }
+
+    def ran(self) -> dict[TopicPartition, tuple[int, int]]:
+        """
+        Return from where to where each partition owned was read within its ownership.
+        """
+        return {tp: (self._began[tp], at) for tp, at in self.positions.items()}
 
     # ------------------------------------------------------------ the client
 

@@ -208,6 +208,14 @@ class WorkerMachine(RuleBasedStateMachine):
         if not self.client.is_joining():
             self.client.rebalance(wanted, takes)
 
+    @precondition(lambda self: self.engine.held.records)
+    @rule(more=assignments, takes=st.integers(0, 2), count=st.integers(0, 6))
+    def rebalance_keeps_what_is_held(
+        self, more: frozenset[TopicPartition], takes: int, count: int
+    ) -> None:
+        self.rebalance(frozenset(self.client.positions) | more, takes)
+        self.turns(count)
+
     @rule()
     def lose(self) -> None:
         self.client.lose()
@@ -375,6 +383,22 @@ class WorkerMachine(RuleBasedStateMachine):
         ends = held.records + held.done + self.engine.dropped
         if len(self.client.delivered) != ends:
             raise Violated("3: a record ended twice, or not at all")
+
+    @invariant()
+    def nothing_is_passed_over(self) -> None:
+        if not hasattr(self, "engine") or self.concluded or self.client.is_lost():
+            return
+        for tp, (first, position) in self.client.ran().items():
+            epoch = self.engine.held.epochs.get(tp)
+            kept = () if epoch is None else epoch.progress.incomplete()
+            held = {
+                record.offset
+                for chunk, index in kept
+                if (record := chunk.records[index]) is not None
+            }
+            gone = set(range(first, position)) - held - self.complete[tp]
+            if gone:
+                raise Violated(f"3: {tp} is owned, and gave up {sorted(gone)}")
 
     @invariant()
     def holds_are_their_owners(self) -> None:

@@ -13,9 +13,10 @@ from safeconsumer._core import watermarks
 from safeconsumer._core.progress import Progress, Watermark
 from safeconsumer.worker import engine
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lane, Lanes
+from safeconsumer.worker.lanes import Lane, Lanes, Order
 from safeconsumer.worker.schedule import Schedule
-from tests.worker.model.machine import WorkerMachine
+from tests.worker.model.client import EVERY
+from tests.worker.model.machine import Violated, WorkerMachine
 
 HUNT = settings(
     max_examples=600,
@@ -142,3 +143,28 @@ def test_a_planted_fault_is_found(
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(WorkerMachine, settings=HUNT)
+
+
+def live_through_a_join_that_takes_nothing() -> None:
+    """
+    Hold records, work on one, and join again.
+    """
+    life = WorkerMachine()
+    life.begin(Order.KEY, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.claim()
+    life.rebalance(frozenset(EVERY[:2]), 1)
+    for _ in range(60):
+        life.turn()
+        life.nothing_is_passed_over()
+    assert life.engine.held.records
+    life.teardown()
+
+
+def test_what_stays_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    W5, in one life that is not left to chance; and what drops it is seen there.
+    """
+    live_through_a_join_that_takes_nothing()
+    drops_what_stays(monkeypatch)
+    with pytest.raises(Violated, match="gave up"):
+        live_through_a_join_that_takes_nothing()

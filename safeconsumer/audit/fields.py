@@ -1,0 +1,154 @@
+"""
+What each kind of entry must carry, so that whoever reads a journal need not ask.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from safeconsumer._core import scopes
+from safeconsumer.errors import JournalError, ScopeSyntaxError
+
+# org.apache.kafka.common.protocol: an offset is an INT64.
+_MAX_OFFSET = 2**63 - 1
+
+# How much of a wrong value an error shows.
+_SHOWN = 60
+
+_MAX_DIGITS = 10
+
+Check = Callable[[Any], bool]
+
+
+def check(event: str, fields: Mapping[str, Any]) -> None:
+    """
+    Return if an entry carries what its kind promises; of unknown kinds little is asked.
+
+    Raises:
+        JournalError: a field is missing or of another type; names it.
+    """
+    for name, (what, is_right) in _OF.get(event, _EVERYWHERE).items():
+        value = fields.get(name)
+        if not is_right(value):
+            shown = repr(value)[:_SHOWN]
+            message = f"{event[:_SHOWN]!r}: {name} must be {what}, not {shown}"
+            raise JournalError(message)
+
+
+def is_time(value: object) -> bool:
+    """
+    Tell whether a value is a point in time or a duration: a finite number.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= _MAX_OFFSET and math.isfinite(value)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and abs(value) <= _MAX_OFFSET
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_partition(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    topic, _, number = value.rpartition(":")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
+    return bool(topic) and is_number
+
+
+def _is_scope(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        scopes.parse(value)
+    except ScopeSyntaxError:
+        return False
+    return True
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, int | str)
+
+
+def _all(is_right: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(is_right, value))
+
+
+def _offsets(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _is_partition(name) and _is_whole(offset) for name, offset in value.items()
+    )
+
+
+def _or_none(rule: tuple[str, Check]) -> tuple[str, Check]:
+    what, is_right = rule
+    return f"{what} or nothing", lambda value: value is None or is_right(value)
+
+
+_TIME = ("a number", is_time)
+_WHOLE = ("a whole number", _is_whole)
+_TEXT = ("text", _is_text)
+_KEY = ("a whole number or text", _is_key)
+_PARTITION = ("a partition, topic:number", _is_partition)
+_PARTITIONS = ("a list of partitions", _all(_is_partition))
+_SCOPE = ("a scope", _is_scope)
+_SCOPES = ("a list of scopes", _all(_is_scope))
+_OFFSETS = ("offsets by partition", _offsets)
+
+_CALL = {
+    "op": _TEXT,
+    "id": _KEY,
+    "scopes": _or_none(_SCOPES),
+    "owner": _or_none(_TEXT),
+    "until": _or_none(_TIME),
+    "offsets": _or_none(_OFFSETS),
+    "paused": _or_none(_PARTITIONS),
+    "gated": _or_none(_PARTITIONS),
+    "assigned": _or_none(_PARTITIONS),
+}
+_OWNED = {"partitions": _PARTITIONS}
+_HOLD = {
+    "scope": _SCOPE,
+    "owner": _or_none(_TEXT),
+    "until": _or_none(_TIME),
+    "since": _or_none(_TIME),
+    "group": _or_none(_TEXT),
+}
+
+_EVERYWHERE = {"tp": _or_none(_PARTITION), "partitions": _or_none(_PARTITIONS)}
+_KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
+    "call": _CALL,
+    "return": _CALL,
+    "deliver": {
+        "tp": _PARTITION,
+        "from": _WHOLE,
+        "next": _WHOLE,
+        "first": _WHOLE,
+        "last": _WHOLE,
+        "count": _WHOLE,
+        "poll": _or_none(_KEY),
+        "written": _or_none(_TIME),
+    },
+    "assigned": _OWNED,
+    "revoked": _OWNED,
+    "lost": _OWNED,
+    "hold": _HOLD,
+    "lift": _HOLD,
+    "group-hold": _HOLD,
+    "group-lift": _HOLD,
+    "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
+    "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
+    "acked": {"tp": _PARTITION, "first": _WHOLE, "last": _WHOLE},
+    "fault": {
+        "id": _KEY,
+        "kind": _TEXT,
+        "targets": ("a list of names", _all(_is_text)),
+        "seconds": _TIME,
+    },
+    "heal": {"id": _KEY},
+}
+_OF = {event: {**_EVERYWHERE, **own} for event, own in _KINDS.items()}

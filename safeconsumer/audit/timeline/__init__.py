@@ -1,0 +1,3 @@
+"""
+A picture of what journals tell: told, laid out, drawn.
+"""

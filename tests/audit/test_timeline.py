@@ -1,0 +1,215 @@
+"""
+What a picture tells of journals, before anything is drawn.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.timeline.member import Level
+from safeconsumer.audit.timeline.told import Lane, Timeline, Wanted, told
+from safeconsumer.errors import JournalError
+from tests.audit import bad
+from tests.audit.telling import Telling
+
+TP, OTHER = "orders:0", "orders:1"
+
+
+def told_of(*fleet: Telling, wanted: Wanted | None = None) -> Timeline:
+    journals = [one.journal() for one in fleet]
+    return told(journals, check(journals), wanted)
+
+
+def only_lane(*fleet: Telling) -> Lane:
+    (lane,) = told_of(*fleet).lanes
+    return lane
+
+
+def spans(lane: Lane) -> list[tuple[float, float]]:
+    return [(round(one.start, 1), round(one.end, 1)) for one in lane.held]
+
+
+@pytest.mark.parametrize(
+    ("scope", "level"),
+    [
+        (TP, Level.PARTITION),
+        ("orders", Level.TOPIC),
+        ("re:ord.*", Level.PATTERN),
+        ("@all", Level.CONSUMER),
+    ],
+)
+def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
+    """
+    And lasts from the return of pause to the call of resume.
+    """
+    told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
+    lane = only_lane(told)
+    assert [one.level for one in lane.held] == [level]
+    assert spans(lane) == [(0.3, 0.6)]
+
+
+def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
+    """
+    Whether a member or the operator's own journal tells of it, it is drawn once.
+    """
+    member = Telling("a", at=0).assigned(TP)
+    member.then("hold", scope="orders", owner="eve").poll()
+    operator = Telling("o", at=0).then(
+        "group-hold", scope="orders", owner="eve", group="g"
+    )
+    lane = only_lane(member, operator.poll().then("group-lift", scope="orders"))
+    assert {one.level for one in lane.held} == {Level.GROUP}
+    assert len(lane.held) == 1
+
+
+def test_a_hold_of_another_topic_is_not_in_the_lane() -> None:
+    """
+    Only what covers the partition.
+    """
+    assert only_lane(Telling().assigned(TP).pause("returns")).held == []
+
+
+def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
+    """
+    While another member has it, that one's holds count; away and back is one stretch.
+    """
+    one = Telling("a", at=0).assigned(TP).pause("orders").revoked(TP)
+    one.assigned(TP, generation=2).revoked(TP).poll().poll()
+    assert spans(only_lane(one)) == [(0.3, 0.6)]
+    two = Telling("b", at=0.7).assigned(TP).poll()
+    assert spans(only_lane(one, two)) == [(0.3, 0.6)]
+
+
+def test_a_frozen_member_has_a_partition_until_the_next_one_gets_it() -> None:
+    """
+    What it holds does not count for what the next one delivers.
+    """
+    frozen = Telling("a", at=0).assigned(TP).pause("orders")
+    frozen.at = 9.0
+    after = Telling("b", at=4).assigned(TP).poll(TP, 0, 5)
+    assert spans(only_lane(frozen.then("lost", partitions=[TP]), after)) == [(0.3, 4.1)]
+
+
+def test_a_hold_that_expires_ends_by_itself() -> None:
+    """
+    At the moment that the pause named.
+    """
+    told = Telling(at=1).assigned(TP)
+    told.call("pause", scopes=["orders"], until=1.5).poll().poll().poll()
+    assert spans(only_lane(told)) == [(1.3, 1.5)]
+
+
+def test_a_pause_that_failed_holds_nothing() -> None:
+    """
+    ``ok`` is false.
+    """
+    assert only_lane(Telling().assigned(TP).pause("orders", ok=False)).held == []
+
+
+def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
+    """
+    What is red is what the checker found, no more and no less.
+    """
+    lane = only_lane(*bad.s1())
+    assert (lane.records, lane.violations) == (7, {"S1": 1})
+    assert sum(bar.wrong for bar in lane.bars.values()) == 2
+    assert only_lane(*bad.held_and_let_go()).violations == {}
+
+
+@pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
+def test_every_broken_promise_is_told(make: object) -> None:
+    """
+    Of whatever kind.
+    """
+    fleet = make()  # type: ignore[operator]  # a fleet's maker
+    journals = [one.journal() for one in fleet]
+    findings = check(journals)
+    lanes = told(journals, findings).lanes
+    expected = sorted(one.check for own in findings.values() for one in own)
+    assert expected == sorted(one.check for lane in lanes for one in lane.findings)
+    assert expected
+
+
+def test_a_restarted_member_goes_on_in_its_lane() -> None:
+    """
+    Its process and what was added by chance do not name it.
+    """
+    one = Telling("m1-71-00c0ffee").assigned(TP).poll()
+    two = Telling("m1-99-0badcafe", at=2000).assigned(TP).poll()
+    (member,) = told_of(one, two).members
+    assert (member.name, len(member.lives), len(member.points)) == ("m1", 2, 2)
+
+
+def test_producers_and_operators_are_no_members() -> None:
+    """
+    They have no row.
+    """
+    producer = Telling("p").then("acked", tp=TP, first=0, last=9)
+    assert [one.name for one in told_of(producer, *bad.s4()).members] == ["a"]
+
+
+def test_a_fault_ends_when_it_is_healed() -> None:
+    """
+    Otherwise as planned.
+    """
+    said = {"kind": "freeze", "targets": ["m1"], "seconds": 9}
+    nemesis = Telling("n", at=0).then("fault", id=1, **said).then("heal", id=1)
+    nemesis.then("fault", id=2, **said)
+    faults = told_of(nemesis, Telling(at=0).assigned(TP)).faults
+    assert [round(one.end - one.start, 1) for one in faults] == [0.1, 9.0]
+
+
+def test_lost_purged_and_parked_are_told() -> None:
+    """
+    Each at its moment, in its lane.
+    """
+    told = Telling().assigned(TP).then("parked", tp=TP, bytes=70, limit=90)
+    told.then("purged", tp=TP, count=5, why="revoked").then("lost", partitions=[TP])
+    lane = only_lane(told)
+    assert [one.count for one in lane.parked] == [70]
+    assert [(one.count, one.said) for one in lane.purged] == [(5, "revoked")]
+    assert [one.is_lost for one in lane.owned] == [True]
+
+
+def _names(timeline: Timeline) -> Sequence[str]:
+    return [f"{lane.tp[0]}:{lane.tp[1]}" for lane in timeline.lanes]
+
+
+def test_it_can_be_narrowed() -> None:
+    """
+    To topics, to partitions, and in time.
+    """
+    fleet = Telling(at=0).assigned(TP, OTHER, "returns:0").poll(TP, 0, 5)
+    fleet.poll(TP, 5, 9)
+    assert _names(told_of(fleet)) == [TP, OTHER, "returns:0"]
+    only = Wanted(topics=frozenset({"returns"}), partitions=frozenset({("orders", 1)}))
+    assert _names(told_of(fleet, wanted=only)) == [OTHER, "returns:0"]
+    late = told_of(fleet, wanted=Wanted(start=0.4))
+    assert [lane.records for lane in late.lanes] == [4, 0, 0]
+    early = told_of(fleet, wanted=Wanted(end=0.3))
+    assert [lane.records for lane in early.lanes] == [5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted(topics=frozenset({"returns"})), "no such partition; .* orders:0"),
+        (Wanted(start=60.0), "the journals last 0.3 s"),
+        (Wanted(start=0.2, end=0.1), "is asked for"),
+    ],
+)
+def test_nothing_to_draw_is_an_error(wanted: Wanted, said: str) -> None:
+    """
+    It says what there would be.
+    """
+    with pytest.raises(JournalError, match=said):
+        told_of(Telling(at=0).assigned(TP).poll(TP, 0, 5), wanted=wanted)
+
+
+def test_journals_without_entries() -> None:
+    """
+    There is nothing to draw.
+    """
+    with pytest.raises(JournalError, match="no entries"):
+        told_of(Telling())
