@@ -246,7 +246,7 @@ def test_stop_waits_for_running_handlers(lab: Lab, run: Run) -> None:
     """
     lab.new_topic(partitions=2)
     lab.produce({0: ["sleep=0.4"] * 5, 1: ["sleep=0.4"] * 5})
-    running = run(drain=Drain(shutdown=10.0))
+    running = run(drain=Drain(shutdown=60.0))
     wait_for(lambda: running.worker.stats().running == 2, "two handlers to run")
     report = running.end()
     assert report.done >= 2
