@@ -18,7 +18,13 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 - ``parked``: ``tp``, ``bytes``, ``limit``;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
-  control topic.
+  control topic;
+- ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
+  ``count`` where it is not known of that partition alone;
+- ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
+  ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
+  it is meant to last, 0 if it is over at once: what a test did to the fleet. They are
+  for pictures; no check reads them, so no fault excuses anything.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
 """

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from safeconsumer._core import events
 from safeconsumer._core.holds import Hold
+from safeconsumer.audit.journal import tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.hooks import Hook
 
@@ -169,6 +170,30 @@ def holds_hook(journal: JournalWriter) -> Hook:
                     journal.write("lift", {**_named(hold), "since": event.at})
 
     return write
+
+
+def purges_hook(journal: JournalWriter) -> Hook:
+    """
+    Make a hook for ``SafeConsumer(hooks=...)`` that writes down what was thrown away.
+    """
+
+    def write(event: events.Event) -> None:
+        match event:
+            case events.FetchesPurged():
+                count = event.records if len(event.partitions) == 1 else None
+                _purged(journal, event.partitions, count, "its ownership ended")
+            case events.ParkedDataDropped():
+                _purged(journal, event.partitions, None, "too much was parked")
+
+    return write
+
+
+def _purged(
+    journal: JournalWriter, tps: events.Partitions, count: int | None, why: str
+) -> None:
+    known = {} if count is None else {"count": count}
+    for tp in tps:
+        journal.write("purged", {"tp": tp_text(tp), **known, "why": why})
 
 
 def _named(hold: Hold) -> dict[str, object]:

@@ -211,9 +211,20 @@ def nothing_to_deliver_after_a_resume() -> Fleet:
     return [told.poll(TP, 0, 1, written=told.at)]
 
 
+def faults_are_told() -> Fleet:
+    # What was done to the fleet, and what was thrown away, is no delivery.
+    nemesis = Telling("nemesis", group="")
+    nemesis.then("fault", id=1, kind="freeze", targets=["a"], seconds=3.0)
+    nemesis.then("heal", id=1)
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.then("purged", tp=TP, count=7, why="its ownership ended")
+    return [nemesis, told.poll(TP, 5, 9)]
+
+
 GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     resumed_before_it_was_owned,
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
+    faults_are_told,
 )

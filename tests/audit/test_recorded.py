@@ -16,10 +16,11 @@ from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer._core import scopes
+from safeconsumer._core.events import FetchesPurged, ParkedDataDropped
 from safeconsumer._core.holds import Hold
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Journal, read
-from safeconsumer.audit.recorded import Recorded, holds_hook
+from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
@@ -135,6 +136,28 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
     assert [(one.event, one["owner"]) for one in entries] == [
         ("hold", "operator:eve"),
         ("lift", "operator:eve"),
+    ]
+
+
+def test_what_was_thrown_away_is_written_down(tmp_path: Path) -> None:
+    """
+    With how many records, where that is known of the partition.
+    """
+    journal = JournalWriter(tmp_path)
+    write = purges_hook(journal)
+    one, two = ("orders", 0), ("orders", 1)
+    some: dict[str, Any] = {"fetches": 1, "bytes": 9}
+    write(FetchesPurged(partitions=(one,), records=3, **some))
+    write(FetchesPurged(partitions=(one, two), records=5, **some))
+    write(ParkedDataDropped(partitions=(two,), bytes=9))
+    assert [
+        (entry.event, entry["tp"], entry["count"], entry["why"])
+        for entry in read(journal.path).entries
+    ] == [
+        ("purged", "orders:0", 3, "its ownership ended"),
+        ("purged", "orders:0", None, "its ownership ended"),
+        ("purged", "orders:1", None, "its ownership ended"),
+        ("purged", "orders:1", None, "too much was parked"),
     ]
 
 
