@@ -9,6 +9,7 @@ an ownership that began after a group hold was acknowledged.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -168,15 +169,20 @@ def _starts(
     tp: TopicPartition, epochs: Sequence[Epoch], commits: Sequence[Committed]
 ) -> Iterator[Finding]:
     delivered = -math.inf
+    waiting = deque(commits)
+    last, most = None, -1  # committed for sure; and at the very most
     for epoch in epochs:
         start = epoch.runs[0].start
-        before = [one.offset for one in commits if one.at <= epoch.at]
-        if before and not epoch.was_sought:
-            if start > before[-1]:
-                said = f"an ownership began at {start}, {before[-1]} was committed"
-                yield _finding("S4", tp, epoch, before[-1], said)
-            elif start < before[-1] and start < delivered:
-                said = f"began again at {start}, {before[-1]} was committed"
+        while waiting and waiting[0].at <= epoch.at:
+            one = waiting.popleft()
+            last = one.offset if one.is_sure else last
+            most = max(most, one.offset)
+        if last is not None and not epoch.was_sought:
+            if start > most:
+                said = f"an ownership began at {start}, {last} was committed"
+                yield _finding("S4", tp, epoch, last, said)
+            elif start < last and start < delivered:
+                said = f"began again at {start}, {last} was committed"
                 yield _finding("S6", tp, epoch, start, said)
         delivered = max(delivered, *(run.end for run in epoch.runs))
 

@@ -3,7 +3,7 @@ A consumer whose deliveries, calls and ownerships are journaled, of whatever cli
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -26,11 +26,19 @@ class Recorded:
     Args:
         consumer: the one that works.
         journal: where it is written down.
+        generation: tells the group's generation, if somebody knows it.
     """
 
-    def __init__(self, consumer: Any, journal: JournalWriter) -> None:  # noqa: ANN401 - any client
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - any client
+        journal: JournalWriter,
+        *,
+        generation: Callable[[], int] | None = None,
+    ) -> None:
         self._consumer = consumer
         self._journal = journal
+        self._generation = generation
         self._ids = itertools.count(1)
         self._next: dict[str, int] = {}
 
@@ -75,17 +83,39 @@ class Recorded:
         """
         Pause, and write down when it was called and when it had returned.
         """
-        said = {"scopes": _scopes(targets), "owner": kwargs.get("owner", "app")}
-        with self._call("pause", said):
+        with self._call("pause", self._hold(_scopes(targets), kwargs)):
             self._consumer.pause(*targets, **kwargs)
+
+    def pause_all(self, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Pause the whole consumer, and write it down as :meth:`pause`.
+        """
+        with self._call("pause", self._hold(["@all"], kwargs)):
+            self._consumer.pause_all(**kwargs)
 
     def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
         Resume, and write down when it was called and when it had returned.
         """
-        said = {"scopes": _scopes(targets), "owner": kwargs.get("owner", "app")}
-        with self._call("resume", said):
+        with self._call("resume", self._hold(_scopes(targets), kwargs)):
             return self._consumer.resume(*targets, **kwargs)
+
+    def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
+        """
+        End the pause of the whole consumer, and write it down as :meth:`resume`.
+        """
+        with self._call("resume", self._hold(["@all"], kwargs)):
+            return self._consumer.resume_all(**kwargs)
+
+    def _hold(
+        self, named: list[str], kwargs: Mapping[str, Any]
+    ) -> dict[str, object]:
+        said: dict[str, object] = {"scopes": named, "owner": kwargs.get("owner", "app")}
+        limit = kwargs.get("for_")
+        if limit is not None:  # counted from before the call: what it ends at is later
+            seconds = getattr(limit, "total_seconds", lambda: limit)()
+            said["until"] = self._journal.now() + seconds
+        return said
 
     def seek(self, partition: Any, offset: int, *args: Any) -> None:  # noqa: ANN401 - the consumer's
         """
@@ -100,12 +130,29 @@ class Recorded:
         """
         Commit, and write down what was committed.
         """
-        if offsets is None:
-            said = dict(self._next)
-        else:
-            said = {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
-        with self._call("commit", {"offsets": said}):
+        with self._call("commit", {"offsets": self._offsets(offsets)}):
             return self._consumer.commit(offsets, **kwargs)
+
+    def commit_async(self, offsets: Any = None, callback: Any = None) -> Any:  # noqa: ANN401 - the consumer's
+        """
+        Commit without waiting; that it returned is written down when the answer comes.
+        """
+        call = next(self._ids)
+        head = {"op": "commit", "id": call, "offsets": self._offsets(offsets)}
+        self._journal.write("call", head)
+
+        def answered(given: Any, result: Any) -> None:  # noqa: ANN401 - upstream's
+            failed = {"ok": False} if isinstance(result, Exception) else {}
+            self._journal.write("return", {**head, **failed})
+            if callback is not None:
+                callback(given, result)
+
+        return self._consumer.commit_async(offsets, callback=answered)
+
+    def _offsets(self, offsets: Any) -> dict[str, int]:  # noqa: ANN401 - the consumer's
+        if offsets is None:
+            return dict(self._next)
+        return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
 
     # ------------------------------------------------------------ ownership
 
@@ -131,8 +178,9 @@ class Recorded:
         names = sorted(f"{tp[0]}:{tp[1]}" for tp in partitions)
         for name in names:
             self._next.pop(name, None)
+        known = {} if self._generation is None else {"generation": self._generation()}
         if names:
-            self._journal.write(event, {"partitions": names})
+            self._journal.write(event, {"partitions": names, **known})
 
     @contextmanager
     def _call(self, op: str, said: Mapping[str, object] | None = None) -> Iterator[int]:

@@ -68,11 +68,12 @@ class Epoch:
 @frozen(kw_only=True)
 class Committed:
     """
-    A commit that succeeded.
+    A commit: asked for, and answered unless the member or the broker died.
     """
 
     at: float
     offset: int
+    is_sure: bool = True
 
 
 @define
@@ -98,7 +99,7 @@ class Replay:
     Attributes:
         findings: what it broke by itself.
         epochs: its ownerships.
-        commits: what it committed.
+        commits: what it asked to be committed, and what was.
     """
 
     # A delivery may take that many polls after a resume, whatever the clock says.
@@ -111,6 +112,7 @@ class Replay:
         self._is_owned = False
         self._holds: dict[tuple[str, str], _Hold] = {}
         self._calls: dict[object, int] = {}
+        self._asked: dict[object, str] = {}
         self._resumed: _Resumed | None = None
         self._lifts: list[Entry] = []
         self._covers: dict[str, bool] = {}
@@ -133,7 +135,9 @@ class Replay:
 
     def _call(self, entry: Entry) -> None:
         self._calls[entry["id"]] = entry.number
-        if entry["op"] == "resume":
+        if entry["op"] == "commit":
+            self._commits(entry)
+        elif entry["op"] == "resume":
             for key in self._keys(entry):
                 self._holds.pop(key, None)
         elif entry["op"] == "seek" and tp_text(self._tp) in (entry["offsets"] or {}):
@@ -147,8 +151,8 @@ class Replay:
         match entry["op"]:
             case "pause":
                 for key in self._keys(entry):
-                    until = entry["until"] or math.inf
-                    self._holds[key] = _Hold(entry.number, until)
+                    end = self._end(entry, key, entry.at)
+                    self._holds[key] = _Hold(entry.number, end)
                 self._check_paused(entry)
             case "resume":
                 if self._is_owned and not self._held_before(math.inf, entry.at):
@@ -188,29 +192,46 @@ class Replay:
             evidence = f"paused() says it {is_not}, with holds {held}"
             self._find("S7", entry, None, evidence)
 
-    def _committed(self, entry: Entry) -> None:
+    def _commits(self, entry: Entry) -> None:
         offset = (entry["offsets"] or {}).get(tp_text(self._tp))
         if offset is None:
             return
-        self.commits.append(Committed(at=entry.at, offset=offset))
+        # Without an answer it may have been done all the same.
+        self.commits.append(Committed(at=entry.at, offset=offset, is_sure=False))
+        evidence = ""
         if not self._is_owned:
-            self._find("S5", entry, offset, "committed without owning it")
+            evidence = "committed without owning it"
         elif self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
-            self._find("S5", entry, offset, evidence)
+        self._asked[entry["id"]] = evidence
+
+    def _committed(self, entry: Entry) -> None:
+        offset = (entry["offsets"] or {}).get(tp_text(self._tp))
+        evidence = self._asked.pop(entry["id"], "")
+        if offset is not None:
+            self.commits.append(Committed(at=entry.at, offset=offset))
+            if evidence:
+                self._find("S5", entry, offset, evidence)
 
     # ------------------------------------------------------------ holds from elsewhere
 
     def _hold(self, entry: Entry) -> None:
         if self._is_covered_by(entry["scope"]):
             key = entry["scope"], entry["owner"] or ""
-            ends = [entry["until"] or math.inf]
-            ends += [
-                one["since"] or one.at
-                for one in self._lifts
-                if one.number > entry.number and (one["scope"], one["owner"]) == key
-            ]
-            self._holds[key] = _Hold(entry.number, min(ends))
+            self._holds[key] = _Hold(entry.number, self._end(entry, key))
+
+    def _end(
+        self, entry: Entry, key: tuple[str, str], earliest: float = 0.0
+    ) -> float:
+        # That a hold ended may be written down after the delivery that it allowed, and
+        # after the call that placed the next one.
+        ends = (
+            one["since"] or one.at
+            for one in self._lifts
+            if one.number > entry.number and (one["scope"], one["owner"] or "") == key
+        )
+        later = (end for end in ends if end >= earliest)
+        return min(entry["until"] or math.inf, *later, math.inf)
 
     def _lift(self, entry: Entry) -> None:
         self._holds.pop((entry["scope"], entry["owner"] or ""), None)

@@ -69,8 +69,14 @@ class JournalWriter:
             if os.getpid() != self._pid:
                 self._begin()
             self._number += 1
-            head = {"n": self._number, "at": self._now(), "e": event}
+            head = {"n": self._number, "at": self.now(), "e": event}
             self._append({**head, **fields})
+
+    def now(self) -> float:
+        """
+        Return the moment that an entry written now would bear.
+        """
+        return round(self._offset + self._clock(), 6)
 
     def close(self) -> None:
         """
@@ -94,10 +100,7 @@ class JournalWriter:
             message = f"no journal can be written in {self._folder}: {error}"
             raise JournalError(message) from error
         head = {"journal": VERSION, "member": member, "group": self._group}
-        self._append({**head, "at": self._now()})
-
-    def _now(self) -> float:
-        return round(self._offset + self._clock(), 6)
+        self._append({**head, "at": self.now()})
 
     def _append(self, document: Mapping[str, object]) -> None:
         line = json.dumps(document, separators=(",", ":")).encode() + b"\n"

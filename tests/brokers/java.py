@@ -70,7 +70,7 @@ class JavaBroker(OwnBroker):
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
-                _tied_to_us(self._java(*command)),
+                tied_to_us(self._java(*command)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -177,9 +177,9 @@ class JavaBroker(OwnBroker):
             time.sleep(0.05)
 
 
-def _tied_to_us(command: list[str]) -> list[str]:
+def tied_to_us(command: list[str]) -> list[str]:
     """
-    Let Linux end the broker when pytest is killed and can no longer do it.
+    Let Linux end a process when we are killed and can no longer do it.
     """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

@@ -1,0 +1,48 @@
+"""
+``python -m tests.soak``: churn and faults for any client of kafka-python's kind.
+
+Exit status: 0 clean, 1 violations, 2 it could not be told.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.soak.run import soak
+from tests.soak.settings import Settings
+
+
+def main() -> int:
+    """
+    Soak as told by the command line.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--consumer", default="safeconsumer.SafeConsumer")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--faults", type=int, help="end after so many")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kafka", choices=["java"], default="java")
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=3)
+    parser.add_argument("--rate", type=int, default=320, help="records per second")
+    parser.add_argument("--out", type=Path, help="a new folder for all papers")
+    told = parser.parse_args()
+    out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
+    settings = Settings(
+        consumer=told.consumer,
+        minutes=told.minutes,
+        faults=told.faults,
+        seed=told.seed,
+        brokers=told.brokers,
+        rate=told.rate,
+        out=out,
+    )
+    result = soak(settings)
+    print(json.dumps(result, indent=2))  # noqa: T201 - the answer
+    print(f"soak: papers are in {out}")  # noqa: T201
+    return int(result["status"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""
+Three Java brokers of one cluster, each with an address of its own for clients.
+
+What clients are told is where the proxy listens, so that nothing on the wire has to be
+rewritten. Brokers, and whoever makes topics and elections, use the inner addresses.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from safeconsumer.testing._ports import free_port
+from tests.brokers.java import JavaBroker
+from tests.brokers.settings import TEST_SETTINGS
+
+_MORE = {
+    "default.replication.factor": 3,
+    "offsets.topic.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "auto.create.topics.enable": "false",
+    # Three brokers on a small machine.
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 8_388_608,
+    "group.coordinator.threads": 1,
+    # As many as are needed of a leader that comes back.
+    "replica.fetch.wait.max.ms": 200,
+}
+
+
+class Node(JavaBroker):
+    """
+    One broker of the cluster; its number counts from 1.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.name = f"broker-{number}"
+        self.controller = f"127.0.0.1:{free_port()}"
+        self.inner = f"127.0.0.1:{free_port()}"
+        self.outer = f"127.0.0.1:{free_port()}"
+        self.quorum: tuple[Node, ...] = ()
+
+    def _write_properties(self) -> None:
+        voters = ",".join(f"{one.number}@{one.controller}" for one in self.quorum)
+        settings = {
+            **TEST_SETTINGS,
+            **(_MORE if len(self.quorum) > 1 else {}),
+            "process.roles": "broker,controller",
+            "node.id": self.number,
+            "controller.quorum.voters": voters,
+            "listeners": f"INNER://{self.inner},CLIENTS://{self.bootstrap},"
+            f"CONTROLLER://{self.controller}",
+            "advertised.listeners": f"INNER://{self.inner},CLIENTS://{self.outer}",
+            "listener.security.protocol.map": "INNER:PLAINTEXT,CLIENTS:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INNER",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self._folder / "data",
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        self._properties.write_text(text)
+
+
+class Cluster:
+    """
+    Brokers that start together. A context manager: it ends them.
+
+    Thread rules: one thread; what takes long is done by threads of the cluster's own,
+    which live as long as the brokers they started, because these are tied to them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.nodes = tuple(Node(number) for number in range(1, size + 1))
+        for node in self.nodes:
+            node.quorum = self.nodes
+        self._threads = ThreadPoolExecutor(size)
+        self._closing = ExitStack()
+        self._closing.callback(self._threads.shutdown)
+
+    @property
+    def inner(self) -> str:
+        """
+        Where to reach the cluster past the proxy.
+        """
+        return ",".join(node.inner for node in self.nodes)
+
+    @property
+    def outer(self) -> str:
+        """
+        Where clients reach it: the proxy's doors.
+        """
+        return ",".join(node.outer for node in self.nodes)
+
+    def doors(self) -> dict[int, tuple[tuple[str, int], tuple[str, int]]]:
+        """
+        Return where each broker listens, and where its clients come.
+        """
+        return {
+            node.number: (_address(node.bootstrap), _address(node.outer))
+            for node in self.nodes
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                self._closing.callback(node.close)
+            for started in [self.later(node.__enter__) for node in self.nodes]:
+                started.result()
+        except BaseException:
+            self._closing.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closing.close()
+
+    def named(self, name: str) -> Node:
+        """
+        Return the broker of that name.
+        """
+        return next(node for node in self.nodes if node.name == name)
+
+    def later(self, work: Callable[[], object]) -> "Future[object]":
+        """
+        Do something slow on a thread of the cluster's.
+        """
+        return self._threads.submit(work)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)

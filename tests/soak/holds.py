@@ -1,0 +1,157 @@
+"""
+Holds as a program places them at random, with either client.
+"""
+
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from tests.soak.settings import TOPICS
+
+OWNERS = ("app", "maintenance", "alice")
+_LEVELS = {"partition": 8, "topic": 6, "pattern": 4, "consumer": 2}
+_PATTERNS = ("soak-.*", "soak-(orders|returns)", ".*-audit", "soak-extra.*")
+_AT_ONCE = 2
+
+Target = Any  # a TopicPartition, a topic, a pattern; None: the whole consumer
+
+
+def covers(target: Target, tp: TopicPartition) -> bool:
+    """
+    Tell whether a hold of this target is about a partition.
+    """
+    if target is None:
+        return True
+    if isinstance(target, str):
+        return bool(tp.topic == target)
+    if isinstance(target, re.Pattern):
+        return target.fullmatch(tp.topic) is not None
+    return bool(tp == target)
+
+
+class Stock:
+    """
+    What a program does that has no holds: it pauses what is assigned and meant.
+
+    It keeps its own book of what should be quiet, so that it never lifts one wish with
+    another; what it cannot do is be there when partitions come and go.
+    """
+
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - any client of kafka-python's kind
+        self._consumer = consumer
+        self._wishes: set[tuple[Target, str]] = set()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
+        return getattr(self._consumer, name)
+
+    def pause(self, *targets: Target, owner: str) -> None:
+        self._wishes.update((target, owner) for target in targets)
+        self._consumer.pause(*self._meant(targets))
+
+    def resume(self, *targets: Target, owner: str) -> None:
+        self._wishes -= {(target, owner) for target in targets}
+        self._consumer.resume(
+            *(
+                tp
+                for tp in self._meant(targets)
+                if not any(covers(target, tp) for target, _ in self._wishes)
+            )
+        )
+
+    def pause_all(self, *, owner: str) -> None:
+        self.pause(None, owner=owner)
+
+    def resume_all(self, *, owner: str) -> None:
+        self.resume(None, owner=owner)
+
+    def _meant(self, targets: tuple[Target, ...]) -> list[TopicPartition]:
+        return [
+            tp
+            for tp in self._consumer.assignment()
+            if any(covers(target, tp) for target in targets)
+        ]
+
+
+@frozen
+class _Placed:
+    target: Target
+    owner: str
+    lift_at: float
+
+
+class Holder:
+    """
+    Places and lifts holds of all levels and owners, a few at a time.
+
+    Args:
+        consumer: a :class:`~safeconsumer.audit.recorded.Recorded` one.
+        chance: what is drawn from.
+        expires: whether the client lifts holds by itself.
+    """
+
+    def __init__(self, consumer: Any, chance: random.Random, *, expires: bool) -> None:  # noqa: ANN401 - either client
+        self._consumer = consumer
+        self._chance = chance
+        self._expires = expires
+        self._placed: list[_Placed] = []
+        self._next = 0.0
+
+    def turn(self, now: float) -> None:
+        """
+        Lift what is due, and place something now and then.
+        """
+        for one in [one for one in self._placed if one.lift_at <= now]:
+            self._lift(one)
+        if now >= self._next:
+            self._next = now + self._chance.uniform(0.5, 4.0)
+            if len(self._placed) < _AT_ONCE:
+                self._place(now)
+
+    def lift_all(self) -> None:
+        """
+        Lift everything that was placed here.
+        """
+        for one in list(self._placed):
+            self._lift(one)
+
+    def _place(self, now: float) -> None:
+        chance = self._chance
+        target, owner = self._drawn(), chance.choice(OWNERS)
+        one = _Placed(target, owner, now + chance.uniform(0.3, 6.0))
+        there = {(other.target, other.owner) for other in self._placed}
+        if (target, owner) in there or target == ():
+            return
+        limit: dict[str, float] = {}
+        if self._expires and chance.random() < 0.2:
+            limit["for_"] = chance.uniform(0.3, 3.0)
+        self._placed.append(one)
+        self._call("pause", one, **limit)
+
+    def _lift(self, one: _Placed) -> None:
+        self._placed.remove(one)
+        self._call("resume", one)
+
+    def _call(self, op: str, one: _Placed, **more: float) -> None:
+        call: Callable[..., object]
+        if one.target is None:
+            call = getattr(self._consumer, f"{op}_all")
+            call(owner=one.owner, **more)
+        else:
+            call = getattr(self._consumer, op)
+            call(one.target, owner=one.owner, **more)
+
+    def _drawn(self) -> Target:
+        chance = self._chance
+        level = chance.choices(list(_LEVELS), list(_LEVELS.values()))[0]
+        if level == "partition":
+            owned = sorted(self._consumer.assignment())
+            return chance.choice(owned) if owned else ()
+        if level == "topic":
+            return chance.choice(TOPICS)
+        if level == "pattern":
+            return re.compile(chance.choice(_PATTERNS))
+        return None

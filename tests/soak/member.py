@@ -1,0 +1,137 @@
+"""
+One member in a process of its own: ``python -m tests.soak.member JSON``.
+
+Words on stdin: ``drain``: lift your holds and place no more; ``end``: leave the group.
+What it did is in its journal.
+"""
+
+import importlib
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
+
+from safeconsumer import Control, SafeConsumer, Worker
+from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.worker.settings import Commit, Drain
+from tests.soak.holds import Holder, Stock
+from tests.soak.settings import GROUP, PATTERN
+
+_POLL_MS = 200
+_WORK = 0.2  # seconds at most that a plain program works on what a poll returned
+
+
+class Member:
+    """
+    A program that consumes, commits what it consumed, and pauses at random.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._chance = random.Random(options["seed"])  # noqa: S311 - to be repeated
+        self._ending, self._draining = threading.Event(), threading.Event()
+        self._journal = JournalWriter(
+            Path(options["journals"]), member=options["name"], group=GROUP
+        )
+        module, _, name = options["consumer"].rpartition(".")
+        kind = getattr(importlib.import_module(module), name)
+        self._is_ours = issubclass(kind, SafeConsumer)
+        raw = kind(**options["client"], group_id=GROUP, **self._more())
+        self.consumer = Recorded(
+            raw if self._is_ours else Stock(raw),
+            self._journal,
+            generation=lambda: raw._coordinator._generation.generation_id,
+        )
+        self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _more(self) -> dict[str, Any]:
+        if not self._is_ours:
+            return {}
+        hooks = (holds_hook(self._journal), purges_hook(self._journal))
+        return {"hooks": hooks, "control": Control(**self._options["control"])}
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            (self._draining if line.strip() == "drain" else self._ending).set()
+        self._ending.set()  # whoever started us is gone
+
+    def run(self) -> None:
+        """
+        Consume until told to end.
+        """
+        self.consumer.subscribe(pattern=PATTERN)
+        if self._options["is_worker"]:
+            self._work()
+        else:
+            self._poll()
+
+    def _hold(self) -> None:
+        if self._draining.is_set():
+            self._holder.lift_all()
+        else:
+            self._holder.turn(time.monotonic())
+
+    # ------------------------------------------------------------ a plain program
+
+    def _poll(self) -> None:
+        while not self._ending.is_set():
+            self._hold()
+            try:
+                polled = self.consumer.poll(_POLL_MS)
+                if polled:
+                    time.sleep(self._chance.uniform(0.0, _WORK))
+                    self._commit(polled)
+            except KafkaError as error:
+                self._tell(error)
+        self.consumer.close(autocommit=False, timeout_ms=3000)
+
+    def _commit(self, polled: Mapping[TopicPartition, Any]) -> None:
+        done = {
+            tp: OffsetAndMetadata(records[-1].offset + 1, "", -1)
+            for tp, records in polled.items()
+        }
+        self.consumer.commit(done, timeout_ms=3000)
+
+    def _tell(self, error: Exception) -> None:
+        self._journal.write("error", {"what": f"{type(error).__name__}: {error}"[:300]})
+
+    # ------------------------------------------------------------ a worker
+
+    def _work(self) -> None:
+        worker = Worker(
+            self.consumer,
+            self._handle,
+            concurrency=2,
+            drain=Drain(revoke=2.0),
+            commit=Commit(every=0.5),
+        )
+        holding = threading.Thread(target=self._hold_beside, args=(worker,))
+        holding.start()
+        try:
+            worker.run()
+        finally:
+            self._ending.set()
+            holding.join()
+
+    def _handle(self, record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+        del record, context
+        if self._chance.random() < 0.01:
+            time.sleep(self._chance.uniform(0.0, 0.5))
+
+    def _hold_beside(self, worker: Worker) -> None:
+        while not self._ending.wait(0.1):
+            self._hold()
+        worker.stop()
+
+
+if __name__ == "__main__":
+    Member(json.loads(sys.argv[1])).run()

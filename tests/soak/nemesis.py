@@ -1,0 +1,111 @@
+"""
+Hurts, and heals: faults as they were drawn, a few at a time, each told in a journal.
+"""
+
+import time
+from concurrent.futures import Future
+
+from attrs import define
+
+from safeconsumer.audit.writer import JournalWriter
+from tests.soak.faults import KINDS, Fault, Stage
+from tests.soak.plan import Draw, draws
+
+_AT_ONCE = 3
+
+
+@define
+class _Open:
+    number: int
+    fault: Fault
+    heal_at: float
+    healing: "Future[object] | None" = None
+
+
+class Nemesis:
+    """
+    Carries out the plan of a seed. Call :meth:`turn` often; it does not wait.
+
+    Thread rules: one thread.
+
+    Args:
+        stage: what can be hurt.
+        journal: where it is told.
+        seed: of the plan.
+        now: seconds on the monotonic clock.
+
+    Attributes:
+        faults: how many there were, by kind.
+    """
+
+    def __init__(
+        self, stage: Stage, journal: JournalWriter, seed: int, now: float
+    ) -> None:
+        self._stage = stage
+        self._journal = journal
+        self._plan = draws(seed)
+        self._draw = next(self._plan)
+        self._next = now + self._draw.pause
+        self._open: list[_Open] = []
+        self.faults: dict[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """
+        How many faults there were.
+        """
+        return sum(self.faults.values())
+
+    def turn(self, now: float) -> None:
+        """
+        Heal what is due, then do the next fault if it is time.
+        """
+        self._heal(now)
+        if now < self._next or len(self._open) >= _AT_ONCE:
+            return
+        draw, self._draw = self._draw, next(self._plan)
+        self._next = now + self._draw.pause
+        fault = KINDS[draw.kind](self._stage, draw)
+        if fault is None:
+            # Nothing to hurt in this way: another one is due at once.
+            self._next = now
+            return
+        self._begin(draw, fault, now)
+
+    def _begin(self, draw: Draw, fault: Fault, now: float) -> None:
+        self.faults[draw.kind] = self.faults.get(draw.kind, 0) + 1
+        self._stage.busy.update(fault.targets)
+        said = {"kind": draw.kind, "targets": fault.targets, "seconds": draw.seconds}
+        self._journal.write("fault", {"id": draw.number, **said})
+        self._open.append(_Open(draw.number, fault, now + draw.seconds))
+
+    def _heal(self, now: float) -> None:
+        for one in list(self._open):
+            if one.healing is not None:
+                if one.healing.done():
+                    one.healing.result()
+                    self._healed(one)
+            elif now >= one.heal_at:
+                self._begin_to_heal(one)
+
+    def _begin_to_heal(self, one: _Open) -> None:
+        heal = one.fault.heal
+        if heal is not None and one.fault.is_slow:
+            one.healing = self._stage.cluster.later(heal)
+            return
+        if heal is not None:
+            heal()
+        self._healed(one)
+
+    def _healed(self, one: _Open) -> None:
+        self._open.remove(one)
+        self._stage.busy.difference_update(one.fault.targets)
+        self._journal.write("heal", {"id": one.number})
+
+    def heal_all(self) -> None:
+        """
+        Take back everything that is not healed yet, and wait for it.
+        """
+        while self._open:
+            self._heal(float("inf"))
+            time.sleep(0.05)

@@ -1,0 +1,78 @@
+"""
+The operator: holds for the whole group, now and then.
+"""
+
+import random
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from kafka.errors import KafkaError
+
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.errors import SafeConsumerError
+from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.publisher import changes, new_hold
+from safeconsumer.group.settings import Control
+from tests.soak.settings import GROUP, Settings
+
+_SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")
+_OWNER = "soaker"
+_EVERY = (4.0, 12.0)
+_FOR = (2.0, 8.0)
+_REST = 1.0
+
+
+class Operating:
+    """
+    Places and lifts group holds until left; then none stands. A context manager.
+
+    Attributes:
+        pairs: how many holds were placed and lifted.
+    """
+
+    def __init__(self, settings: Settings, bootstrap: str) -> None:
+        self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
+        self._journal = JournalWriter(settings.journals, member="operator", group=GROUP)
+        base = {"bootstrap_servers": bootstrap.split(",")}
+        self._operator = Operator(base, Control(status_topic=None))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="operator")
+        self.pairs = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._operator:
+            while not self._over.wait(self._chance.uniform(*_EVERY)):
+                scope = self._chance.choice(_SCOPES)
+                if self._write(scope, is_held=True):
+                    self._over.wait(self._chance.uniform(*_FOR))
+                while not self._write(scope, is_held=False):
+                    time.sleep(_REST)
+                self.pairs += 1
+
+    def _write(self, scope: str, *, is_held: bool) -> bool:
+        said = {"scope": scope, "owner": _OWNER, "group": GROUP}
+        hold = new_hold("soak", None) if is_held else None
+        if not is_held:
+            self._journal.write("group-lift", said)
+        try:
+            self._operator.write(OPERATOR, changes(GROUP, _OWNER, [scope], hold))
+        except (KafkaError, SafeConsumerError):
+            return False  # it may have been done: it is lifted in any case
+        if is_held:
+            self._journal.write("group-hold", said)
+        return True

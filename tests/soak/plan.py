@@ -1,0 +1,95 @@
+"""
+What the nemesis will do: faults drawn by a seed, before anybody knows what there is.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+
+# How likely each kind is. What costs a broker's start, and what cannot be taken back,
+# is rare; what makes the group rebalance is common.
+WEIGHTS = {
+    "kill": 13,
+    "freeze": 12,
+    "cut": 10,
+    "blackhole": 8,
+    "delay": 10,
+    "reorder": 8,
+    "join": 14,
+    "leave": 14,
+    "partitions": 2,
+    "topic": 1,
+    "coordinator": 4,
+    "broker-kill": 2,
+    "broker-freeze": 2,
+}
+
+# APIs whose answers are held up and whose requests are put out of order.
+APIS = (
+    *("Fetch", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"),
+    *("OffsetFetch", "Metadata", "FindCoordinator", "LeaveGroup", "ListOffsets"),
+)
+
+_PAUSE = (2.0, 5.0)
+_SECONDS = {
+    "kill": (0.0, 3.0),
+    "freeze": (1.0, 15.0),
+    "blackhole": (5.0, 5.0),
+    "delay": (3.0, 8.0),
+    "reorder": (3.0, 8.0),
+    "join": (4.0, 15.0),
+    "leave": (0.5, 5.0),
+    "broker-kill": (0.0, 3.0),
+    "broker-freeze": (1.0, 8.0),
+}
+
+
+@frozen(kw_only=True)
+class Draw:
+    """
+    One fault to come.
+
+    Attributes:
+        number: counted from 1.
+        pause: seconds after the one before.
+        kind: which fault.
+        seconds: how long it lasts, 0 if it is over at once.
+        pick: from 0 to 1: which of the targets there will be.
+        api: what is held up or put out of order.
+        strength: from 0 to 1: how much.
+    """
+
+    number: int
+    pause: float
+    kind: str
+    seconds: float
+    pick: float
+    api: str
+    strength: float
+
+    def of(self, targets: Sequence[str]) -> str | None:
+        """
+        Return one of the targets; None if there is none.
+        """
+        return targets[int(self.pick * len(targets))] if targets else None
+
+
+def draws(seed: int) -> Iterator[Draw]:
+    """
+    Yield faults for ever, the same for the same seed.
+    """
+    chance = random.Random(f"faults {seed}")  # noqa: S311 - to be repeated, not secret
+    number = 0
+    while True:
+        number += 1
+        kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        yield Draw(
+            number=number,
+            pause=round(chance.uniform(*_PAUSE), 2),
+            kind=kind,
+            seconds=round(chance.uniform(*_SECONDS.get(kind, (0.0, 0.0))), 2),
+            pick=chance.random(),
+            api=chance.choice(APIS),
+            strength=chance.random(),
+        )

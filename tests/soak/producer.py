@@ -1,0 +1,138 @@
+"""
+The producer in a process of its own: ``python -m tests.soak.producer JSON``.
+
+Writes in bursts to every partition there is, and journals each record that all replicas
+have. A line on stdout per second: how many those are. Ends when its stdin ends.
+"""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+
+from safeconsumer.audit.writer import JournalWriter
+
+_BURST = 0.5
+_LOOK_FOR_TOPICS = 3.0
+_JOURNAL_EVERY = 1.0
+_FLUSH = 60.0
+_TROUBLE = (confluent_kafka.KafkaException, BufferError)
+
+
+class Producer:
+    """
+    Writes at a rate, whatever becomes of the brokers.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._rate: int = options["rate"]
+        self._journal = JournalWriter(Path(options["journals"]), member="producer")
+        reach = {
+            "bootstrap.servers": options["bootstrap"],
+            "client.id": "producer",
+            "log_level": 0,
+            "topic.metadata.refresh.interval.ms": 2000,
+        }
+        self._producer = confluent_kafka.Producer(
+            {
+                **reach,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "delivery.timeout.ms": 120_000,
+                "reconnect.backoff.max.ms": 1000,
+            }
+        )
+        self._admin = AdminClient(reach)
+        self._runs: dict[str, tuple[int, int]] = {}
+        self._partitions: list[tuple[str, int]] = []
+        self._acknowledged = self._sent = self._refused = 0
+
+    def run(self, over: threading.Event) -> None:
+        """
+        Write until told to end, and wait for what is on its way.
+        """
+        look_at = journal_at = 0.0
+        while not over.wait(_BURST):
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_FOR_TOPICS
+                self._look()
+            self._send(round(self._rate * _BURST))
+            self._producer.poll(0)
+            if now >= journal_at:
+                journal_at = now + _JOURNAL_EVERY
+                self._tell()
+        left = self._producer.flush(_FLUSH)
+        self._tell(over=True, unanswered=left)
+
+    def _look(self) -> None:
+        try:
+            topics = self._admin.list_topics(timeout=5).topics
+        except confluent_kafka.KafkaException:
+            return  # later
+        self._partitions = sorted(
+            (name, number)
+            for name, topic in topics.items()
+            if name.startswith("soak-")
+            for number in topic.partitions
+        )
+
+    def _send(self, count: int) -> None:
+        if not self._partitions:
+            return
+        for _ in range(count):
+            self._sent += 1
+            topic, number = self._partitions[self._sent % len(self._partitions)]
+            try:
+                self._producer.produce(
+                    topic, b"%d" % self._sent, partition=number, callback=self._answered
+                )
+            except _TROUBLE:  # too much is on its way, or it does not know the topic
+                self._producer.poll(0.1)
+
+    def _answered(self, error: object, message: Any) -> None:  # noqa: ANN401 - its own type
+        if error is not None:
+            self._refused += 1
+            return
+        self._acknowledged += 1
+        name, offset = f"{message.topic()}:{message.partition()}", message.offset()
+        first, last = self._runs.get(name, (offset, offset - 1))
+        if offset != last + 1:
+            self._write(name, first, last)
+            first = offset
+        self._runs[name] = first, offset
+
+    def _write(self, name: str, first: int, last: int) -> None:
+        self._journal.write("acked", {"tp": name, "first": first, "last": last})
+
+    def _tell(self, **more: Any) -> None:  # noqa: ANN401 - JSON values
+        for name, (first, last) in self._runs.items():
+            self._write(name, first, last)
+        self._runs.clear()
+        said = {"acknowledged": self._acknowledged, "refused": self._refused, **more}
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """
+    Write until stdin ends.
+    """
+    over = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    Producer(json.loads(sys.argv[1])).run(over)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""
+One soak from the first broker to the verdict.
+"""
+
+import importlib
+import json
+import time
+from contextlib import ExitStack, nullcontext
+from typing import Any
+
+from safeconsumer import SafeConsumer
+from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
+from safeconsumer.audit.writer import JournalWriter
+from tests.soak import verdict
+from tests.soak.cluster import Cluster
+from tests.soak.faults import Stage
+from tests.soak.fleet import Fleet
+from tests.soak.nemesis import Nemesis
+from tests.soak.operator import Operating
+from tests.soak.processes import Process
+from tests.soak.proxy import Proxy
+from tests.soak.settings import Settings
+from tests.soak.topics import Topics
+
+_TURN = 0.1
+_SAY_EVERY = 10.0
+_DRAIN = 120.0
+
+
+def soak(settings: Settings) -> dict[str, Any]:
+    """
+    Run it; return the result, which also stands in ``result.json``.
+    """
+    settings.journals.mkdir(parents=True)
+    settings.logs.mkdir(parents=True)
+    began = time.time()
+    done = _Soak(settings).run()
+    journals, troubles = verdict.journals_of(settings.journals)
+    rows = verdict.judged(journals, is_drained=not done["left"])
+    broken = verdict.violations(rows)
+    troubles += [f"{name} ended by itself" for name in done["crashed"]]
+    troubles += [f"{name} did not leave in time" for name in done["stuck"]]
+    result = {
+        "consumer": settings.consumer,
+        "seed": settings.seed,
+        "brokers": settings.brokers,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        **done,
+        **verdict.figures(journals),
+        "violations": broken,
+        "violations_total": sum(broken.values()),
+        "unknown": troubles,
+        "versions": verdict.machine(),
+        "status": _status(sum(broken.values()), troubles, done["left"]),
+    }
+    (settings.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    lines = [json.dumps(row.as_dict()) for row in rows if row.violations]
+    (settings.out / "violations.jsonl").write_text("".join(f"{x}\n" for x in lines))
+    return result
+
+
+def _status(broken: int, troubles: list[str], left: dict[str, int]) -> int:
+    if broken:
+        return VIOLATED
+    return UNKNOWN if troubles or left else CLEAN
+
+
+class _Soak:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        module, _, name = settings.consumer.rpartition(".")
+        self._kind = getattr(importlib.import_module(module), name)
+
+    def run(self) -> dict[str, Any]:
+        settings = self._settings
+        with ExitStack() as stack:
+            self._say("starting brokers")
+            cluster = Cluster(settings.brokers)
+            proxy = Proxy(cluster.doors(), settings.seed)
+            stack.enter_context(cluster)
+            stack.enter_context(proxy)
+            topics = Topics(cluster.inner, min(3, settings.brokers))
+            stack.callback(topics.close)
+            topics.create_all()
+            producer = self._producer(cluster.outer)
+            stack.callback(producer.end)
+            fleet = stack.enter_context(Fleet(settings, cluster.outer, self._kind))
+            stage = Stage(cluster=cluster, fleet=fleet, proxy=proxy, topics=topics)
+            minutes = self._churn(stage, producer)
+            return {**self._drained(stage, producer), "minutes": round(minutes, 2)}
+
+    def _producer(self, bootstrap: str) -> Process:
+        options = {
+            "bootstrap": bootstrap,
+            "rate": self._settings.rate,
+            "journals": str(self._settings.journals),
+        }
+        return Process("producer", "producer", options, self._settings.logs)
+
+    def _churn(self, stage: Stage, producer: Process) -> float:
+        settings = self._settings
+        journal = JournalWriter(settings.journals, member="nemesis")
+        operating = (
+            Operating(settings, stage.cluster.inner)
+            if issubclass(self._kind, SafeConsumer)
+            else nullcontext()
+        )
+        began = time.monotonic()
+        end, say_at = began + 60 * settings.minutes, began
+        nemesis = Nemesis(stage, journal, settings.seed, began)
+        with operating:
+            while (now := time.monotonic()) < end:
+                if settings.faults is not None and nemesis.total >= settings.faults:
+                    break
+                nemesis.turn(now)
+                stage.fleet.tend()
+                if now >= say_at:
+                    say_at = now + _SAY_EVERY
+                    self._progress(now - began, nemesis, stage, producer)
+                time.sleep(_TURN)
+        nemesis.heal_all()
+        return (time.monotonic() - began) / 60
+
+    def _progress(
+        self, seconds: float, nemesis: Nemesis, stage: Stage, producer: Process
+    ) -> None:
+        records = producer.said.get("acknowledged", 0)
+        self._say(
+            f"{seconds / 60:5.1f} min  {records:8,} records  {nemesis.total:4} faults  "
+            f"members {' '.join(stage.fleet.names())}  "
+            f"now {' '.join(sorted(stage.busy)) or '-'}"
+        )
+
+    def _drained(self, stage: Stage, producer: Process) -> dict[str, Any]:
+        self._say("draining")
+        stage.fleet.drain()
+        producer.end(90.0)
+        left = stage.topics.wait_until_drained(_DRAIN)
+        stage.fleet.tend()
+        stage.fleet.end()
+        unanswered = producer.said.get("unanswered")
+        return {
+            "left": left,
+            "unanswered": unanswered,
+            "crashed": stage.fleet.crashed,
+            "stuck": stage.fleet.stuck,
+        }
+
+    def _say(self, line: str) -> None:
+        print(f"soak: {line}", flush=True)  # noqa: T201 - for who waits

@@ -1,0 +1,73 @@
+"""
+One soak: what runs, how long, and where its papers are.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+TOPICS = ("soak-orders", "soak-returns", "soak-audit")
+PARTITIONS = 12
+PATTERN = "^soak-.*"
+GROUP = "soakers"
+MEMBERS = 6
+
+# The smallest that lets a frozen member be noticed between two faults. A request must
+# time out later than that, or every blackhole is a cut.
+MEMBER = {
+    "session_timeout_ms": 4000,
+    "heartbeat_interval_ms": 500,
+    "max_poll_interval_ms": 30_000,
+    "request_timeout_ms": 8000,
+    "metadata_max_age_ms": 5000,
+    "reconnect_backoff_max_ms": 1000,
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "max_poll_records": 200,
+}
+
+
+@frozen(kw_only=True)
+class Settings:
+    """
+    What was asked for.
+
+    Attributes:
+        consumer: dotted name of the client under test.
+        minutes: how long faults come.
+        faults: after how many they end, None for no limit.
+        seed: of everything that is drawn.
+        brokers: how many.
+        rate: records per second, over all partitions.
+        out: where journals, logs and results go.
+    """
+
+    consumer: str
+    minutes: float
+    faults: int | None
+    seed: int
+    brokers: int
+    rate: int
+    out: Path
+
+    @property
+    def journals(self) -> Path:
+        """
+        Where every process writes its journal.
+        """
+        return self.out / "journals"
+
+    @property
+    def logs(self) -> Path:
+        """
+        Where every process writes what it has to say.
+        """
+        return self.out / "logs"
+
+
+def client(bootstrap: str, name: str) -> dict[str, Any]:
+    """
+    Return how a client of that name reaches the cluster.
+    """
+    return {"bootstrap_servers": bootstrap.split(","), "client_id": name}

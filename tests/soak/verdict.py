@@ -1,0 +1,107 @@
+"""
+What came of it: the checker's verdict, and the figures, all from the journals.
+"""
+
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safeconsumer.audit.checker import Settings as Assumptions
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.errors import JournalError
+from tests.brokers.settings import KAFKA_VERSION
+
+# A resume may fall into a frozen broker, a blackhole and the rebalance after it.
+PATIENCE = 60.0
+
+
+def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
+    """
+    Return the journals of a folder, and what is wrong with the others.
+    """
+    found: list[Journal] = []
+    troubles: list[str] = []
+    for path in sorted(folder.glob("*.journal")):
+        try:
+            found.append(read(path))
+        except JournalError as error:
+            troubles.append(str(error))
+    return found, troubles
+
+
+def judged(journals: Iterable[Journal], *, is_drained: bool) -> list[Row]:
+    """
+    Return the checker's rows.
+    """
+    assumed = Assumptions(patience=PATIENCE, is_drained=is_drained)
+    found = check(journals, assumed)
+    return [row for tp, findings in found.items() for row in rows_of(tp, findings)]
+
+
+def violations(rows: Iterable[Row]) -> dict[str, int]:
+    """
+    Return how often each check was broken.
+    """
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row.check] += row.violations
+    return dict(sorted(counts.items()))
+
+
+def figures(journals: Iterable[Journal]) -> dict[str, Any]:
+    """
+    Return how much there was of everything.
+    """
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    rebalances = 0
+    for entry in (entry for one in journals for entry in one.entries):
+        if entry.event in _COUNTED:
+            name, more = _COUNTED[entry.event](entry)
+            counts[name] += more
+        if entry.event == "fault":
+            faults[entry["kind"]] += 1
+        elif entry.event == "error":
+            errors[entry["what"].partition(":")[0]] += 1
+        elif entry.event == "assigned":
+            rebalances = max(rebalances, entry["generation"] or 0)
+    return {
+        **dict(sorted(counts.items())),
+        "pairs": min(counts["pause"], counts["resume"]),
+        "rebalances": rebalances,
+        "faults": dict(sorted(faults.items())),
+        "faults_total": sum(faults.values()),
+        "errors": dict(sorted(errors.items())),
+    }
+
+
+_COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
+    "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
+    "deliver": lambda entry: ("delivered", entry["count"]),
+    "purged": lambda entry: ("purged", entry["count"] or 0),
+    "assigned": lambda entry: ("ownerships", len(entry["partitions"])),
+    "group-hold": lambda _: ("group_holds", 1),
+    "return": lambda entry: (entry["op"], int(entry["ok"] is not False)),
+}
+
+
+def machine() -> dict[str, Any]:
+    """
+    Return what it ran on.
+    """
+    return {
+        "python": sys.version.split()[0],
+        "kafka-python": version("kafka-python"),
+        "safeconsumer": version("safeconsumer"),
+        "kafka": KAFKA_VERSION,
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+    }
