@@ -107,9 +107,7 @@ class Recorded:
         with self._call("resume", self._hold(["@all"], kwargs)):
             return self._consumer.resume_all(**kwargs)
 
-    def _hold(
-        self, named: list[str], kwargs: Mapping[str, Any]
-    ) -> dict[str, object]:
+    def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:
         said: dict[str, object] = {"scopes": named, "owner": kwargs.get("owner", "app")}
         limit = kwargs.get("for_")
         if limit is not None:  # counted from before the call: what it ends at is later

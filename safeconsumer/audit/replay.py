@@ -79,7 +79,10 @@ class Committed:
 @define
 class _Hold:
     placed: int
-    until: float = math.inf
+    until: float
+    # Ends that were earlier are those of another hold, of the same scope and owner. Of
+    # a hold that was told of itself, each later line is about it.
+    since: float = 0.0
 
 
 @define
@@ -152,7 +155,7 @@ class Replay:
             case "pause":
                 for key in self._keys(entry):
                     end = self._end(entry, key, entry.at)
-                    self._holds[key] = _Hold(entry.number, end)
+                    self._holds[key] = _Hold(entry.number, end, entry.at)
                 self._check_paused(entry)
             case "resume":
                 if self._is_owned and not self._held_before(math.inf, entry.at):
@@ -220,9 +223,7 @@ class Replay:
             key = entry["scope"], entry["owner"] or ""
             self._holds[key] = _Hold(entry.number, self._end(entry, key))
 
-    def _end(
-        self, entry: Entry, key: tuple[str, str], earliest: float = 0.0
-    ) -> float:
+    def _end(self, entry: Entry, key: tuple[str, str], earliest: float = 0.0) -> float:
         # That a hold ended may be written down after the delivery that it allowed, and
         # after the call that placed the next one.
         ends = (
@@ -234,7 +235,10 @@ class Replay:
         return min(entry["until"] or math.inf, *later, math.inf)
 
     def _lift(self, entry: Entry) -> None:
-        self._holds.pop((entry["scope"], entry["owner"] or ""), None)
+        key = entry["scope"], entry["owner"] or ""
+        hold = self._holds.get(key)
+        if hold is not None and (entry["since"] or entry.at) >= hold.since:
+            del self._holds[key]
 
     # ------------------------------------------------------------ ownership
 

@@ -28,6 +28,14 @@ def s1_wrong_owner() -> Fleet:
     return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
 
 
+def s1_placed_again() -> Fleet:
+    # An earlier hold's end, written down late, does not end the next one.
+    told = Telling().assigned(TP).pause("orders")
+    since = told.at + 0.01
+    told.pause("orders").then("lift", scope="orders", owner="app", since=since)
+    return [told.poll(TP, 0, 2)]
+
+
 def s1_of_an_operator() -> Fleet:
     # What an operator holds is delivered.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -129,7 +137,7 @@ def g2() -> Fleet:
 
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
-    *(s2_acknowledged, s3, s3_not_owned),
+    *(s1_placed_again, s2_acknowledged, s3, s3_not_owned),
     *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2),
 )
@@ -211,6 +219,29 @@ def nothing_to_deliver_after_a_resume() -> Fleet:
     return [told.poll(TP, 0, 1, written=told.at)]
 
 
+def killed_during_the_commit() -> Fleet:
+    # What was asked for may have been done, though the answer never came.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 9)
+    one.then("call", op="commit", id=99, offsets={TP: 9})
+    return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 20)]
+
+
+def answered_after_it_was_revoked() -> Fleet:
+    # A commit judges the ownership that asked for it.
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.then("call", op="commit", id=99, offsets={TP: 5}).revoked(TP)
+    return [told.then("return", op="commit", id=99, offsets={TP: 5})]
+
+
+def ended_before_it_was_written() -> Fleet:
+    # A hold for one ownership ends with it; the event is journaled a little later. The
+    # next hold of the same owner is none of its business.
+    told = Telling().assigned(TP).pause("orders")
+    since = told.revoked(TP, generation=2).at
+    told.assigned(TP, generation=2).poll(TP, 0, 2)
+    return [told.then("lift", scope="orders", owner="app", since=since)]
+
+
 def faults_are_told() -> Fleet:
     # What was done to the fleet, and what was thrown away, is no delivery.
     nemesis = Telling("nemesis", group="")
@@ -226,5 +257,6 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     resumed_before_it_was_owned,
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
-    faults_are_told,
+    *(killed_during_the_commit, answered_after_it_was_revoked),
+    *(ended_before_it_was_written, faults_are_told),
 )

@@ -26,7 +26,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
 from safeconsumer.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
-from tests.kafka.polling import LIMIT, collect
+from tests.kafka.polling import LIMIT, collect, poll_until
 
 
 @pytest.fixture
@@ -89,6 +89,44 @@ def test_a_real_consumer_keeps_its_promises(
     run = {"from": 20, "next": 21, "first": 20, "last": 20, "count": 1}
     own.write("deliver", {"tp": f"{topic}:0", **run})
     assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"S1"}
+
+
+@pytest.mark.any_broker
+def test_every_way_to_hold_and_to_commit_is_written_down(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    The whole consumer too, when a hold ends by itself, and what came of a commit.
+    """
+    topic = clients.topic(2)
+    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    own = JournalWriter(tmp_path, member="reader", group="g")
+    raw = clients.consumer(SafeConsumer, group=f"g-{topic}")
+    consumer = Recorded(raw, own, generation=lambda: 7)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.pause_all(owner="ops")
+    consumer.resume_all(owner="ops")
+    began = own.now()
+    consumer.pause(topic, for_=60.0)
+    consumer.resume(topic)
+    came(consumer, 20)
+    answers: list[Any] = []
+    consumer.commit_async(callback=lambda *answer: answers.append(answer[1]))
+    poll_until(consumer, lambda: bool(answers))
+    entries = read(own.path).entries
+    assert [one["generation"] for one in entries if one.event == "assigned"] == [7]
+    done = [one for one in entries if one.event == "return" and one["op"] != "poll"]
+    assert [(one["op"], one["scopes"], one["owner"]) for one in done] == [
+        ("pause", ["@all"], "ops"),
+        ("resume", ["@all"], "ops"),
+        ("pause", [topic], "app"),
+        ("resume", [topic], "app"),
+        ("commit", None, None),
+    ]
+    assert done[-1]["offsets"] == {f"{topic}:0": 20}
+    assert began <= done[2]["until"] - 60 <= done[2].at
 
 
 @pytest.mark.any_broker

@@ -10,12 +10,14 @@ MARKERS = {
     "any_broker": "needs a broker, whichever",
     "real_broker": "needs Apache Kafka itself (bootstrap, docker or java)",
     "embedded_broker": "needs the embedded broker: it injects errors",
+    "java_brokers": "starts brokers of its own as Java processes",
     "container_broker": "needs a broker in a container: it is frozen or killed",
 }
 _FITTING = {
     "any_broker": frozenset(Kind),
     "real_broker": frozenset(Kind) - {Kind.EMBEDDED},
     "embedded_broker": frozenset({Kind.EMBEDDED}),
+    "java_brokers": frozenset({Kind.JAVA}),
     "container_broker": frozenset({Kind.DOCKER}),
 }
 

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=3)
     parser.add_argument("--rate", type=int, default=320, help="records per second")
     parser.add_argument("--out", type=Path, help="a new folder for all papers")
+    parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
     told = parser.parse_args()
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
     settings = Settings(
@@ -37,6 +38,7 @@ def main() -> int:
         brokers=told.brokers,
         rate=told.rate,
         out=out,
+        spark=told.spark,
     )
     result = soak(settings)
     print(json.dumps(result, indent=2))  # noqa: T201 - the answer

@@ -21,8 +21,8 @@ WEIGHTS = {
     "partitions": 2,
     "topic": 1,
     "coordinator": 4,
-    "broker-kill": 2,
-    "broker-freeze": 2,
+    "broker-kill": 3,
+    "broker-freeze": 3,
 }
 
 # APIs whose answers are held up and whose requests are put out of order.

@@ -9,6 +9,7 @@ from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from safeconsumer import SafeConsumer
+from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
 from safeconsumer.audit.writer import JournalWriter
 from tests.soak import verdict
@@ -36,7 +37,12 @@ def soak(settings: Settings) -> dict[str, Any]:
     began = time.time()
     done = _Soak(settings).run()
     journals, troubles = verdict.journals_of(settings.journals)
-    rows = verdict.judged(journals, is_drained=not done["left"])
+    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=not done["left"])
+    rows, levels = verdict.judged(journals, assumed)
+    if settings.spark is not None:
+        folder = settings.journals
+        if not verdict.agreed_by_spark(settings.spark, folder, assumed, rows):
+            troubles.append("the audit on Spark says something else")
     broken = verdict.violations(rows)
     troubles += [f"{name} ended by itself" for name in done["crashed"]]
     troubles += [f"{name} did not leave in time" for name in done["stuck"]]
@@ -49,13 +55,16 @@ def soak(settings: Settings) -> dict[str, Any]:
         **verdict.figures(journals),
         "violations": broken,
         "violations_total": sum(broken.values()),
+        "delivered_while_held": levels,
+        "spark": settings.spark,
         "unknown": troubles,
         "versions": verdict.machine(),
         "status": _status(sum(broken.values()), troubles, done["left"]),
     }
-    (settings.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
-    lines = [json.dumps(row.as_dict()) for row in rows if row.violations]
-    (settings.out / "violations.jsonl").write_text("".join(f"{x}\n" for x in lines))
+    papers = settings.out
+    (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
+    (papers / "violations.jsonl").write_text("".join(lines))
     return result
 
 

@@ -41,6 +41,7 @@ class Settings:
         brokers: how many.
         rate: records per second, over all partitions.
         out: where journals, logs and results go.
+        spark: where Spark judges too, None for nowhere.
     """
 
     consumer: str
@@ -50,6 +51,7 @@ class Settings:
     brokers: int
     rate: int
     out: Path
+    spark: str | None = None
 
     @property
     def journals(self) -> Path:

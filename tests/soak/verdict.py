@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from safeconsumer._core.scopes import parse
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import Entry, Journal, read
@@ -18,7 +19,7 @@ from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.errors import JournalError
 from tests.brokers.settings import KAFKA_VERSION
 
-# A resume may fall into a frozen broker, a blackhole and the rebalance after it.
+# Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
 
 
@@ -36,13 +37,40 @@ def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
     return found, troubles
 
 
-def judged(journals: Iterable[Journal], *, is_drained: bool) -> list[Row]:
+def judged(
+    journals: Iterable[Journal], assumed: Assumptions
+) -> tuple[tuple[Row, ...], dict[str, int]]:
     """
-    Return the checker's rows.
+    Return the checker's rows, and how often records came while their level was held.
     """
-    assumed = Assumptions(patience=PATIENCE, is_drained=is_drained)
     found = check(journals, assumed)
-    return [row for tp, findings in found.items() for row in rows_of(tp, findings)]
+    rows = [row for tp, findings in found.items() for row in rows_of(tp, findings)]
+    levels = Counter(
+        _level(finding.evidence)
+        for findings in found.values()
+        for finding in findings
+        if finding.check == "S1"
+    )
+    return tuple(rows), dict(sorted(levels.items()))
+
+
+def _level(evidence: str) -> str:
+    # The evidence of S1 ends in: while soak-orders:3 was held by app.
+    scope = parse(evidence.rpartition(" while ")[2].partition(" was held by ")[0])
+    return type(scope).__name__.lower()
+
+
+def agreed_by_spark(
+    master: str, folder: Path, assumed: Assumptions, rows: tuple[Row, ...]
+) -> bool:
+    """
+    Tell whether the audit on Spark says the same.
+    """
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only if asked for
+    from safeconsumer.spark.auditing import audit  # noqa: PLC0415
+
+    with session(master, "soak") as spark:
+        return audit(spark, sorted(folder.glob("*.journal")), assumed) == (rows, ())
 
 
 def violations(rows: Iterable[Row]) -> dict[str, int]:

@@ -1,0 +1,39 @@
+"""
+The soak, as short as it can be.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.run import soak
+from tests.soak.settings import Settings
+
+pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
+
+
+def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:
+    """
+    Nothing is delivered while held, lost, or out of order, whatever happens.
+
+    Only safety is asserted: how soon a resumed partition delivers depends on what else
+    the machine has to do.
+    """
+    settings = Settings(
+        consumer="safeconsumer.SafeConsumer",
+        minutes=2.0,
+        faults=20,
+        seed=8,
+        brokers=3,
+        rate=200,
+        out=tmp_path / "soak",
+    )
+    result = soak(settings)
+    violations = {**result["violations"], "L1": 0}
+    assert violations == dict.fromkeys(violations, 0), settings.out
+    assert result["crashed"] == []
+    assert result["left"] == {}
+    assert result["faults_total"] >= 15
+    assert result["delivered"] >= result["acknowledged"] > 5000
+    assert result["pairs"] > 20
+    assert result["rebalances"] > 5
