@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.base import MemberState
-from kafka.errors import FencedInstanceIdError
+from kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import events, rebalance
@@ -65,6 +65,7 @@ class PauseSafeCoordinator(CommittedOffsets):
         self._joined: _Joined | None = None
         self._join_task: Any  # upstream's
         self._has_stale_join = False
+        self._applied: int | None = None  # the generation whose assignment is here
         self._fenced: FencedInstanceIdError | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
@@ -74,6 +75,10 @@ class PauseSafeCoordinator(CommittedOffsets):
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
         Do what upstream does; answer False while a join must be repeated first.
+
+        Also when a connection broke: a member that subscribed to a pattern asks for
+        metadata before it joins, and upstream (3.0.12) raises if that fails, into
+        programs that did nothing wrong and can do nothing but poll again.
 
         Raises:
             FencedInstanceIdError: on every call, once another member took over this
@@ -86,6 +91,8 @@ class PauseSafeCoordinator(CommittedOffsets):
         except FencedInstanceIdError as error:
             self._fenced = error
             raise
+        except KafkaConnectionError:
+            return False
         finally:
             self._deliver()
         waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
@@ -166,6 +173,19 @@ class PauseSafeCoordinator(CommittedOffsets):
         finally:
             self._note_lost()
 
+    def _lose_what_others_had(self, generation: int) -> None:
+        # A generation in between was missed, its SyncGroup refused or cut off, say:
+        # 1. before it, this member gave up all it owned, as an eager one does;
+        # 2. in it, others may have owned that, and committed;
+        # 3. upstream, which keeps the positions of what comes back, would go on where
+        #    this member once was, and commit that over their offsets.
+        # A cooperative member claims what it owns when it joins: nobody else gets it.
+        owned = frozenset(self._subscription.assigned_partitions())
+        missed = self._applied is not None and generation != self._applied + 1
+        if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
+            self._subscription.assign_from_subscribed([])  # the listener was told
+            self._lost |= owned
+
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """
         Join, or apply the join that succeeded since the last ``poll``.
@@ -215,6 +235,8 @@ class PauseSafeCoordinator(CommittedOffsets):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
+        self._lose_what_others_had(generation)
+        self._applied = generation
         try:
             await super()._on_join_complete_async(
                 generation, member_id, protocol, member_assignment_bytes

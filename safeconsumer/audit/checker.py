@@ -170,6 +170,7 @@ def _starts(
 ) -> Iterator[Finding]:
     delivered = -math.inf
     waiting = deque(commits)
+    before: tuple[str, int] | None = None
     last, most = None, -1  # committed for sure; and at the very most
     for epoch in epochs:
         start = epoch.runs[0].start
@@ -177,7 +178,10 @@ def _starts(
             one = waiting.popleft()
             last = one.offset if one.is_sure else last
             most = max(most, one.offset)
-        if last is not None and not epoch.was_sought:
+        # What a rebalance gives back goes on where it was, committed or not.
+        is_kept = before == (epoch.member, start)
+        before = epoch.member, epoch.runs[-1].end
+        if last is not None and not epoch.was_sought and not is_kept:
             if start > most:
                 said = f"an ownership began at {start}, {last} was committed"
                 yield _finding("S4", tp, epoch, last, said)

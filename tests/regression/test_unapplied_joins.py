@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka import OffsetAndMetadata
 from kafka.coordinator.base import MemberState
-from kafka.errors import UnknownMemberIdError
+from kafka.errors import RebalanceInProgressError, UnknownMemberIdError
 from kafka.structs import TopicPartition
 
 from tests.regression.lab import Lab
@@ -177,3 +177,32 @@ def test_membership_lost_inside_a_join_ends_the_ownership(lab: Lab) -> None:
     consumer._coordinator.request_rejoin()
     reader.until(lambda: len(reader.log) >= 16)
     assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
+
+
+def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
+    """
+    Found by the soak: another member had the partition in it, and committed.
+
+    1. A join is prepared: the partition is revoked, its position stays.
+    2. The answer to SyncGroup does not come through, in the next generation another
+       member owns the partition, delivers and commits.
+    3. The join after that gives it back: it goes on at what is committed.
+    """
+    reader, p0 = joined(lab)
+    consumer = reader.consumer
+    reader.until(lambda: len(reader.log) == 10)
+    consumer.commit({p0: OffsetAndMetadata(4, "", -1)})
+    wire = Wire(consumer)
+    answers = []
+
+    def refuse_once(name: str, response: Any) -> None:  # noqa: ANN401 - any response
+        if name == "SyncGroup" and not answers:
+            answers.append(response)
+            response.error_code = RebalanceInProgressError.errno
+
+    wire.change = refuse_once
+    losses = consumer._coordinator.losses
+    consumer._coordinator.request_rejoin()
+    reader.until(lambda: len(reader.log) >= 16)
+    assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
+    assert consumer._coordinator.losses == losses
