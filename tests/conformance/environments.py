@@ -33,7 +33,8 @@ def python_of(client: Client) -> Path:
 def _folder(requirement: str) -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     digest = hashlib.sha256(f"{requirement} {version}".encode()).hexdigest()[:12]
-    return cache_folder() / "clients" / f"{requirement.split('==')[0]}-{digest}"
+    name, _, _ = requirement.partition("==")
+    return cache_folder() / "clients" / f"{name}-{digest}"
 
 
 def _make(folder: Path, requirement: str) -> None:

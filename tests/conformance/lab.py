@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from kafka import KafkaProducer
-from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import TopicPartition
 
 from tests.conformance.clients import Client
@@ -83,20 +82,12 @@ class Lab:
         self.produce(tps, each)
         return tps
 
-    def recreate(self, tps: list[TopicPartition]) -> None:
+    def drop(self, tps: list[TopicPartition]) -> None:
         """
-        Delete the topic of these partitions and create it again, empty.
+        Delete the topic of these partitions, which nothing was written to.
         """
-        topic = tps[0].topic
-        self.broker.delete_topic(topic)
-        for tp in tps:
-            del self._produced[tp]
-        # The old one has written to the topic, and asks for it from then on.
-        self._producer.close(5)
-        self._producer = self._new_producer()
-        # A consumer that asks for the topic meanwhile may have it created.
-        with contextlib.suppress(TopicAlreadyExistsError):
-            self.broker.create_topic(topic, len(tps))
+        self.broker.delete_topic(tps[0].topic)
+        self._topics.remove(tps[0].topic)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
         """
@@ -174,7 +165,11 @@ class Lab:
         for _ in range(times):
             self.produce(tp)
             wanted = (tp, self.end(tp) - 1)
-            until([consumer], lambda wanted=wanted: wanted in consumer.log, f"a beat of {tp}")
+            until(
+                [consumer],
+                lambda wanted=wanted: wanted in consumer.log,
+                f"a beat of {tp}",
+            )
 
     def end_case(self) -> None:
         """

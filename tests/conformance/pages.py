@@ -49,4 +49,7 @@ def marks(name: str) -> tuple[str, str]:
     """
     Return the lines around what is written by ``python -m tests.conformance``.
     """
-    return f"<!-- {name}: by python -m tests.conformance --write -->", f"<!-- {name} -->"
+    return (
+        f"<!-- {name}: by python -m tests.conformance --write -->",
+        f"<!-- {name} -->",
+    )

@@ -25,14 +25,15 @@ class ClientError(Exception):
     The client raised.
 
     Attributes:
-        kind: the class of the error, with its module.
+        kind: the class of the error.
         is_own: whether the client defined that class, rather than Python.
     """
 
     def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"{kind}: {text}")
-        self.kind = kind
-        self.is_own = not kind.startswith(("builtins.", "asyncio."))
+        super().__init__(f"{kind}: {text}".removesuffix(": "))
+        module, _, name = kind.rpartition(".")
+        self.is_own = module not in {"builtins", "asyncio"}
+        self.kind = name if self.is_own else f"bare {name}"
 
 
 class HangsError(Exception):
@@ -48,7 +49,7 @@ class Process:
 
     def __init__(self, client: Client, log: Path) -> None:
         with log.open("ab") as errors:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 [python_of(client), "-m", "tests.conformance.adapters", client.adapter],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -130,6 +131,8 @@ class Process:
         """
         self._process.kill()
         self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def _listen(self) -> None:
         with self._process.stdout as lines:

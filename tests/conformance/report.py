@@ -17,7 +17,7 @@ SIGNS = {
     Verdict.PASSES: "yes",
     Verdict.DIFFERS: "**no**",
     Verdict.CHOSEN: "choice",
-    Verdict.ABSENT: "–",
+    Verdict.ABSENT: "n/a",
     Verdict.UNCLEAR: "?",
 }
 
@@ -119,7 +119,7 @@ def _count(results: Results, client: str, part: str) -> str:
     )
     there = found.total() - found[Verdict.ABSENT]
     if not there:
-        return "–"
+        return "n/a"
     chosen = f", {found[Verdict.CHOSEN]} by choice" if found[Verdict.CHOSEN] else ""
     return f"{found[Verdict.PASSES]} of {there}{chosen}"
 

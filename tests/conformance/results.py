@@ -33,9 +33,7 @@ class Results:
         """
         Return what the runs say of this client in this case, one after the other.
         """
-        return [
-            one for one in self._all() if (one.case, one.client) == (case, client)
-        ]
+        return [one for one in self._all() if (one.case, one.client) == (case, client)]
 
     def verdict(self, case: str, client: str) -> Verdict | None:
         """

@@ -120,7 +120,7 @@ class _Listener(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: Any) -> None:  # noqa: ANN401 - upstream's
         self._events.append("assigned")
         if self._pausing:
-            self._adapter.consumer.pause(*assigned)
+            self._adapter.pause(list(assigned))
 
     def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401, ARG002 - upstream's
         self._events.append("revoked")

@@ -7,9 +7,9 @@ import time
 from tests.conformance.consumer import JOINING, Consumer, until
 from tests.conformance.lab import Lab
 from tests.conformance.outcomes import expect
+from tests.conformance.quiet import Pause
 from tests.conformance.registry import case
 from tests.conformance.team import Team, team
-from tests.conformance.quiet import Pause
 
 PART = "Over lost membership"
 _NO_POLL = 2.5

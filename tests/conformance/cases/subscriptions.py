@@ -2,8 +2,11 @@
 Changed subscriptions, and topics that go and come.
 """
 
+from kafka.structs import TopicPartition
+
 from tests.conformance.consumer import JOINING, until
 from tests.conformance.lab import Lab
+from tests.conformance.quiet import pause
 from tests.conformance.registry import case
 from tests.conformance.team import team
 
@@ -41,15 +44,22 @@ def another_topic_and_back(lab: Lab) -> None:
 
 @case(PART, "The topic is deleted and created again: still paused")
 def topic_created_again(lab: Lab) -> None:
-    here = team(lab, each=0, taking=0)
-    paused = here.pause()
-    lab.recreate(here.tps)
-    until(
-        [here.consumer],
-        lambda: here.consumer.assignment() == {*here.tps, here.witness},
-        "the new topic",
-        timeout=JOINING,
-    )
-    lab.produce(here.tps, 20)
-    here.beat()
+    # By pattern: a consumer that asks for a topic by name may have it created.
+    stem = lab.name("again")
+    tps = lab.topic(4, f"{stem}-goes")
+    (witness,) = lab.topic(1, f"{stem}-stays")
+    consumer = lab.consumer(lab.name("g"))
+    consumer.subscribe_pattern(f"{stem}.*")
+
+    def owns(wanted: set[TopicPartition], what: str) -> None:
+        until([consumer], lambda: consumer.assignment() == wanted, what, JOINING)
+
+    owns({*tps, witness}, "the first assignment")
+    paused = pause(lab, consumer, tps)
+    lab.drop(tps)
+    owns({witness}, "the topic is gone")
+    lab.topic(len(tps), tps[0].topic)
+    owns({*tps, witness}, "the new topic")
+    lab.produce(tps, 20)
+    lab.beat(consumer, witness)
     paused.prove()

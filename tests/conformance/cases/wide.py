@@ -36,11 +36,21 @@ def pattern_with_later_topics(lab: Lab) -> None:
     consumer = lab.consumer(lab.name("g"))
     consumer.pause_pattern(f"{stem}-(old|new)")
     consumer.subscribe_pattern(f"{stem}.*")
-    until([consumer], lambda: consumer.assignment() == {*old, free}, "joined", timeout=1)
+    until(
+        [consumer],
+        lambda: consumer.assignment() == {*old, free},
+        "joined",
+        timeout=JOINING,
+    )
     new = lab.topic(2, f"{stem}-new")
     paused = note(lab, consumer, [*old, *new])
     lab.produce(paused.partitions, 20)
-    until([consumer], lambda: set(new) <= consumer.assignment(), "the new topic", timeout=1)
+    until(
+        [consumer],
+        lambda: set(new) <= consumer.assignment(),
+        "the new topic",
+        timeout=JOINING,
+    )
     lab.beat(consumer, free)
     paused.expect_nothing()
 
@@ -52,7 +62,9 @@ def starts_paused(lab: Lab) -> None:
     consumer.pause_all()
     paused = note(lab, consumer, tps)
     consumer.subscribe(tps[0].topic)
-    until([consumer], lambda: consumer.assignment() == set(tps), "joined", timeout=JOINING)
+    until(
+        [consumer], lambda: consumer.assignment() == set(tps), "joined", timeout=JOINING
+    )
     for _ in range(3):
         consumer.poll(JOINING)
     paused.expect_nothing()
@@ -65,6 +77,4 @@ def follows_to_the_next_owner(lab: Lab) -> None:
     other = here.joined(carries=True)
     theirs = sorted(set(here.tps) - here.mine())
     committed = {tp: here.consumer.count([tp]) for tp in theirs}
-    Pause(
-        lab=lab, consumer=other, partitions=theirs, since=0, taken=committed
-    ).prove()
+    Pause(lab=lab, consumer=other, partitions=theirs, since=0, taken=committed).prove()
