@@ -12,6 +12,11 @@ TEST_SETTINGS = {
     # Kafka's defaults are 6 s and 3 s: every rebalance in a test would take as long.
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
+    # The same of KIP-848, where it is the broker that says how quick a group is.
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 2000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 200,
     # One broker is all there is.
     "offsets.topic.replication.factor": 1,
     "transaction.state.log.replication.factor": 1,

@@ -1,0 +1,33 @@
+"""
+A client whose pauses do nothing: no case about pausing may let it pass.
+"""
+
+from typing import Any
+
+from tests.conformance.adapters import safe
+
+
+class Adapter(safe.Adapter):
+    """
+    Ours, without its pauses.
+    """
+
+    def pause(self, partitions: list[Any]) -> None:
+        """
+        Do nothing.
+        """
+
+    def pause_topic(self, topic: str) -> None:
+        """
+        Do nothing.
+        """
+
+    def pause_pattern(self, pattern: str) -> None:
+        """
+        Do nothing.
+        """
+
+    def pause_all(self) -> None:
+        """
+        Do nothing.
+        """

@@ -1,0 +1,176 @@
+"""
+One consumer with partitions assigned by hand: what a pause is without a group.
+"""
+
+import time
+
+from kafka.structs import TopicPartition
+
+from tests.conformance.consumer import Consumer, reaches, until
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import expect
+from tests.conformance.process import ClientError
+from tests.conformance.quiet import note, pause, take
+from tests.conformance.registry import case
+
+PART = "A consumer by itself"
+_LONG_FETCH = 1.0
+
+
+@case(PART, "Nothing comes of a paused partition, buffered records included")
+def buffered_records_wait(lab: Lab) -> None:
+    consumer, half_read, other = _half_read(lab)
+    paused = pause(lab, consumer, [half_read])
+    lab.beat(consumer, other)
+    paused.expect_nothing()
+
+
+@case(PART, "Nothing comes of a partition that is paused while its fetch is in flight")
+def fetch_in_flight(lab: Lab) -> None:
+    p0, p1 = lab.topic_with(3, partitions=2)
+    consumer = lab.assigned([p0, p1], fetch_wait=_LONG_FETCH)
+    take(consumer, [p0, p1], 3)
+    consumer.poll()  # at the end: its fetch waits at the broker when this returns
+    paused = pause(lab, consumer, [p0])
+    lab.produce(p0, 5)  # the broker answers that fetch
+    lab.beat(consumer, p1)
+    paused.prove()
+
+
+@case(PART, "A pause before the first record keeps the start")
+def before_the_first_record(lab: Lab) -> None:
+    p0, p1 = lab.topic_with(5, partitions=2)
+    consumer = lab.assigned([p0, p1])
+    paused = pause(lab, consumer, [p0])
+    lab.beat(consumer, p1)
+    paused.prove()
+
+
+@case(PART, "Resumed in the middle of a batch, it goes on, whatever was read meanwhile")
+def resume_in_mid_batch(lab: Lab) -> None:
+    p0, p1 = lab.topic(2)
+    lab.produce(p1, 300)
+    consumer = lab.assigned([p0, p1])
+    until([consumer], lambda: consumer.count([p1]) >= 10, "ten records", limit=10)
+    paused = pause(lab, consumer, [p1])
+    lab.produce(p0, 5)
+    until([consumer], lambda: consumer.count([p0]) == 5, "the other partition")
+    paused.expect_nothing()
+    consumer.resume([p1])
+    paused.expect_flows()
+
+
+@case(PART, "Paused and resumed around fetches in flight, all records come, in order")
+def resume_around_fetches(lab: Lab) -> None:
+    p0, p1 = lab.topic(2)
+    consumer = lab.assigned([p0, p1], fetch_wait=0.3)
+    consumer.poll()
+    for _ in range(5):
+        before = len(consumer.log)
+        lab.produce(p1, 200)
+        until([consumer], lambda n=before: len(consumer.log) > n, "some", limit=3)
+        paused = pause(lab, consumer, [p0, p1])  # p1 half read, p0's fetch in flight
+        lab.produce(p0, 5)
+        for _ in range(2):
+            consumer.poll()
+        paused.expect_nothing()
+        consumer.resume([p0])
+        note(lab, consumer, [p0]).expect_flows()
+        consumer.resume([p1])
+        paused.expect_flows()
+
+
+@case(PART, "100 times paused and resumed in turns, each record comes once, in order")
+def hundred_cycles(lab: Lab) -> None:
+    tps = lab.topic_with(200, partitions=2)
+    consumer = lab.assigned(tps)
+    start = note(lab, consumer, tps)
+    take(consumer, tps, 1)
+    for number in range(100):
+        turn = pause(lab, consumer, [tps[number % 2]])
+        consumer.poll(0.01, limit=1)
+        turn.expect_nothing()
+        consumer.resume(turn.partitions)
+    start.expect_flows()
+
+
+@case(PART, "A seek while paused wins over what was buffered, and does not resume")
+def seek_while_paused(lab: Lab) -> None:
+    consumer, half_read, other = _half_read(lab)
+    for target in (200, 10):
+        paused = pause(lab, consumer, [half_read])
+        consumer.seek(half_read, target)
+        paused.taken[half_read] = target
+        lab.beat(consumer, other)
+        paused.prove()
+
+
+@case(PART, "position() stays at the next record while paused")
+def position_while_paused(lab: Lab) -> None:
+    consumer, half_read, other = _half_read(lab)
+    pause(lab, consumer, [half_read])
+    lab.beat(consumer, other)
+    position = consumer.position(half_read)
+    expect(position == 1, f"position {position}, 1 record was delivered")
+
+
+@case(
+    PART, "With everything paused a poll waits as long as asked, and computes nothing"
+)
+def no_spinning(lab: Lab) -> None:
+    consumer, half_read, other = _half_read(lab)
+    paused = pause(lab, consumer, [half_read, other])
+    consumer.poll()  # what was on its way has come
+    start, cpu = time.monotonic(), consumer.cpu()
+    consumer.poll(1.0)
+    consumer.poll(1.0)
+    waited, used = time.monotonic() - start, consumer.cpu() - cpu
+    expect(waited > 1.9, f"waited {waited:.1f} of 2 s")
+    expect(used < 0.2, f"{used:.1f} s of CPU in a wait of 2 s")
+    paused.expect_nothing()
+
+
+@case(PART, "A bad target among good ones: left out, or all of them are refused")
+def bad_target_among_good_ones(lab: Lab) -> str:
+    p0, p1 = lab.topic_with(5, partitions=2)
+    (elsewhere,) = lab.topic(1)
+    consumer = lab.assigned([p0, p1])
+    start = note(lab, consumer, [p0])
+    try:
+        consumer.pause([p0, elsewhere])
+    except ClientError as error:
+        flows = reaches([consumer], lambda: consumer.count([p0]) == 5, bound=3)
+        halves = "" if flows else ", and the good one is paused"
+        expect(error.is_own and flows, f"{error.kind}{halves}")
+        return "refused"
+    lab.beat(consumer, p1)
+    start.expect_nothing()
+    return "left out"
+
+
+@case(PART, "Assigned to something else and back, it is still paused")
+def assigned_away_and_back(lab: Lab) -> None:
+    p0, p1 = lab.topic_with(5, partitions=2)
+    consumer = lab.assigned([p0, p1])
+    take(consumer, [p0, p1], 5)
+    paused = pause(lab, consumer, [p0])
+    lab.produce(p0, 20)
+    consumer.assign([p1])
+    lab.beat(consumer, p1)
+    consumer.assign([p0, p1])
+    lab.beat(consumer, p1)
+    paused.expect_nothing()
+    paused.taken[p0] = 0  # no group: it begins anew
+    paused.prove()
+
+
+def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
+    """
+    Return a consumer that read one record of many, its partition, and another one.
+    """
+    tps = lab.topic_with(300, partitions=2)
+    consumer = lab.assigned(tps)
+    until([consumer], lambda: consumer.log, "the first record", limit=1)
+    half_read = consumer.log[0].tp
+    (other,) = set(tps) - {half_read}
+    return consumer, half_read, other

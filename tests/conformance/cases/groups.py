@@ -1,0 +1,208 @@
+"""
+A consumer in a group: pauses over rebalances.
+"""
+
+from tests.conformance.consumer import JOINING, Condition, reaches, until
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import expect
+from tests.conformance.process import ClientError
+from tests.conformance.quiet import note, pause
+from tests.conformance.registry import case
+from tests.conformance.team import Team, team
+
+PART = "Over rebalances"
+
+
+@case(PART, "A member joins: what this one keeps stays paused")
+def kept_when_one_joins(lab: Lab) -> None:
+    here = team(lab)
+    paused = here.pause()
+    here.joined()
+    here.beat()
+    paused.prove(here.mine())
+
+
+@case(PART, "A member dies: what this one had stays paused")
+def kept_when_one_dies(lab: Lab) -> None:
+    here = team(lab, each=0)
+    other = here.joined()
+    paused = here.pause(here.mine())
+    lab.produce(here.tps, 20)
+    other.process.kill()
+    here.regain()
+    here.beat()
+    paused.prove()
+
+
+@case(
+    PART, "Partitions are added to the topic: what was paused stays, the new ones flow"
+)
+def kept_when_partitions_are_added(lab: Lab) -> None:
+    here = team(lab)
+    paused = here.pause()
+    added = lab.add_partition(here.tps)
+    until(
+        [here.consumer],
+        lambda: added in here.consumer.assignment(),
+        "the new partition",
+        timeout=JOINING,
+    )
+    lab.beat(here.consumer, added)
+    paused.prove()
+
+
+@case(PART, "A partition moves to another member and comes back: it is still paused")
+def moves_and_returns(lab: Lab) -> None:
+    here = team(lab)
+    paused = here.pause()
+    other = here.joined()
+    theirs = set(here.tps) - here.mine()
+    here.dismiss(other)
+    here.beat()
+    paused.prove(theirs)
+
+
+@case(
+    PART, "KAFKA-13463: all that is assigned is paused before each poll; nothing comes"
+)
+def paused_before_each_poll(lab: Lab) -> None:
+    here = team(lab)
+    start = note(lab, here.consumer, here.tps)
+    everything = set(here.tps)
+    for _ in range(2):
+        other = lab.consumer(here.group)
+        other.subscribe(here.topic)
+        shared = _pausing(here, here.is_shared_with(other))
+        until([here.consumer, other], shared, "the topic is shared", timeout=JOINING)
+        other.begin_close()
+        closed = _pausing(here, other.process.has_answered)
+        until([here.consumer], closed, "the other member is closed", timeout=JOINING)
+        other.end_close()
+        back = _pausing(here, lambda: here.mine() == everything)
+        until([here.consumer], back, "everything is back", timeout=JOINING)
+        here.beat()
+    start.expect_nothing()
+
+
+def _pausing(here: Team, condition: Condition) -> Condition:
+    # A condition is looked at before each poll.
+    def paused_and_asked() -> object:
+        here.consumer.pause(here.mine())
+        return condition()
+
+    return paused_and_asked
+
+
+@case(PART, "Paused by the listener that is told of the assignment: nothing comes")
+def paused_by_the_listener(lab: Lab) -> None:
+    tps = lab.topic_with(20, partitions=4)
+    consumer = lab.consumer(lab.name("g"), pause_on_assign=True)
+    start = note(lab, consumer, tps)
+    consumer.subscribe(tps[0].topic)
+    until(
+        [consumer],
+        lambda: consumer.assignment() == set(tps),
+        "the assignment",
+        timeout=JOINING,
+    )
+    start.prove()
+
+
+@case(
+    PART, "Paused after subscribe() and before the first poll: it holds, or is refused"
+)
+def paused_before_the_first_poll(lab: Lab) -> str | None:
+    tps = lab.topic_with(20, partitions=4)
+    consumer = lab.consumer(lab.name("g"))
+    start = note(lab, consumer, tps[:2])
+    consumer.subscribe(tps[0].topic)
+    try:
+        consumer.pause(tps[:2])
+    except ClientError as error:
+        expect(error.is_own, error.kind)
+        return "refused"
+    until(
+        [consumer],
+        lambda: consumer.assignment() == set(tps),
+        "the assignment",
+        timeout=JOINING,
+    )
+    lab.beat(consumer, tps[2])
+    start.prove()
+    return "holds"
+
+
+@case(PART, "paused() names what is quiet, and nothing that flows")
+def paused_tells(lab: Lab) -> None:
+    here = team(lab, each=0, taking=0)
+    take_none = note(lab, here.consumer, here.tps)
+    pause(lab, here.consumer, here.tps)
+    expect(here.consumer.paused() == set(here.tps), "not all of it, once paused")
+    here.joined()
+    mine = here.mine()
+    told = here.consumer.paused()
+    expect(told <= mine, f"{len(told - mine)} that are not assigned")
+    lab.produce(mine, 1)
+    here.beat()
+    flowing = {tp for tp in mine if here.consumer.count([tp], take_none.since)}
+    expect(not told & flowing, f"{len(told & flowing)} of {len(told)} flow")
+    silent = mine - told
+    expect(
+        reaches([here.consumer], lambda: here.consumer.count(silent) == len(silent), 5),
+        f"{len(mine - told)} that are quiet are not named",
+    )
+
+
+@case(PART, "A paused member that polls is in its group as long as it likes")
+def polling_keeps_membership(lab: Lab) -> None:
+    here = team(lab, max_poll_interval=2.0)
+    paused = here.pause()
+    here.consumer.pause([here.witness])
+    here.consumer.events()
+    polls = iter(range(6))
+    while next(polls, None) is not None:
+        here.consumer.poll(0.5)
+    happened = here.consumer.events()
+    expect(not happened, f"{', '.join(happened)} while nothing happened")
+    here.consumer.resume([here.witness])
+    here.beat()
+    paused.prove()
+
+
+@case(PART, "commit() while paused commits what was delivered, not what is buffered")
+def commit_while_paused(lab: Lab) -> None:
+    here = team(lab, each=300)
+    here.reads_one_more()
+    paused = here.pause()
+    here.beat()
+    here.consumer.commit()
+    delivered = paused.taken
+    committed = {tp: here.consumer.committed(tp) for tp in here.tps}
+    expect(committed == delivered, f"{committed} instead of {delivered}")
+
+
+@case(
+    PART,
+    "Closed while paused, it ends, and the next consumer goes on at the next record",
+)
+def closed_while_paused(lab: Lab) -> None:
+    here = team(lab, each=300, auto_commit=True)
+    here.reads_one_more()
+    paused = here.pause()
+    here.beat()
+    here.consumer.close()
+    successor = lab.consumer(here.group)
+    successor.subscribe(here.topic)
+    until(
+        [successor],
+        lambda: successor.assignment() == set(here.tps),
+        "the successor owns everything",
+        timeout=JOINING,
+    )
+    for tp in here.tps:
+        lab.beat(successor, tp, times=1)  # it has read all that is before this
+        came = successor.offsets(tp)
+        expect(
+            came == list(range(paused.taken[tp], lab.end(tp))),
+            f"went on at {came[0]} instead of {paused.taken[tp]}",
+        )

@@ -1,0 +1,96 @@
+"""
+Membership that is lost and found again.
+"""
+
+import time
+
+from tests.conformance.consumer import JOINING, Consumer, until
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import expect
+from tests.conformance.quiet import Pause
+from tests.conformance.registry import case
+from tests.conformance.team import Team, team
+
+PART = "Over lost membership"
+_NO_POLL = 2.5
+_SHORT = 0.1
+_SLOW = 2.0
+_SETTLED_AFTER = 15.0
+
+
+@case(PART, "Evicted since it did not poll in time: still paused when it is back")
+def did_not_poll_in_time(lab: Lab) -> None:
+    here = team(lab, each=0, max_poll_interval=_NO_POLL)
+    other = here.joined()
+    paused = here.pause(here.mine())
+    lab.produce(here.tps, 20)
+    _all_go_to(other, here)
+    _come_back(here, other, paused)
+
+
+@case(PART, "Evicted since its process was frozen: still paused when it is back")
+def frozen(lab: Lab) -> None:
+    here = team(lab, each=0)
+    other = here.joined()
+    paused = here.pause(here.mine())
+    lab.produce(here.tps, 20)
+    here.consumer.process.freeze()
+    try:
+        _all_go_to(other, here)
+    finally:
+        here.consumer.process.thaw()
+    _come_back(here, other, paused)
+
+
+def _all_go_to(other: Consumer, here: Team) -> None:
+    until(
+        [other],
+        lambda: other.assignment() >= set(here.tps),
+        "the other member takes over",
+        timeout=JOINING,
+    )
+
+
+def _come_back(here: Team, other: Consumer, paused: Pause) -> None:
+    until(
+        [here.consumer, other],
+        here.is_shared_with(other),
+        "it is a member again",
+        timeout=JOINING,
+    )
+    here.dismiss(other)
+    here.beat()
+    paused.prove()
+
+
+@case(PART, "Polling briefly while another member is slow to join, it stays a member")
+def joins_by_short_polls(lab: Lab) -> None:
+    stem, group = lab.name("pattern"), lab.name("g")
+    old = lab.topic(4, f"{stem}-old")
+    quick = lab.consumer(group)
+    quick.subscribe_pattern(f"{stem}.*")
+    until([quick], lambda: quick.assignment() == set(old), "joined", timeout=JOINING)
+    slow = lab.consumer(group)
+    slow.subscribe_pattern(f"{stem}.*")
+    both = [quick, slow]
+    until(both, lambda: _is_shared(both, old), "the topic is shared", timeout=JOINING)
+    everything = [*old, *lab.topic(4, f"{stem}-new")]
+    deadline = time.monotonic() + _SETTLED_AFTER
+    while not _is_shared(both, everything) and time.monotonic() < deadline:
+        slow.begin_poll(_SHORT)
+        slow.end_poll()
+        turn = time.monotonic() + _SLOW
+        while time.monotonic() < turn:
+            quick.poll(_SHORT)
+    expect(
+        _is_shared(both, everything),
+        f"after {_SETTLED_AFTER:g} s {len(quick.assignment())} and "
+        f"{len(slow.assignment())} of {len(everything)} partitions",
+    )
+
+
+def _is_shared(members: list[Consumer], tps: list) -> bool:
+    owned = [tp for member in members for tp in member.assignment()]
+    return all(member.assignment() for member in members) and sorted(owned) == sorted(
+        tps
+    )

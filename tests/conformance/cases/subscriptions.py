@@ -1,0 +1,65 @@
+"""
+Changed subscriptions, and topics that go and come.
+"""
+
+from kafka.structs import TopicPartition
+
+from tests.conformance.consumer import JOINING, until
+from tests.conformance.lab import Lab
+from tests.conformance.quiet import pause
+from tests.conformance.registry import case
+from tests.conformance.team import team
+
+PART = "Over changed subscriptions"
+
+
+@case(PART, "unsubscribe() and subscribe() again: still paused")
+def unsubscribed_and_back(lab: Lab) -> None:
+    here = team(lab)
+    paused = here.pause()
+    here.consumer.unsubscribe()
+    here.consumer.subscribe(here.topic, here.witness.topic)
+    here.regain()
+    here.beat()
+    paused.prove()
+
+
+@case(PART, "Subscribed to another topic and back: still paused")
+def another_topic_and_back(lab: Lab) -> None:
+    here = team(lab)
+    paused = here.pause()
+    here.consumer.subscribe(here.witness.topic)
+    until(
+        [here.consumer],
+        lambda: here.consumer.assignment() == {here.witness},
+        "only the other topic",
+        timeout=JOINING,
+    )
+    here.beat()
+    here.consumer.subscribe(here.topic, here.witness.topic)
+    here.regain()
+    here.beat()
+    paused.prove()
+
+
+@case(PART, "The topic is deleted and created again: still paused")
+def topic_created_again(lab: Lab) -> None:
+    # By pattern: a consumer that asks for a topic by name may have it created.
+    stem = lab.name("again")
+    tps = lab.topic(4, f"{stem}-goes")
+    (witness,) = lab.topic(1, f"{stem}-stays")
+    consumer = lab.consumer(lab.name("g"))
+    consumer.subscribe_pattern(f"{stem}.*")
+
+    def owns(wanted: set[TopicPartition], what: str) -> None:
+        until([consumer], lambda: consumer.assignment() == wanted, what, JOINING)
+
+    owns({*tps, witness}, "the first assignment")
+    paused = pause(lab, consumer, tps)
+    lab.drop(tps)
+    owns({witness}, "the topic is gone")
+    lab.topic(len(tps), tps[0].topic)
+    owns({*tps, witness}, "the new topic")
+    lab.produce(tps, 20)
+    lab.beat(consumer, witness)
+    paused.prove()

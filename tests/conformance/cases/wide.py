@@ -1,0 +1,80 @@
+"""
+Pauses of more than the partitions that are assigned now.
+"""
+
+from tests.conformance.consumer import JOINING, until
+from tests.conformance.lab import Lab
+from tests.conformance.quiet import Pause, note
+from tests.conformance.registry import case
+from tests.conformance.team import team
+
+PART = "Wider pauses"
+
+
+@case(PART, "A topic is paused, with partitions that are added to it later")
+def topic_with_later_partitions(lab: Lab) -> None:
+    here = team(lab)
+    here.consumer.pause_topic(here.topic)
+    added = lab.add_partition(here.tps)
+    paused = note(lab, here.consumer, [*here.tps, added])
+    lab.produce(added, 20)
+    until(
+        [here.consumer],
+        lambda: added in here.consumer.assignment(),
+        "the new partition",
+        timeout=JOINING,
+    )
+    here.beat()
+    paused.expect_nothing()
+
+
+@case(PART, "A pattern over topics is paused, with topics that are created later")
+def pattern_with_later_topics(lab: Lab) -> None:
+    stem = lab.name("pattern")
+    old = lab.topic(2, f"{stem}-old")
+    (free,) = lab.topic(1, f"{stem}-free")
+    consumer = lab.consumer(lab.name("g"))
+    consumer.pause_pattern(f"{stem}-(old|new)")
+    consumer.subscribe_pattern(f"{stem}.*")
+    until(
+        [consumer],
+        lambda: consumer.assignment() == {*old, free},
+        "joined",
+        timeout=JOINING,
+    )
+    new = lab.topic(2, f"{stem}-new")
+    paused = note(lab, consumer, [*old, *new])
+    lab.produce(paused.partitions, 20)
+    until(
+        [consumer],
+        lambda: set(new) <= consumer.assignment(),
+        "the new topic",
+        timeout=JOINING,
+    )
+    lab.beat(consumer, free)
+    paused.expect_nothing()
+
+
+@case(PART, "A consumer starts paused, whatever is assigned to it")
+def starts_paused(lab: Lab) -> None:
+    tps = lab.topic_with(20, partitions=4)
+    consumer = lab.consumer(lab.name("g"))
+    consumer.pause_all()
+    paused = note(lab, consumer, tps)
+    consumer.subscribe(tps[0].topic)
+    until(
+        [consumer], lambda: consumer.assignment() == set(tps), "joined", timeout=JOINING
+    )
+    for _ in range(3):
+        consumer.poll(JOINING)
+    paused.expect_nothing()
+
+
+@case(PART, "A paused partition that moves to another member is paused there")
+def follows_to_the_next_owner(lab: Lab) -> None:
+    here = team(lab, carries=True)
+    here.pause()
+    other = here.joined(carries=True)
+    theirs = sorted(set(here.tps) - here.mine())
+    committed = {tp: here.consumer.count([tp]) for tp in theirs}
+    Pause(lab=lab, consumer=other, partitions=theirs, since=0, taken=committed).prove()

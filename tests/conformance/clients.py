@@ -1,0 +1,109 @@
+"""
+The clients that are compared, each with one way of sharing partitions in a group.
+"""
+
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class Client:
+    """
+    A client as it is run here.
+
+    Attributes:
+        name: what ``--clients`` calls it.
+        title: the head of its column.
+        family: whose documented choices are its own.
+        adapter: the module of ``tests.conformance.adapters`` that drives it.
+        protocol: an assignor's name, or "consumer" for KIP-848.
+        needs: what pip installs for it, None for the environment of the suite.
+    """
+
+    name: str
+    title: str
+    family: str
+    adapter: str
+    protocol: str
+    needs: str | None = None
+
+
+_KAFKA_PYTHON_2 = "kafka-python==2.3.3"
+_CONFLUENT = "confluent-kafka==2.16.1"
+_AIOKAFKA = "aiokafka==0.14.0"
+
+CLIENTS = {
+    one.name: one
+    for one in (
+        Client(
+            name="safe",
+            title="safeconsumer",
+            family="safeconsumer",
+            adapter="safe",
+            protocol="range",
+        ),
+        Client(
+            name="safe-cooperative",
+            title="safeconsumer, cooperative-sticky",
+            family="safeconsumer",
+            adapter="safe",
+            protocol="cooperative-sticky",
+        ),
+        Client(
+            name="stock",
+            title="kafka-python 3.0",
+            family="kafka-python",
+            adapter="kafka_python",
+            protocol="range",
+        ),
+        Client(
+            name="stock-cooperative",
+            title="kafka-python 3.0, cooperative-sticky",
+            family="kafka-python",
+            adapter="kafka_python",
+            protocol="cooperative-sticky",
+        ),
+        Client(
+            name="stock-2",
+            title="kafka-python 2.3",
+            family="kafka-python",
+            adapter="kafka_python",
+            protocol="range",
+            needs=_KAFKA_PYTHON_2,
+        ),
+        Client(
+            name="aiokafka",
+            title="aiokafka",
+            family="aiokafka",
+            adapter="aio",
+            protocol="range",
+            needs=_AIOKAFKA,
+        ),
+        Client(
+            name="confluent",
+            title="confluent-kafka",
+            family="librdkafka",
+            adapter="confluent",
+            protocol="range",
+            needs=_CONFLUENT,
+        ),
+        Client(
+            name="confluent-cooperative",
+            title="confluent-kafka, cooperative-sticky",
+            family="librdkafka",
+            adapter="confluent",
+            protocol="cooperative-sticky",
+            needs=_CONFLUENT,
+        ),
+        Client(
+            name="confluent-848",
+            title="confluent-kafka, KIP-848",
+            family="librdkafka",
+            adapter="confluent",
+            protocol="consumer",
+            needs=_CONFLUENT,
+        ),
+    )
+}
+
+IN_CI = ("safe", "stock")
+"""What the test suite runs; all others need environments of their own."""

@@ -1,0 +1,197 @@
+"""
+The neutral interface: what every client can do, in the same words.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kafka.structs import TopicPartition
+
+from tests.conformance.process import Process
+
+ROUND = 0.1
+"""Seconds that a poll waits for records."""
+
+JOINING = 1.0
+"""Seconds that a poll waits in a rebalance: longer than one takes.
+
+kafka-python 3.0 forgets a join that outlasts its poll; one case is about that, and in
+all others it must not happen to it.
+"""
+
+BOUND = 20.0
+"""Seconds after which something awaited is taken for something that never comes."""
+
+Condition = Callable[[], object]
+
+
+class NotReachedError(Exception):
+    """
+    The situation of a case did not come about; no statement about the client.
+    """
+
+
+class Record(NamedTuple):
+    """
+    What is compared of a record.
+    """
+
+    tp: TopicPartition
+    offset: int
+
+
+class Consumer:
+    """
+    A consumer in another process. ``log`` has every record it gave, in order.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.log: list[Record] = []
+        self.is_open = True
+
+    def subscribe(self, *topics: str) -> None:
+        self.process.call("subscribe", topics=topics)
+
+    def subscribe_pattern(self, pattern: str) -> None:
+        self.process.call("subscribe_pattern", pattern=pattern)
+
+    def unsubscribe(self) -> None:
+        self.process.call("unsubscribe")
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.process.call("assign", partitions=list(partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        return _tps(self.process.call("assignment"))
+
+    def poll(self, timeout: float = ROUND, limit: int = 500) -> list[Record]:
+        """
+        Read once; return at most ``limit`` records.
+        """
+        self.begin_poll(timeout, limit)
+        return self.end_poll()
+
+    def begin_poll(self, timeout: float = ROUND, limit: int = 500) -> None:
+        self.process.begin("poll", timeout=timeout, limit=limit)
+
+    def end_poll(self) -> list[Record]:
+        taken = [
+            Record(TopicPartition(topic, partition), offset)
+            for topic, partition, offset in self.process.answer("poll")
+        ]
+        self.log += taken
+        return taken
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.process.call("pause", partitions=list(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self.process.call("resume", partitions=list(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        return _tps(self.process.call("paused"))
+
+    def pause_topic(self, topic: str) -> None:
+        self.process.call("pause_topic", topic=topic)
+
+    def pause_pattern(self, pattern: str) -> None:
+        self.process.call("pause_pattern", pattern=pattern)
+
+    def pause_all(self) -> None:
+        self.process.call("pause_all")
+
+    def position(self, tp: TopicPartition) -> int | None:
+        return self.process.call("position", partition=tp)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.process.call("seek", partition=tp, offset=offset)
+
+    def commit(self) -> None:
+        self.process.call("commit")
+
+    def committed(self, tp: TopicPartition) -> int | None:
+        return self.process.call("committed", partition=tp)
+
+    def events(self) -> list[str]:
+        """
+        Return what the group told it since the last call: "assigned", "revoked".
+        """
+        return self.process.call("events")
+
+    def cpu(self) -> float:
+        """
+        Return the seconds of CPU that its process has used.
+        """
+        return self.process.call("cpu")
+
+    def close(self) -> None:
+        """
+        Close it as the client does by default.
+        """
+        self.begin_close()
+        self.end_close()
+
+    def begin_close(self) -> None:
+        self.is_open = False
+        self.process.begin("close")
+
+    def end_close(self) -> None:
+        self.process.answer("close")
+
+    def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
+        """
+        Return the offsets that came of a partition, in order.
+        """
+        return [one.offset for one in self.log[since:] if one.tp == tp]
+
+    def count(self, partitions: Iterable[TopicPartition], since: int = 0) -> int:
+        """
+        Count the records that came of these partitions.
+        """
+        wanted = set(partitions)
+        return sum(one.tp in wanted for one in self.log[since:])
+
+
+def until(
+    consumers: Sequence[Consumer],
+    condition: Condition,
+    what: str,
+    timeout: float = ROUND,
+    limit: int = 500,
+) -> None:
+    """
+    Let all of them poll, at the same time, until the condition holds.
+
+    Raises:
+        NotReachedError: it does not, within the bound; ``what`` names it.
+    """
+    if not reaches(consumers, condition, timeout=timeout, limit=limit):
+        message = f"{what}: not within {BOUND:g} s"
+        raise NotReachedError(message)
+
+
+def reaches(
+    consumers: Sequence[Consumer],
+    condition: Condition,
+    bound: float = BOUND,
+    timeout: float = ROUND,
+    limit: int = 500,
+) -> bool:
+    """
+    Let all of them poll until the condition holds, and tell whether it did in time.
+    """
+    deadline = time.monotonic() + bound
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        for one in consumers:
+            one.begin_poll(timeout, limit)
+        for one in consumers:
+            one.end_poll()
+    return True
+
+
+def _tps(found: list[Any]) -> set[TopicPartition]:
+    return {TopicPartition(*one) for one in found}

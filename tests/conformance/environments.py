@@ -1,0 +1,58 @@
+"""
+A virtual environment for each client, made once per user.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+from tests.brokers.jars import cache_folder
+from tests.conformance.clients import Client
+
+_TIMEOUT = 300.0
+
+
+def python_of(client: Client) -> Path:
+    """
+    Return the interpreter that has the client; the first call installs it with pip.
+
+    Raises:
+        RuntimeError: pip failed; its output is in the message.
+    """
+    if client.needs is None:
+        return Path(sys.executable)
+    folder = _folder(client.needs)
+    if not folder.is_dir():
+        _make(folder, client.needs)
+    return folder / "bin" / "python"
+
+
+def _folder(requirement: str) -> Path:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256(f"{requirement} {version}".encode()).hexdigest()[:12]
+    name, _, _ = requirement.partition("==")
+    return cache_folder() / "clients" / f"{name}-{digest}"
+
+
+def _make(folder: Path, requirement: str) -> None:
+    # Under its final name only once it is complete: its scripts are not used, so that
+    # it may move.
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch) / "environment"
+        venv.create(made, with_pip=True)
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [made / "bin" / "python", "-m", "pip", "install", "-q", requirement],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+        if done.returncode:
+            message = f"pip could not install {requirement}:\n{done.stdout[-4000:]}"
+            raise RuntimeError(message)
+        made.rename(folder)

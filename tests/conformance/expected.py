@@ -1,0 +1,51 @@
+"""
+What kafka-python 3.0.12 is known to do; another release that differs is noticed.
+"""
+
+from tests.conformance.outcomes import Verdict
+
+_STARVES = (
+    "resume-in-mid-batch",
+    "resume-around-fetches",
+    "seek-while-paused",
+)
+_RAISES_A_BARE_KEY_ERROR = (
+    "bad-target-among-good-ones",
+    "paused-before-the-first-poll",
+)
+_FORGETS_WITH_THE_OWNERSHIP = (
+    "assigned-away-and-back",
+    "moves-and-returns",
+    "paused-before-each-poll",
+    "did-not-poll-in-time",
+    "frozen",
+    "unsubscribed-and-back",
+    "another-topic-and-back",
+    "topic-created-again",
+)
+_PAUSES_PARTITIONS_ONLY = (
+    "topic-with-later-partitions",
+    "pattern-with-later-topics",
+    "starts-paused",
+    "follows-to-the-next-owner",
+)
+
+STOCK = {
+    case: verdict
+    for cases, verdict in (
+        (_STARVES, Verdict.DIFFERS),
+        (_RAISES_A_BARE_KEY_ERROR, Verdict.DIFFERS),
+        (_FORGETS_WITH_THE_OWNERSHIP, Verdict.CHOSEN),
+        (_PAUSES_PARTITIONS_ONLY, Verdict.ABSENT),
+    )
+    for case in cases
+}
+"""The verdicts by case; it passes where nothing is said."""
+
+
+def expected(client: str, case: str) -> Verdict:
+    """
+    Return the verdict that is no surprise.
+    """
+    known = STOCK if client == "stock" else {}
+    return known.get(case, Verdict.PASSES)

@@ -1,0 +1,65 @@
+"""
+What a case says of a client.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from attrs import frozen
+
+
+class Verdict(StrEnum):
+    """
+    One word per cell of the table.
+    """
+
+    PASSES = "passes"
+    DIFFERS = "differs"
+    CHOSEN = "chosen"
+    ABSENT = "absent"
+    UNCLEAR = "unclear"
+
+
+class DiffersError(Exception):
+    """
+    The client does something else than the case's rule says; the text says what.
+    """
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """
+    The verdict on one client in one case of one run, and what was seen.
+
+    ``CHOSEN`` differs as its documentation says that it does; ``ABSENT`` has no such
+    call; ``UNCLEAR`` could not be brought into the situation.
+    """
+
+    case: str
+    client: str
+    verdict: Verdict
+    seen: str = ""
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """
+        Return it as JSON values.
+        """
+        return {
+            "case": self.case,
+            "client": self.client,
+            "verdict": str(self.verdict),
+            "seen": self.seen,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def expect(holds: object, otherwise: str) -> None:
+    """
+    Go on if the rule holds.
+
+    Raises:
+        DiffersError: it does not; ``otherwise`` is what was seen.
+    """
+    if not holds:
+        raise DiffersError(otherwise)

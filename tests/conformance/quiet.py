@@ -1,0 +1,137 @@
+"""
+How a case proves that nothing came of what is paused, and that the rest comes later.
+"""
+
+from collections.abc import Iterable
+
+from attrs import mutable
+from kafka.structs import TopicPartition
+
+from tests.conformance.consumer import Consumer, reaches, until
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import expect
+
+STARVES_AFTER = 5.0
+"""Seconds in which a resumed partition must give what is there."""
+
+
+@mutable
+class Pause:
+    """
+    What a consumer has paused, and what it had given until then.
+    """
+
+    lab: Lab
+    consumer: Consumer
+    partitions: list[TopicPartition]
+    since: int
+    taken: dict[TopicPartition, int]
+
+    def expect_nothing(self, among: Iterable[TopicPartition] | None = None) -> None:
+        """
+        Go on if nothing came of what is paused since the pause.
+        """
+        wanted = self.partitions if among is None else list(among)
+        came = self.consumer.count(wanted, self.since)
+        expect(not came, f"{came} records came although paused")
+
+    def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
+        """
+        Go on if ``among`` is quiet, and once resumed gives exactly its next records.
+
+        One of them is resumed, read to its end and three records beyond: whatever was
+        assigned with it and is not paused would have come by then. Not that one: what
+        came of it before is counted first.
+        """
+        wanted = sorted(self.partitions if among is None else among)
+        first, rest = wanted[0], wanted[1:]
+        self.expect_nothing(wanted)
+        self.consumer.resume([first])
+        self._read_to_end([first])
+        self.lab.beat(self.consumer, first)
+        self.expect_nothing(rest)
+        self.consumer.resume(rest)
+        self._read_to_end(rest)
+        self._expect_next(wanted)
+
+    def expect_flows(self, among: Iterable[TopicPartition] | None = None) -> None:
+        """
+        Go on if what is resumed gives exactly its next records, to the end.
+        """
+        wanted = self.partitions if among is None else list(among)
+        self._read_to_end(wanted)
+        self._expect_next(wanted)
+
+    def _read_to_end(self, tps: Iterable[TopicPartition]) -> None:
+        rests = {tp: self.lab.end(tp) - self.taken[tp] for tp in tps}
+        lasts = {(tp, self.lab.end(tp) - 1) for tp, rest in rests.items() if rest > 0}
+        log = self.consumer.log
+        done = reaches(
+            [self.consumer],
+            lambda: lasts <= set(log[self.since :]),
+            bound=STARVES_AFTER,
+        )
+        came = self.consumer.count(rests, self.since)
+        expect(
+            done,
+            f"{came} of {sum(rests.values())} records came within "
+            f"{STARVES_AFTER:g} s of the resume",
+        )
+
+    def _expect_next(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            came = self.consumer.offsets(tp, self.since)
+            wanted = list(range(self.taken[tp], self.lab.end(tp)))
+            expect(came == wanted, _difference(came, wanted))
+
+
+def pause(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
+    """
+    Pause, and note where the partitions stand.
+    """
+    partitions = list(tps)
+    consumer.pause(partitions)
+    return note(lab, consumer, partitions)
+
+
+def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
+    """
+    Note where partitions stand that were just paused, however that was done.
+    """
+    partitions = list(tps)
+    return Pause(
+        lab=lab,
+        consumer=consumer,
+        partitions=partitions,
+        since=len(consumer.log),
+        taken={tp: consumer.count([tp]) for tp in partitions},
+    )
+
+
+def take(consumer: Consumer, tps: Iterable[TopicPartition], each: int) -> None:
+    """
+    Read until each of the partitions gave ``each`` records.
+    """
+    wanted = list(tps)
+    until(
+        [consumer],
+        lambda: all(consumer.count([tp]) >= each for tp in wanted),
+        "the first records",
+        limit=5,
+    )
+
+
+def _difference(came: list[int], wanted: list[int]) -> str:
+    twice = len(came) - len(set(came))
+    lost = len(set(wanted) - set(came))
+    again = len(set(came) - set(wanted))
+    parts = [
+        f"{count} {what}"
+        for count, what in (
+            (lost, "skipped"),
+            (again, "from before the pause"),
+            (twice, "twice"),
+        )
+        if count
+    ]
+    return f"after resume: {', '.join(parts) or 'out of order'}"

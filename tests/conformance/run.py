@@ -1,0 +1,88 @@
+"""
+All cases of one client, one after the other, and what they say.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.conformance.adapters.refusal import AbsentError
+from tests.conformance.choices import choice_of
+from tests.conformance.clients import Client
+from tests.conformance.consumer import NotReachedError
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import DiffersError, Outcome, Verdict
+from tests.conformance.process import ClientError, HangsError
+from tests.conformance.registry import Case
+
+Tell = Callable[[Outcome], object]
+
+
+@frozen(kw_only=True)
+class Tried:
+    """
+    What one run says of one client.
+    """
+
+    client: str
+    versions: dict[str, str]
+    outcomes: tuple[Outcome, ...]
+
+
+def run(
+    broker: Any,  # noqa: ANN401 - one of several kinds
+    client: Client,
+    cases: Iterable[Case],
+    log: Path,
+    tell: Tell,
+) -> Tried:
+    """
+    Try the cases with one client, one after the other.
+
+    Args:
+        broker: a real one.
+        client: what is tried.
+        cases: in this order.
+        log: what the client's processes write to stderr.
+        tell: called with each outcome.
+    """
+    outcomes = []
+    with Lab(broker, client, log) as lab:
+        versions = lab.versions()
+        for one in cases:
+            outcomes.append(tried(one, lab))
+            tell(outcomes[-1])
+    return Tried(client=client.name, versions=versions, outcomes=tuple(outcomes))
+
+
+def tried(one: Case, lab: Lab) -> Outcome:
+    """
+    Try one case, and close what it left open.
+    """
+    start = time.monotonic()
+    verdict, seen = _judged(one, lab)
+    if verdict == Verdict.DIFFERS and choice_of(lab.client, one) is not None:
+        verdict = Verdict.CHOSEN
+    return Outcome(
+        case=one.name,
+        client=lab.client.name,
+        verdict=verdict,
+        seen=seen,
+        seconds=time.monotonic() - start,
+    )
+
+
+def _judged(one: Case, lab: Lab) -> tuple[Verdict, str]:
+    try:
+        return Verdict.PASSES, one.run(lab) or ""
+    except AbsentError as error:
+        return Verdict.ABSENT, str(error)
+    except (DiffersError, HangsError, ClientError) as error:
+        return Verdict.DIFFERS, str(error)
+    except NotReachedError as error:
+        return Verdict.UNCLEAR, str(error)
+    finally:
+        lab.end_case()

@@ -1,0 +1,148 @@
+"""
+A consumer in a group of its own, and other members of it.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import mutable
+from kafka.structs import TopicPartition
+
+from tests.conformance.consumer import JOINING, ROUND, Condition, Consumer, until
+from tests.conformance.lab import Lab
+from tests.conformance.quiet import Pause, pause, take
+
+
+@mutable
+class Team:
+    """
+    The consumer under test, a topic that others compete for, and one that it has alone.
+    """
+
+    lab: Lab
+    group: str
+    tps: list[TopicPartition]
+    witness: TopicPartition
+    consumer: Consumer
+
+    @property
+    def topic(self) -> str:
+        """
+        The topic that others compete for.
+        """
+        return self.tps[0].topic
+
+    def pause(self, tps: Iterable[TopicPartition] | None = None) -> Pause:
+        """
+        Pause partitions of the topic; all of them if none are named.
+        """
+        return pause(self.lab, self.consumer, self.tps if tps is None else tps)
+
+    def mine(self) -> set[TopicPartition]:
+        """
+        Return what the consumer owns of the topic now.
+        """
+        return self.consumer.assignment() & set(self.tps)
+
+    def joined(self, **settings: Any) -> Consumer:  # noqa: ANN401 - as Lab.consumer()
+        """
+        Let another member join; return once the topic is shared between the two.
+        """
+        other = self.lab.consumer(self.group, **settings)
+        other.subscribe(self.topic)
+        until(
+            [self.consumer, other],
+            self.is_shared_with(other),
+            "the topic is shared",
+            timeout=JOINING,
+        )
+        return other
+
+    def is_shared_with(self, other: Consumer) -> Condition:
+        """
+        Return the condition that each owns some of the topic and both own all of it.
+        """
+
+        def shared() -> bool:
+            mine, theirs = self.mine(), other.assignment() & set(self.tps)
+            return bool(mine and theirs) and sorted(mine | theirs) == sorted(
+                [*mine, *theirs]
+            ) == sorted(self.tps)
+
+        return shared
+
+    def dismiss(self, other: Consumer) -> None:
+        """
+        Close another member; return once the consumer owns everything again.
+
+        It polls meanwhile: what waits for it in a join does not close before that.
+        """
+        other.begin_close()
+        until(
+            [self.consumer],
+            other.process.has_answered,
+            "the other member is closed",
+            timeout=ROUND,
+        )
+        other.end_close()
+        self.regain()
+
+    def regain(self) -> None:
+        """
+        Read until the consumer owns the whole topic again, and its own.
+        """
+        until(
+            [self.consumer],
+            lambda: self.consumer.assignment() == {*self.tps, self.witness},
+            "everything is back",
+            timeout=JOINING,
+        )
+
+    def reads_one_more(self) -> None:
+        """
+        Read one record; many more have come with it, and are buffered.
+        """
+        before = len(self.consumer.log)
+        until(
+            [self.consumer],
+            lambda: len(self.consumer.log) > before,
+            "one more record",
+            limit=1,
+        )
+
+    def beat(self) -> None:
+        """
+        Prove that the consumer fetches what nobody paused.
+        """
+        self.lab.beat(self.consumer, self.witness)
+
+
+def team(
+    lab: Lab,
+    each: int = 20,
+    taking: int = 5,
+    **settings: Any,  # noqa: ANN401 - as Lab.consumer()
+) -> Team:
+    """
+    Make a consumer that owns all alone, and has read and committed ``taking`` records.
+
+    Of each partition; ``each`` more are there then.
+    """
+    tps = lab.topic_with(taking, partitions=4)
+    (witness,) = lab.topic(1)
+    group = lab.name("g")
+    consumer = lab.consumer(group, **settings)
+    consumer.subscribe(tps[0].topic, witness.topic)
+    made = Team(lab=lab, group=group, tps=tps, witness=witness, consumer=consumer)
+    until(
+        [consumer],
+        lambda: consumer.assignment() == {*tps, witness},
+        "the first assignment",
+        timeout=JOINING,
+        limit=1,
+    )
+    if taking:
+        take(consumer, tps, taking)
+        consumer.commit()
+    lab.produce(tps, each)
+    return made

@@ -1,0 +1,74 @@
+"""
+Ours passes every case; kafka-python's known results are the ones that are known.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.conformance.clients import CLIENTS, IN_CI, Client
+from tests.conformance.everything import CASES
+from tests.conformance.expected import expected
+from tests.conformance.lab import Lab
+from tests.conformance.outcomes import Verdict
+from tests.conformance.run import tried
+
+pytestmark = pytest.mark.real_broker
+
+DEAF = Client(
+    name="deaf", title="deaf", family="none", adapter="deaf", protocol="range"
+)
+NOT_ABOUT_PAUSING = "joins-by-short-polls"
+RACES = [("stock", NOT_ABOUT_PAUSING)]
+"""What can be forced, ``regression/test_forgotten_join`` forces."""
+
+LabOf = Callable[[Client], Lab]
+
+
+@pytest.fixture(scope="session")
+def lab_of(
+    kafka_broker: Any,  # noqa: ANN401 - the plugin's object
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[LabOf]:
+    """
+    Keep one lab per client, so that its processes serve case after case.
+    """
+    labs: dict[str, Lab] = {}
+    logs = tmp_path_factory.mktemp("conformance")
+    with ExitStack() as stack:
+
+        def found(client: Client) -> Lab:
+            if client.name not in labs:
+                lab = Lab(kafka_broker, client, logs / f"{client.name}.log")
+                labs[client.name] = stack.enter_context(lab)
+            return labs[client.name]
+
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("client", "case"),
+    [pair for pair in product(IN_CI, CASES) if pair not in RACES],
+)
+def test_a_client_does_what_is_known_of_it(
+    client: str, case: str, lab_of: LabOf
+) -> None:
+    """
+    A change of either is noticed: ours gets worse, or kafka-python another.
+    """
+    outcome = tried(CASES[case], lab_of(CLIENTS[client]))
+    assert outcome.verdict == expected(client, case), outcome.seen
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name != NOT_ABOUT_PAUSING])
+def test_a_client_whose_pause_does_nothing_passes_no_case(
+    case: str, lab_of: LabOf
+) -> None:
+    """
+    Each case can fail, and for the reason that it is there for.
+    """
+    outcome = tried(CASES[case], lab_of(DEAF))
+    assert outcome.verdict == Verdict.DIFFERS, outcome.seen
