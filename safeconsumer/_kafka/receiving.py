@@ -39,12 +39,16 @@ class ReceivingTransport(KafkaTCPTransport):
         while self._read and not self._closed:
             if not self._has_more():
                 await self._net.wait_read(self._sock)
-            room = parser.room()
-            count, error = self._receive_into(room)
-            if count:
-                self._hand_on(room[:count])
-            if error is not None:
-                self.abort(error=error)
+            self._receive(parser)
+
+    def _receive(self, parser: FrameParser) -> None:
+        # A function of its own: a coroutine that waits would keep what it looked at.
+        room = parser.room()
+        count, error = self._receive_into(room)
+        if count:
+            self._hand_on(room[:count])
+        if error is not None:
+            self.abort(error=error)
 
     def _has_more(self) -> bool:
         # Something that no selector tells of.
