@@ -20,6 +20,7 @@ from safeconsumer._kafka.cluster import PauseSafeCluster
 from safeconsumer._kafka.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.handing_over import HandingOverCoordinator
+from safeconsumer._kafka.receiving import adopt_manager
 from safeconsumer._kafka.subscription import LedgerSubscription
 from safeconsumer.ledger import PauseLedger
 
@@ -49,6 +50,7 @@ def adopt(
     if type(consumer._cluster) is ClusterMetadata:  # of a client of upstream's own
         compat.require_attributes(consumer._cluster, ClusterMetadata)
         consumer._cluster.__class__ = PauseSafeCluster
+    adopt_manager(consumer._manager)
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger
     consumer._fetcher.__class__ = PauseSafeFetcher

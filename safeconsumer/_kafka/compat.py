@@ -3,8 +3,9 @@ Which kafka-python this package was written against, name by private name.
 
 Each name below is used somewhere in this package and pinned by a contract test
 (``tests/contract/test_private_names.py``). When upstream changes one, construction
-fails with a typed error instead of ``poll`` misbehaving later. Where already the
-imports below fail, the package root turns that into the same error.
+fails with a typed error instead of ``poll`` misbehaving later; what is only faster than
+upstream's is left to upstream then. Where already the imports below fail, the package
+root turns that into the same error.
 """
 
 import inspect
@@ -15,7 +16,8 @@ import kafka
 from kafka import cluster
 from kafka.consumer import fetcher, group, subscription_state
 from kafka.coordinator import base, consumer
-from kafka.net import selector
+from kafka.net import connection, manager, selector, transport
+from kafka.protocol import frame, parser
 from kafka.record import default_records
 
 from safeconsumer._kafka.installed import SUPPORTED, is_supported, not_supported
@@ -131,6 +133,23 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (group.KafkaConsumer, "_message_generator_v2", ("self",)),
 )
 
+# What receiving relies on: where it differs, upstream receives.
+RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
+    (
+        manager.KafkaConnectionManager,
+        "_build_transport",
+        ("self", "node", "timeout_at"),
+    ),
+    (transport.KafkaTCPTransport, "_read_from_sock", ("self",)),
+    (transport.KafkaTCPTransport, "abort", ("self", "error")),
+    (selector.NetworkSelector, "wait_read", ("self", "fileobj")),
+    (connection.KafkaConnection, "data_received", ("self", "data")),
+    (parser.KafkaProtocol, "receive_bytes", ("self", "data")),
+    (parser.KafkaProtocol, "_validate_frame_size", ("self", "nbytes")),
+    (parser.KafkaProtocol, "_process_response", ("self", "read_buffer")),
+    (frame.KafkaBytes, "read", ("self", "nbytes")),
+)
+
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
@@ -139,6 +158,11 @@ COROUTINES = (
     (consumer.ConsumerCoordinator, "fetch_committed_offsets_async"),
     (base.BaseCoordinator, "join_group_async"),
     (base.BaseCoordinator, "_do_join_and_sync_async"),
+)
+
+RECEIVING_COROUTINES = (
+    (manager.KafkaConnectionManager, "_build_transport"),
+    (transport.KafkaTCPTransport, "_read_from_sock"),
 )
 
 # What live objects must carry, checked when they are adopted.
@@ -190,12 +214,33 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_fetcher",
         "_coordinator",
         "_cluster",
+        "_manager",
         "_net",
         "_closed",
         "_iterator",
         "_consumer_timeout",
     ),
     selector.NetworkSelector: ("_io_thread",),
+}
+
+RECEIVING_ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    transport.KafkaTCPTransport: (
+        "_net",
+        "_sock",
+        "_protocol",
+        "_read",
+        "_closed",
+        "last_read",
+    ),
+    connection.KafkaConnection: ("parser", "_sensors"),
+    parser.KafkaProtocol: ("_ident",),
+}
+
+# What makes one of each, to look at: nothing is opened.
+_SAMPLES: dict[type, tuple[None, ...]] = {
+    transport.KafkaTCPTransport: (None, None),
+    connection.KafkaConnection: (None,),
+    parser.KafkaProtocol: (),
 }
 
 
@@ -233,7 +278,36 @@ def _version_problems(version: str) -> Iterator[str]:
 
 
 def _name_problems() -> Iterator[str]:
-    for owner, name, parameters in METHODS:
+    yield from _method_problems(METHODS)
+    yield from _coroutine_problems(COROUTINES)
+    for name in ("SubscriptionState", "Fetcher", "ConsumerCoordinator"):
+        if not hasattr(group, name):
+            yield f"kafka.consumer.group.{name} is gone"
+
+
+def receiving_problems() -> Iterator[str]:
+    """
+    Yield what is not as our way of receiving expects it; nothing is alive yet.
+    """
+    yield from _method_problems(RECEIVING_METHODS)
+    yield from _coroutine_problems(RECEIVING_COROUTINES)
+    if transport.KafkaSSLTransport.__mro__[1] is not transport.KafkaTCPTransport:
+        yield "KafkaSSLTransport is no KafkaTCPTransport"
+    for kind, arguments in _SAMPLES.items():
+        try:
+            sample = kind(*arguments)
+        except TypeError as error:
+            yield str(error)
+            continue
+        for name in RECEIVING_ATTRIBUTES[kind]:
+            if not hasattr(sample, name):
+                yield f"{kind.__name__} has no {name}"
+
+
+def _method_problems(
+    methods: tuple[tuple[type, str, tuple[str, ...]], ...],
+) -> Iterator[str]:
+    for owner, name, parameters in methods:
         method = getattr(owner, name, None)
         if method is None:
             yield f"{owner.__name__}.{name} is gone"
@@ -241,9 +315,9 @@ def _name_problems() -> Iterator[str]:
         found = tuple(inspect.signature(method).parameters)
         if found[: len(parameters)] != parameters:
             yield f"{owner.__name__}.{name} takes {', '.join(found)}"
-    for owner, name in COROUTINES:
+
+
+def _coroutine_problems(coroutines: tuple[tuple[type, str], ...]) -> Iterator[str]:
+    for owner, name in coroutines:
         if not inspect.iscoroutinefunction(getattr(owner, name, None)):
             yield f"{owner.__name__}.{name} is not a coroutine"
-    for name in ("SubscriptionState", "Fetcher", "ConsumerCoordinator"):
-        if not hasattr(group, name):
-            yield f"kafka.consumer.group.{name} is gone"

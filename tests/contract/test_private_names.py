@@ -37,7 +37,7 @@ def stock() -> Iterator[KafkaConsumer]:
 
 @pytest.mark.parametrize(
     ("owner", "name", "parameters"),
-    compat.METHODS,
+    [*compat.METHODS, *compat.RECEIVING_METHODS],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_method_is_there_with_its_parameters(
@@ -50,7 +50,9 @@ def test_a_method_is_there_with_its_parameters(
     assert found[: len(parameters)] == parameters
 
 
-@pytest.mark.parametrize(("owner", "name"), compat.COROUTINES)
+@pytest.mark.parametrize(
+    ("owner", "name"), [*compat.COROUTINES, *compat.RECEIVING_COROUTINES]
+)
 def test_a_coroutine_is_one(owner: type, name: str) -> None:
     """
     We await it on the IO thread.

@@ -16,8 +16,12 @@ from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionS
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
+from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.frame import KafkaBytes
+from kafka.protocol.parser import KafkaProtocol
 from kafka.record.default_records import DefaultRecordBatch
 
 import safeconsumer._kafka
@@ -35,7 +39,12 @@ UPSTREAM = (
     DefaultRecordBatch,
     ConsumerCoordinator,
     Heartbeat,
+    KafkaBytes,
+    KafkaConnection,
     KafkaConnectionManager,
+    KafkaProtocol,
+    KafkaSSLTransport,
+    KafkaTCPTransport,
     NetworkSelector,
 )
 
@@ -48,6 +57,11 @@ PARENTS = (
     Fetcher.PartitionRecords,
     SubscriptionState,
     ConsumerCoordinator,
+    KafkaBytes,
+    KafkaConnectionManager,
+    KafkaProtocol,
+    KafkaSSLTransport,
+    KafkaTCPTransport,
 )
 
 
@@ -61,7 +75,8 @@ def private_names_of(*kinds: type) -> frozenset[str]:
     Return every private method, attribute and field of some of upstream's classes.
     """
     names = set()
-    for parent in {parent for kind in kinds for parent in kind.__mro__[:-1]}:
+    parents = {parent for kind in kinds for parent in kind.__mro__}
+    for parent in parents - {object, bytearray}:
         slots = getattr(parent, "__slots__", ())
         names |= {*vars(parent), *_set_on_self(parent), *slots}
     return frozenset(filter(is_private, names))
@@ -178,7 +193,8 @@ def listed_names() -> frozenset[str]:
     Return every name in the tables of ``compat``.
     """
     return frozenset(
-        {name for _, name, _ in compat.METHODS}
-        | {name for _, name in compat.COROUTINES}
+        {name for _, name, _ in (*compat.METHODS, *compat.RECEIVING_METHODS)}
+        | {name for _, name in (*compat.COROUTINES, *compat.RECEIVING_COROUTINES)}
         | {name for names in compat.ATTRIBUTES.values() for name in names}
+        | {name for names in compat.RECEIVING_ATTRIBUTES.values() for name in names}
     )

@@ -1,0 +1,147 @@
+"""
+Upstream's connections over loopback, with or without TLS, and their other side.
+"""
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trustme
+from attrs import frozen
+from kafka.metrics import Metrics
+from kafka.net.connection import KafkaConnection
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from safeconsumer._kafka.receiving import adopt_transport
+
+_BOUND = 20.0
+_HOST = "broker.test"
+_RESETS = struct.pack("ii", 1, 0)
+
+
+@frozen
+class Line:
+    """
+    A live connection, driven by an IO thread of its own.
+
+    Attributes:
+        net: its event loop.
+        connection: upstream's; the transport is upstream's or ours.
+        far: what the broker would write to.
+    """
+
+    net: Any
+    connection: Any
+    far: Any
+
+    def ask(self, *requests: object, then: bytes = b"", end: bool = False) -> list[Any]:
+        """
+        Send requests; return the futures of their answers.
+
+        Args:
+            requests: in order.
+            then: bytes that stand ready, with the requests sent, before anything is
+                received; they must fit into a socket's buffer.
+            end: end the connection behind them.
+        """
+
+        async def send() -> list[Any]:
+            futures = [self.connection.send_request(one) for one in requests]
+            if then:
+                self.far.sendall(then)
+            if end:
+                self.far.close()
+            return [futures]  # no future itself, which would be waited for
+
+        (futures,) = self.net.run(send)
+        return list(futures)
+
+    def send(self, *chunks: bytes) -> None:
+        """
+        Write to the connection from the other side, and wait until it is written.
+        """
+        for chunk in chunks:
+            self.far.sendall(chunk)
+
+    def outcomes(self, futures: list[Any]) -> list[object]:
+        """
+        Wait for answers: their text, or the kinds of errors they ended with.
+        """
+        return [self._outcome(future) for future in futures]
+
+    def _outcome(self, future: Any) -> object:  # noqa: ANN401 - upstream's class
+        done = threading.Event()
+        future.add_both(lambda _: done.set())
+        assert done.wait(_BOUND), "no answer"
+        return type(future.exception) if future.exception else str(future.value)
+
+    def reset(self) -> None:
+        """
+        End the connection as a broken one ends.
+        """
+        self.far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+        self.far.close()
+
+
+@contextmanager
+def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterator[Line]:
+    """
+    Open a connection and close it.
+
+    Args:
+        is_ours: whether our transport receives.
+        tls: whether it is encrypted.
+        metrics: where upstream counts.
+    """
+    near, far = _pair()
+    net = NetworkSelector()
+    connection = KafkaConnection(
+        net, metrics=metrics, receive_message_max_bytes=100_000_000
+    )
+    authority = trustme.CA()
+    accepted: list[Any] = [far]
+    if tls:
+        accepting = threading.Thread(target=_accept, args=(authority, accepted))
+        accepting.start()
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        transport: Any = KafkaSSLTransport(net, near, _HOST, ssl_context=context)
+    else:
+        transport = KafkaTCPTransport(net, near, _HOST)
+
+    async def begin() -> None:
+        await transport.handshake()
+        if is_ours:
+            adopt_transport(transport)
+        connection.connection_made(transport)
+        connection._init_complete()
+
+    net.start()
+    try:
+        net.run(begin)
+        if tls:
+            accepting.join()
+        yield Line(net, connection, accepted[-1])
+    finally:
+        net.run(connection.close)
+        net.close()
+        accepted[-1].close()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        near.settimeout(0)
+        far, _ = server.accept()
+    return near, far
+
+
+def _accept(authority: trustme.CA, accepted: list[Any]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(_HOST).configure_cert(context)
+    accepted.append(context.wrap_socket(accepted[-1], server_side=True))

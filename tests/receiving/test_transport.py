@@ -1,0 +1,192 @@
+"""
+Over real sockets, with TLS and without, our transport receives what upstream's does.
+"""
+
+import logging
+import random
+import tracemalloc
+from collections.abc import Iterator, Sequence
+
+import pytest
+from kafka.errors import CorrelationIdError, KafkaConnectionError
+from kafka.metrics import Metrics
+
+from tests.receiving.answers import Exchange, fetch, heartbeat
+from tests.receiving.lines import line
+
+tls = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+
+MIXED = (
+    heartbeat(1),
+    fetch(2, bytes(range(256)) * 12_000, b"x" * 10),
+    fetch(3, b"small"),
+    fetch(4, bytes(70_000)),
+    heartbeat(5),
+)
+
+
+def _requests(exchanges: Sequence[Exchange]) -> list[object]:
+    return [one.request for one in exchanges]
+
+
+def _pieces(data: bytes, seed: int) -> Iterator[bytes]:
+    chance = random.Random(seed)  # noqa: S311 - the same pieces in each run
+    at = 0
+    while at < len(data):
+        size = chance.choice([1, 3, 100, 16_384, 65_536, 65_537, 1_000_000])
+        yield data[at : at + size]
+        at += size
+
+
+@tls
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_in_pieces(seed: int, *, tls: bool) -> None:
+    """
+    Whatever is written together, the answers are upstream's.
+    """
+    written = b"".join(one.answer for one in MIXED)
+    outcomes = []
+    for is_ours in (False, True):
+        with line(is_ours=is_ours, tls=tls) as one:
+            futures = one.ask(*_requests(MIXED))
+            one.send(*_pieces(written, seed))
+            outcomes.append(one.outcomes(futures))
+    assert outcomes[0] == outcomes[1]
+    assert all(isinstance(one, str) for one in outcomes[1])
+
+
+@tls
+def test_the_rest_of_a_record(*, tls: bool) -> None:
+    """
+    A record of TLS that ends one answer and holds the next: no selector tells of it.
+    """
+    pair = fetch(1, bytes(100_000)), heartbeat(2)
+    with line(is_ours=True, tls=tls) as one:
+        futures = one.ask(
+            *_requests(pair), then=b"".join(answer.answer for answer in pair)
+        )
+        assert all(isinstance(told, str) for told in one.outcomes(futures))
+
+
+@tls
+def test_an_end_in_the_middle(*, tls: bool) -> None:
+    """
+    Of a length, a small answer or a large one: what was asked fails as upstream's does.
+    """
+    for cut in (2, 9, 100_000):
+        outcomes = []
+        for is_ours in (False, True):
+            with line(is_ours=is_ours, tls=tls) as one:
+                futures = one.ask(*_requests(MIXED[:3]))
+                one.send(MIXED[0].answer)
+                first = one.outcomes(futures[:1])
+                one.send(MIXED[1].answer[:cut])
+                one.far.close()
+                outcomes.append([*first, *one.outcomes(futures[1:])])
+        assert outcomes[0] == outcomes[1]
+        assert outcomes[1][1:] == [KafkaConnectionError] * 2
+
+
+@tls
+def test_a_broken_connection(*, tls: bool) -> None:
+    """
+    A reset in the middle of an answer.
+    """
+    with line(is_ours=True, tls=tls) as one:
+        futures = one.ask(*_requests(MIXED[:2]))
+        one.send(MIXED[0].answer)
+        first = one.outcomes(futures[:1])
+        one.send(MIXED[1].answer[:100_000])
+        one.reset()
+        told = [*first, *one.outcomes(futures[1:])]
+    assert isinstance(told[0], str)
+    assert told[1] is KafkaConnectionError
+
+
+@tls
+def test_an_answer_right_before_the_end(*, tls: bool) -> None:
+    """
+    Both are there at the first look: the answer counts, and then the end.
+    """
+    with line(is_ours=True, tls=tls) as one:
+        futures = one.ask(
+            heartbeat(1).request,
+            heartbeat(2).request,
+            then=heartbeat(1).answer,
+            end=True,
+        )
+        answered, lost = one.outcomes(futures)
+    assert isinstance(answered, str)
+    assert lost is KafkaConnectionError
+
+
+@tls
+def test_an_answer_to_nothing(*, tls: bool) -> None:
+    """
+    A wrong number closes the connection, with upstream's error.
+    """
+    outcomes = []
+    for is_ours in (False, True):
+        with line(is_ours=is_ours, tls=tls) as one:
+            futures = one.ask(heartbeat(1).request, then=heartbeat(9).answer)
+            outcomes.append(one.outcomes(futures))
+    assert outcomes == [[CorrelationIdError]] * 2
+
+
+@tls
+def test_closed_by_an_answer(caplog: pytest.LogCaptureFixture, *, tls: bool) -> None:
+    """
+    Who gets an answer may close the connection, with more of it to be read.
+    """
+    pair = fetch(1, bytes(100_000)), heartbeat(2)
+    with line(is_ours=True, tls=tls) as one:
+        asked = one.ask(*_requests(pair))
+        asked[0].add_callback(lambda _: one.connection.close())
+        one.send(b"".join(answer.answer for answer in pair))
+        told = one.outcomes(asked)
+    assert isinstance(told[0], str)
+    assert told[1] is not None
+    assert not [one for one in caplog.records if one.levelno > logging.INFO]
+
+
+@tls
+def test_the_memory_of_an_answer_is_given_back(*, tls: bool) -> None:
+    """
+    A connection that waits for the next answer keeps nothing of the last.
+    """
+    large = fetch(1, b"x" * 30_000_000)
+    with line(is_ours=True, tls=tls) as one:
+        tracemalloc.start()
+        try:
+            futures = one.ask(large.request)
+            one.send(large.answer)
+            sizes = [len(str(told)) for told in one.outcomes(futures)]
+            futures.clear()
+            one.ask()  # the step that received it has ended
+            kept, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert sizes[0] > 30_000_000
+    assert peak > 60_000_000
+    assert kept < 1_000_000
+
+
+@tls
+def test_bytes_are_counted(*, tls: bool) -> None:
+    """
+    Upstream's metric of incoming bytes, and the time of the last one.
+    """
+    metrics = Metrics()
+    with line(is_ours=True, tls=tls, metrics=metrics) as one:
+        before = one.connection.transport.last_read
+        futures = one.ask(*_requests(MIXED))
+        one.send(b"".join(answer.answer for answer in MIXED))
+        one.outcomes(futures)
+        assert one.connection.transport.last_read > before
+        rate = next(
+            value.value()
+            for name, value in metrics.metrics.items()
+            if name.name == "incoming-byte-rate"
+        )
+    assert rate > 0
+    metrics.close()
