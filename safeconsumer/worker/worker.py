@@ -77,7 +77,11 @@ class Worker:
             :class:`BatchFailure`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
             one after the other, retries included; ``unordered``: in any order.
-        key: what makes the key of a record; its own by default.
+        key: what makes the key of a record; its own by default. Called once per record
+            on the thread that polls, so let it be quick. What it raises is a failure of
+            the record, as if the handler had raised it: tried again, then a dead
+            letter, skipped, or the end. Meanwhile what stands behind the record in its
+            partition waits, since it may have the same key.
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
@@ -202,8 +206,8 @@ class Worker:
                 self._engine.begin(self._schedule)
                 self._runner.start()
                 self._work()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                self._error = self._error or error
+            except BaseException as raised:  # noqa: BLE001 - raised again below
+                self._error = self._error or raised
             report = self._close()
         error = self._error or self._schedule.fatal
         if error is not None:
