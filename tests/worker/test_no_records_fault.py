@@ -80,7 +80,7 @@ import sys
 import time
 from pathlib import Path
 from safeconsumer.worker import Retry
-from safeconsumer.worker.executors import Calls, Processes
+from safeconsumer.worker.executors import Calls, choose
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.outcomes import Policy
@@ -93,9 +93,9 @@ if __name__ == "__main__":
     schedule = Schedule(Held(time.monotonic), lanes, policy, tell, time.monotonic)
     handle = Recording(Path())
     calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
-    processes = Processes(schedule, calls, 1)
+    processes = choose("process", schedule, calls, 1)
     processes.start()
-    processes._child(processes.slots[0])
+    processes._prepare(processes.slots[0])
 """
 
 
