@@ -21,6 +21,7 @@ from safeconsumer.worker.lanes import Indexes, Task
 from safeconsumer.worker.outcomes import Outcome
 
 Handler: TypeAlias = Callable[..., Any]
+StackOf: TypeAlias = Callable[[], str | None]
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -32,17 +33,17 @@ class Slot:
         task: what it works on; None while it waits.
         index: of the record it works on.
         began: when it began with that, seconds of the monotonic clock.
-        thread: the thread's ident, to see its stack; None if that would not tell.
+        stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
     """
 
-    __slots__ = ("began", "index", "task", "thread", "told")
+    __slots__ = ("began", "index", "stack", "task", "told")
 
     def __init__(self) -> None:
         self.task: Task | None = None
         self.index = 0
         self.began = 0.0
-        self.thread: int | None = None
+        self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
 
 
@@ -225,4 +226,8 @@ def outcome_of(
 
 
 def _no_deadline() -> None:
+    return None
+
+
+def _nobody_knows() -> None:
     return None

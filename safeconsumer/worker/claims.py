@@ -48,16 +48,6 @@ class Claims:
 
     # ------------------------------------------------------------ work comes and goes
 
-    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """
-        Queue a chunk.
-        """
-        groups = self._lanes.group(chunk)
-        with self._held.lock:
-            for lane in self._lanes.queue(epoch, chunk, groups):
-                self._make_ready(lane)
-            self._wake_one()
-
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
         """
         Forget what is queued of these; what runs goes on.
@@ -67,6 +57,7 @@ class Claims:
                 epoch.revoked.set()
                 for lane in epoch.lanes.values():
                     lane.runs.clear()  # type: ignore[attr-defined]  # lanes are Lanes
+                epoch.unsorted.clear()
                 epoch.parked.clear()
 
     def halt(self) -> None:
@@ -101,10 +92,13 @@ class Claims:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is State.WAITING:
-                    self._make_ready(lane)
+                    self._wake(lane)
             if self._ready:
                 self._notify()
             return self._asleep[0][0] - now if self._asleep else float("inf")
+
+    def _wake(self, lane: Lane) -> None:
+        self._make_ready(lane)
 
     # ------------------------------------------------------------ claiming
 

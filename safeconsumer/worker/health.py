@@ -2,9 +2,7 @@
 What a worker tells of itself: numbers, whether it is well, and how it ended.
 """
 
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from attrs import field, frozen
@@ -127,7 +125,7 @@ def examine(
     for slot, task, seconds in stalled(slots, age, now):
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
-            f"{stack_of(slot) or ''}".rstrip()
+            f"{slot.stack() or ''}".rstrip()
         )
     for epoch in tuple(engine.held.epochs.values()):
         for offset, since in tuple(epoch.stuck.items()):
@@ -167,7 +165,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
             partition=f"{tp.topic}:{tp.partition}",
             offset=-1 if record is None else record.offset,
             seconds=seconds,
-            stack=stack_of(slot),
+            stack=slot.stack(),
         )
 
 
@@ -178,11 +176,3 @@ def place(task: Task, index: int) -> str:
     record = task.chunk.records[index]
     where = "a finished record" if record is None else f"offset {record.offset}"
     return f"{task.epoch.tp.topic}:{task.epoch.tp.partition} {where}"
-
-
-def stack_of(slot: Slot) -> str | None:
-    """
-    Return where the handler's thread stands now.
-    """
-    frame = sys._current_frames().get(slot.thread or -1)  # noqa: SLF001 - its documented use
-    return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()

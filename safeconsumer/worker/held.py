@@ -3,6 +3,7 @@ Everything a pump holds: one epoch per owned partition, and what they add up to.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from attrs import frozen
@@ -24,6 +25,7 @@ class Epoch:
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
         running: how many of them a handler is working on.
         lanes: by key; what is queued.
+        unsorted: chunks, each with its first record, that are in no lane yet.
         failures: by offset, how often a record has failed.
         alone: offsets of records that must run by themselves.
         pace: seconds a record takes, lately.
@@ -51,6 +53,7 @@ class Epoch:
         "running",
         "stuck",
         "tp",
+        "unsorted",
     )
 
     # Slow until it is known: the first records come one by one, over all threads.
@@ -67,6 +70,7 @@ class Epoch:
         self.bytes = 0
         self.running = 0
         self.lanes: dict[object, object] = {}
+        self.unsorted: deque[tuple[Chunk, int]] = deque()
         self.parked: list[object] = []
         self.stuck: dict[int, float] = {}
         self.failures: dict[int, int] = {}
@@ -198,6 +202,7 @@ class Held:
             self.running -= epoch.running
             epoch.records = epoch.bytes = epoch.running = 0
             epoch.lanes.clear()
+            epoch.unsorted.clear()
             epoch.parked.clear()
             epoch.stuck.clear()
             if self.epochs.get(epoch.tp) is epoch:

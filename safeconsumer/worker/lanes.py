@@ -13,6 +13,9 @@ from safeconsumer._core.progress import Chunk
 from safeconsumer.worker.held import Epoch
 
 KeyOf: TypeAlias = Callable[[Any], object]
+
+# The lane of a record whose key could not be told.
+KEYLESS = object()
 Indexes: TypeAlias = Sequence[int]
 
 
@@ -129,6 +132,20 @@ class Task:
         return self.lane.epoch
 
 
+@frozen
+class Groups:
+    """
+    Records of a chunk by their lanes' keys.
+
+    Attributes:
+        sorted: each key with its records' indexes.
+        failed: the index of the one whose key could not be told, and why.
+    """
+
+    sorted: Sequence[tuple[object, Indexes]]
+    failed: tuple[int, BaseException] | None = None
+
+
 class Lanes:
     """
     Sorts records into lanes.
@@ -142,24 +159,30 @@ class Lanes:
         self.order = order
         self._key = key
 
-    def group(self, chunk: Chunk) -> list[tuple[object, Indexes]]:
+    def group(self, chunk: Chunk, first: int = 0) -> Groups:
         """
-        Return which records of a chunk go to which lane.
+        Return which records of a chunk, from ``first`` on, go to which lane.
+
+        Ends at one whose key cannot be told; what stands behind it may be of its lane.
         """
         if self.order is not Order.KEY:
-            return [(None, range(len(chunk.records)))]
+            return Groups(((None, range(first, len(chunk.records))),))
         key_of = self._key
         groups: dict[object, list[int]] = {}
-        for index, record in enumerate(chunk.records):
-            key = key_of(record)
-            if key in groups:
-                groups[key].append(index)
-            else:
-                groups[key] = [index]
-        return list(groups.items())
+        index = first
+        try:
+            for index, record in enumerate(chunk.records[first:], first):
+                key = key_of(record)
+                if key in groups:
+                    groups[key].append(index)
+                else:
+                    groups[key] = [index]
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
+            return Groups(tuple(groups.items()), (index, error))
+        return Groups(tuple(groups.items()))
 
     def queue(
-        self, epoch: Epoch, chunk: Chunk, groups: list[tuple[object, Indexes]]
+        self, epoch: Epoch, chunk: Chunk, groups: Sequence[tuple[object, Indexes]]
     ) -> list[Lane]:
         """
         Queue them; return the lanes that are to be made ready. The lock is held.

@@ -3,11 +3,12 @@ What becomes of results: completed, tried again, given up.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import worker_events
+from safeconsumer._core.progress import Chunk
 from safeconsumer._core.retry import Failing
 from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
@@ -19,13 +20,15 @@ from safeconsumer.worker.control import (
     StopWorker,
 )
 from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Indexes, Lane, Lanes, State, Task
+from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, Lanes, State, Task
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 
 # A lane whose last task came back and that waits for nothing; a shared one may have
 # run empty while tasks of it were still out.
 _FREE = frozenset({State.RUNNING, State.IDLE})
 _MOVING = frozenset({State.RUNNING, State.READY})
+
+Told: TypeAlias = tuple[Any, dict[str, object]]
 
 
 class Schedule(Claims):
@@ -50,13 +53,63 @@ class Schedule(Claims):
     ) -> None:
         super().__init__(held, lanes, policy, clock)
         self._emit = emit
-        self._told: list[tuple[Any, dict[str, object]]] = []
+        self._told: list[Told] = []
         self.failing = Failing()
         self.fatal: BaseException | None = None
         self.is_stop_asked = False
         self.retries = 0
         self.skipped = 0
         self.dead_letters = 0
+
+    # ------------------------------------------------------------ records come
+
+    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
+        """
+        Queue a chunk. The polling thread's.
+        """
+        epoch.unsorted.append((chunk, 0))
+        self._sort(epoch)
+
+    def turn(self) -> float:
+        """
+        Wake what has slept long enough; return the seconds until the next is due.
+        """
+        soon = super().turn()
+        for epoch in self._held.epochs.values():
+            if epoch.unsorted:
+                self._sort(epoch)
+        return soon
+
+    def _sort(self, epoch: Epoch) -> None:
+        # What stands behind a record without a key waits for it: it may be of its lane.
+        while epoch.unsorted and KEYLESS not in epoch.lanes:
+            chunk, first = epoch.unsorted.popleft()
+            groups = self._lanes.group(chunk, first)  # the user's code: under no lock
+            with self._held.lock:
+                for lane in self._lanes.queue(epoch, chunk, groups.sorted):
+                    self._make_ready(lane)
+                if groups.failed is not None:
+                    self._fail_keyless(epoch, chunk, *groups.failed)
+                self._wake_one()
+                told = self._taken()
+            self._tell_all(told)
+
+    def _fail_keyless(
+        self, epoch: Epoch, chunk: Chunk, index: int, error: BaseException
+    ) -> None:
+        epoch.unsorted.appendleft((chunk, index + 1))
+        lane = epoch.lanes[KEYLESS] = Lane(epoch, KEYLESS)
+        attempt = epoch.failures.get(record_at(chunk, index).offset, 0) + 1
+        self._fail(lane, Task(lane, chunk, [index], attempt), index, error)
+
+    def _wake(self, lane: Lane) -> None:
+        if lane.key is not KEYLESS:
+            super()._wake(lane)
+            return
+        # Its key is asked for again, by the sorting that follows.
+        del lane.epoch.lanes[KEYLESS]
+        for chunk, (index,) in lane.runs:
+            lane.epoch.unsorted[0] = (chunk, index)
 
     # ------------------------------------------------------------ results
 
@@ -69,9 +122,8 @@ class Schedule(Claims):
                 self._complete(outcome)
             if not self._held.running:
                 self._held.idle.notify_all()
-            told, self._told = self._told, []
-        for kind, fields in told:
-            self._emit(kind, **fields)
+            told = self._taken()
+        self._tell_all(told)
         self._held.tell_low()
 
     def fail(self, error: BaseException) -> None:
@@ -299,6 +351,14 @@ class Schedule(Claims):
                 self._unpark(letter.lane.epoch)
                 self._notify()
         self._held.tell_low()
+
+    def _taken(self) -> list[Told]:
+        told, self._told = self._told, []
+        return told
+
+    def _tell_all(self, told: Sequence[Told]) -> None:
+        for kind, fields in told:
+            self._emit(kind, **fields)
 
     def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
         self._told.append((kind, fields))

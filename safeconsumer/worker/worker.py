@@ -4,7 +4,6 @@ The worker: your handler, on as many records at a time as you like, and no more.
 
 import contextlib
 import enum
-import inspect
 import signal as signals_module
 import threading
 import time
@@ -17,21 +16,19 @@ from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.hooks import Hook
 from safeconsumer.worker import health
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.coroutines import Coroutines
 from safeconsumer.worker.dead_letter import DeadLetters, Sink, sink_of
 from safeconsumer.worker.emitting import Emitter
 from safeconsumer.worker.engine import OWNERS, Engine
 from safeconsumer.worker.executors import (
-    ELSEWHERE_QUANTUM,
-    ELSEWHERE_SECONDS,
     Calls,
-    Foreign,
-    Processes,
-    Runner,
-    Threads,
+    ExecutorName,
+    check_kind,
+    choose,
+    cut,
+    is_async,
 )
 from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import LANE_SECONDS, QUANTUM, OnExhausted, Policy
+from safeconsumer.worker.outcomes import OnExhausted, Policy
 from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import (
     Commit,
@@ -44,7 +41,6 @@ from safeconsumer.worker.settings import (
 )
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
-ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
 
 class State(enum.Enum):
@@ -77,7 +73,11 @@ class Worker:
             :class:`BatchFailure`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
             one after the other, retries included; ``unordered``: in any order.
-        key: what makes the key of a record; its own by default.
+        key: what makes the key of a record; its own by default. Called once per record
+            on the thread that polls, so let it be quick. What it raises is a failure of
+            the record, as if the handler had raised it: tried again, then a dead
+            letter, skipped, or the end. Meanwhile what stands behind the record in its
+            partition waits, since it may have the same key.
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
@@ -124,7 +124,7 @@ class Worker:
         check_callable(handle, "the handler")
         check_callable(key, "key")
         _check_counts(concurrency, batch)
-        _check_kind(handle, executor)
+        check_kind(handle, executor)
         if on_exhausted not in ("stop", "skip", "block"):
             message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
             raise WorkerSettingError(message)
@@ -144,7 +144,7 @@ class Worker:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=batch is not None,
-            **_cut(executor, batch),
+            **cut(executor, batch),
         )
         self._schedule = Schedule(
             self._engine.held,
@@ -162,7 +162,7 @@ class Worker:
             deadline=lambda: self._engine.deadline,
             emit=self._emit,
         )
-        self._runner = _runner(executor, self._schedule, calls, concurrency)
+        self._runner = choose(executor, self._schedule, calls, concurrency)
         self._state = State.NEW
         self._stops = 0
         self._given_up = 0
@@ -202,8 +202,8 @@ class Worker:
                 self._engine.begin(self._schedule)
                 self._runner.start()
                 self._work()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                self._error = self._error or error
+            except BaseException as raised:  # noqa: BLE001 - raised again below
+                self._error = self._error or raised
             report = self._close()
         error = self._error or self._schedule.fatal
         if error is not None:
@@ -383,7 +383,7 @@ def _letters(
     if isinstance(dead_letter, DeadLetter):
         return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
     check_callable(dead_letter, "dead_letter")
-    if _is_async(dead_letter):
+    if is_async(dead_letter):
         message = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
             f"function: give a plain one, which may return a future"
@@ -403,30 +403,6 @@ def _order(name: str) -> Order:
         raise WorkerSettingError(message) from None
 
 
-def _cut(executor: object, batch: int | None) -> dict[str, Any]:
-    is_here = executor in ("thread", "asyncio")
-    quantum = batch or (QUANTUM if is_here else ELSEWHERE_QUANTUM)
-    seconds = LANE_SECONDS if is_here else ELSEWHERE_SECONDS
-    return {"quantum": quantum, "lane_seconds": seconds}
-
-
-def _runner(executor: object, schedule: Schedule, calls: Calls, count: int) -> Runner:
-    match executor:
-        case "thread":
-            return Threads(schedule, calls, count)
-        case "asyncio":
-            return Coroutines(schedule, calls, count)
-        case "process":
-            return Processes(schedule, calls, count)
-        case Executor():
-            return Foreign(schedule, calls, count, executor)
-    message = (
-        "executor is 'thread', 'process', 'asyncio' or a concurrent.futures.Executor, "
-        f"not {executor!r}"
-    )
-    raise WorkerSettingError(message)
-
-
 def _check_counts(concurrency: object, batch: object) -> None:
     for name, value in (("concurrency", concurrency), ("batch", batch)):
         if name == "batch" and value is None:
@@ -434,21 +410,3 @@ def _check_counts(concurrency: object, batch: object) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             message = f"{name} must be a whole number, 1 or more, not {value!r}"
             raise WorkerSettingError(message)
-
-
-def _check_kind(handle: Callable[..., Any], executor: object) -> None:
-    is_async = _is_async(handle)
-    if is_async and executor != "asyncio":
-        message = f"{handle!r} is a coroutine function: use executor='asyncio'"
-        raise WorkerSettingError(message)
-    if executor == "asyncio" and not is_async:
-        message = (
-            f"executor='asyncio' calls coroutine functions, and {handle!r} is none: "
-            f"make it async def, or use executor='thread'"
-        )
-        raise WorkerSettingError(message)
-
-
-def _is_async(function: object) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

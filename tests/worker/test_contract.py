@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from safeconsumer._core import worker_events
-from safeconsumer.worker import DeadLetter, Drain, RecordFailedError, Retry
+from safeconsumer.worker import DeadLetter, Drain, Limits, RecordFailedError, Retry
 from tests.worker.handlers import (
     AsyncBatchRecording,
     AsyncRecording,
@@ -287,3 +287,30 @@ def test_a_batch_fails_record_by_record(
     offsets = handle.offsets()[0]
     assert sorted(offsets) == [0, 1, 1, 2, 3, 4]
     assert lab.committed() == {0: 5}
+
+
+def test_a_handler_that_stands_still_is_named_with_its_stack(
+    lab: Lab,
+    run: Run,
+    executor: Any,  # noqa: ANN401
+) -> None:
+    """
+    Where the handler itself stands, in whatever thread, process or coroutine it is.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["sleep=5"]})
+    running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
+    sleep = "await asyncio.sleep" if executor == "asyncio" else "time.sleep"
+    wait_for(
+        lambda: f"{sleep}(seconds)" in str(running.worker.healthy().reasons),
+        f"it to be found at {sleep}",
+    )
+    (reason,) = running.worker.healthy().reasons
+    assert f"{lab.topic}:0 offset 0" in reason
+    wait_for(
+        lambda: any(
+            type(event) is worker_events.HandlerStalled and event.stack
+            for event in running.events
+        ),
+        "its event",
+    )

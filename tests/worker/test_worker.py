@@ -197,6 +197,29 @@ def test_a_dead_letter_topic_that_cannot_be_written(
     assert lab.committed() == {0: 1, 1: 2}
 
 
+def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
+    """
+    W7: it does not end the worker; it is tried again, and then a dead letter.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["", "bad", ""], 1: ["", ""]})
+    letters: list[Any] = []
+
+    running = lab.run(
+        lambda _record, _context: None,
+        order="key",
+        key=lambda record: 1 / (record.value != b"bad"),
+        dead_letter=lambda record, failure: letters.append((record.offset, failure)),
+        retry=Retry(attempts=3, first=0.01, most=0.02),
+    )
+    running.wait_done(5)
+    report = running.end()
+    assert (report.dead_letters, lab.committed()) == (1, {0: 3, 1: 2})
+    ((offset, failure),) = letters
+    assert (offset, failure.attempts) == (1, 3)
+    assert isinstance(failure.error, ZeroDivisionError)
+
+
 def test_commits_come_while_it_runs(lab: Lab) -> None:
     """
     After so many records, or so many seconds.

@@ -21,7 +21,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._core.scopes import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.engine import OWNERS, Engine
-from safeconsumer.worker.lanes import Lanes, Order, Task, record_key
+from safeconsumer.worker.lanes import Lanes, Order, Task
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
@@ -74,6 +74,7 @@ class WorkerMachine(RuleBasedStateMachine):
         self.complete: dict[TopicPartition, set[int]] = {tp: set() for tp in EVERY}
         self.starts: Counter[tuple[Any, int]] = Counter()
         self.not_before: dict[tuple[Any, int], float] = {}
+        self.keyless: set[tuple[TopicPartition, int]] = set()
         self.ops: set[Any] = set()
         self.deferred_at: float | None = None
         self.events: list[tuple[Any, dict[str, Any]]] = []
@@ -118,7 +119,7 @@ class WorkerMachine(RuleBasedStateMachine):
             draw=lambda: 0.5,
         )
         self.schedule = self.schedule_class(
-            self.engine.held, Lanes(order, record_key), policy, self.emit, self.clock
+            self.engine.held, Lanes(order, self.key_of), policy, self.emit, self.clock
         )
         self.engine.begin(self.schedule)
         self.client.log.update(zip(EVERY, logs, strict=True))
@@ -149,7 +150,7 @@ class WorkerMachine(RuleBasedStateMachine):
         if self.stopping and self.engine.is_drained():
             self.conclude()
 
-    @rule(count=st.integers(1, 6))
+    @rule(count=st.integers(2, 6))
     def turns(self, count: int) -> None:
         for _ in range(count):
             if not self.concluded:
@@ -158,6 +159,7 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def works(self, count: int) -> None:
         for _ in range(count):
+            self.turns(1)
             self.claim()
             if self.tasks:
                 task = self.tasks.pop(0)
@@ -198,6 +200,18 @@ class WorkerMachine(RuleBasedStateMachine):
                 "reject": Reject("planted"),
             }[error]
         self.end(task, count, raised)
+
+    @rule(tp=partitions, count=st.integers(1, 8), which=st.integers(0, 7))
+    def produce_one_without_a_key(
+        self, tp: TopicPartition, count: int, which: int
+    ) -> None:
+        self.keyless.add((tp, self.client.log[tp] + which % count))
+        self.produce(tp, count)
+
+    @precondition(lambda self: self.keyless)
+    @rule()
+    def keys_are_mended(self) -> None:
+        self.keyless.clear()
 
     @rule(seconds=st.sampled_from((0.05, 0.3, 1.0, 2.5)))
     def advance(self, seconds: float) -> None:
@@ -251,9 +265,9 @@ class WorkerMachine(RuleBasedStateMachine):
         self.schedule.letter_acknowledged(letter)
 
     @precondition(lambda self: not self.concluded)
-    @rule()
-    def stop(self) -> None:
-        if not self.stopping:
+    @rule(is_meant=st.sampled_from((False, False, True)))
+    def stop(self, is_meant: bool) -> None:  # noqa: FBT001 - drawn
+        if is_meant and not self.stopping:
             self.stopping = True
             self.engine.stop(DRAIN.shutdown)
 
@@ -282,6 +296,23 @@ class WorkerMachine(RuleBasedStateMachine):
         self.schedule.complete([outcome])
         if closed and self.counters() != before:
             raise Violated("9: a stale result changed something")
+
+    def key_of(self, record: Any) -> object:  # noqa: ANN401 - a record
+        tp = TopicPartition(record.topic, record.partition)
+        if (tp, record.offset) not in self.keyless:
+            return record.key
+        at = (self.engine.held.epochs[tp], record.offset)
+        if self.clock.now < self.not_before.get(at, 0.0):
+            raise Violated("10: a key was asked for early")
+        self.starts[at] += 1
+        if self.starts[at] > RETRY.attempts:
+            raise Violated("10: a key was asked for too often")
+        self.not_before[at] = self.clock.now + RETRY.delay(self.starts[at], 0.5)
+        is_final = self.starts[at] >= RETRY.attempts
+        if is_final and self.schedule._policy.on_exhausted == "skip":
+            self.complete[tp].add(record.offset)
+        message = "planted"
+        raise ValueError(message)
 
     def note_failure(self, task: Task, count: int, error: Exception) -> None:
         record = task.chunk.records[task.indexes[count]]
@@ -429,6 +460,7 @@ class WorkerMachine(RuleBasedStateMachine):
         With nobody in the way everything owned is finished, and then committed.
         """
         self.client.refuses = False
+        self.keyless.clear()
         for scope in tuple(self.ops):
             self.operator_resumes(scope)
         for _ in range(400):
@@ -458,7 +490,7 @@ class WorkerMachine(RuleBasedStateMachine):
         self.turn()
         self.is_counted()
         if not self.stopping and self.is_settled():
-            self.stop()
+            self.stop(is_meant=True)
 
     def is_settled(self) -> bool:
         client = self.client

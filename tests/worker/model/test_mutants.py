@@ -13,7 +13,7 @@ from safeconsumer._core import watermarks
 from safeconsumer._core.progress import Progress, Watermark
 from safeconsumer.worker import engine
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lane, Lanes, Order
+from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import EVERY
 from tests.worker.model.machine import Violated, WorkerMachine
@@ -60,8 +60,9 @@ def counts_stale_results(patch: pytest.MonkeyPatch) -> None:
 
 
 def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
-    def group(_self: Lanes, chunk: Any) -> Any:  # noqa: ANN401
-        return [(object(), [index]) for index, _ in enumerate(chunk.records)]
+    def group(_self: Lanes, chunk: Any, first: int = 0) -> Groups:  # noqa: ANN401
+        indexes = range(first, len(chunk.records))
+        return Groups([(object(), [index]) for index in indexes])
 
     patch.setattr(Lanes, "group", group)
 
@@ -108,6 +109,19 @@ def passes_over_failures(patch: pytest.MonkeyPatch) -> None:
         task.chunk.done[index] = 1
 
     patch.setattr(Schedule, "_fail", failing)
+
+
+def sorts_past_what_has_no_key(patch: pytest.MonkeyPatch) -> None:
+    fail = Schedule._fail_keyless
+
+    def failing(self: Any, epoch: Any, *what: Any) -> None:  # noqa: ANN401
+        fail(self, epoch, *what)
+        lane = epoch.lanes.pop(KEYLESS, None)
+        if lane is not None:
+            lane.key = object()
+            epoch.lanes[lane.key] = lane
+
+    patch.setattr(Schedule, "_fail_keyless", failing)
 
 
 def joins_undrained(patch: pytest.MonkeyPatch) -> None:
@@ -160,11 +174,33 @@ def live_through_a_join_that_takes_nothing() -> None:
     life.teardown()
 
 
-def test_what_stays_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def live_with_a_record_without_a_key() -> None:
     """
-    W5, in one life that is not left to chance; and what drops it is seen there.
+    Tell the key of one late, while another one of it stands behind.
     """
-    live_through_a_join_that_takes_nothing()
-    drops_what_stays(monkeypatch)
-    with pytest.raises(Violated, match="gave up"):
-        live_through_a_join_that_takes_nothing()
+    life = WorkerMachine()
+    life.begin(Order.KEY, False, "skip", frozenset(EVERY[:1]), [0, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.produce_one_without_a_key(EVERY[0], 8, 2)
+    life.works(4)
+    life.keys_are_mended()
+    life.works(8)
+    life.teardown()
+
+
+LIVES: dict[Patch, Callable[[], None]] = {
+    drops_what_stays: live_through_a_join_that_takes_nothing,
+    sorts_past_what_has_no_key: live_with_a_record_without_a_key,
+}
+
+
+@pytest.mark.parametrize("mutant", LIVES, ids=lambda one: one.__name__)
+def test_a_fault_that_chance_meets_rarely_is_found(
+    mutant: Patch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    In a life that leads there; and what is right keeps every invariant in it.
+    """
+    LIVES[mutant]()
+    mutant(monkeypatch)
+    with pytest.raises(Violated):
+        LIVES[mutant]()

@@ -4,10 +4,12 @@ Where coroutine handlers run: one event loop in a thread of its own.
 
 import asyncio
 import contextlib
+import functools
 import threading
 import time
 from collections import deque
 
+from safeconsumer.worker import stacks
 from safeconsumer.worker.calls import (
     Errors,
     Slot,
@@ -15,7 +17,7 @@ from safeconsumer.worker.calls import (
     batch_failed,
     context_of,
 )
-from safeconsumer.worker.executors import Calls
+from safeconsumer.worker.executors.threads import Calls
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
@@ -99,7 +101,9 @@ class Coroutines:
                 waiting.set_result(None)
 
     async def _work(self, slot: Slot) -> None:
-        slot.thread = self._thread.ident
+        ours = asyncio.current_task()
+        assert ours is not None  # noqa: S101 - it runs this
+        slot.stack = functools.partial(stacks.of_task, ours, self._thread.ident)
         while not self._is_over:
             tasks = self._schedule.claim()
             if not tasks:

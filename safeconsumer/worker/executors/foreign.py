@@ -1,0 +1,64 @@
+"""
+Handlers in an executor that is somebody else's.
+"""
+
+import functools
+import threading
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    ThreadPoolExecutor,
+)
+from typing import Any
+
+from safeconsumer.worker import stacks
+from safeconsumer.worker.calls import Answer, Slot, call_elsewhere
+from safeconsumer.worker.control import HandlersFailError
+from safeconsumer.worker.executors.threads import Calls, Elsewhere
+from safeconsumer.worker.schedule import Schedule
+
+
+class Foreign(Elsewhere):
+    """
+    Handlers run in somebody's ``concurrent.futures`` executor, which stays theirs.
+    """
+
+    def __init__(
+        self, schedule: Schedule, calls: Calls, count: int, executor: Executor
+    ) -> None:
+        super().__init__(schedule, calls, count)
+        self._executor = executor
+        self._threads_there: dict[int, int] = {}
+
+    def _look(self, slot: Slot) -> str | None:
+        return stacks.of_thread(self._threads_there.get(id(slot)))
+
+    def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+        self._threads_there[id(slot)] = threading.get_ident()
+        try:
+            return call_elsewhere(*args, **settings)
+        finally:
+            del self._threads_there[id(slot)]
+
+    def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
+        is_here = isinstance(self._executor, ThreadPoolExecutor)
+        call = functools.partial(self._call_there, slot) if is_here else call_elsewhere
+        try:
+            future = self._executor.submit(
+                call,
+                self._calls.handle,
+                records,
+                about,
+                is_batch=self._calls.is_batch,
+                seconds=self._calls.seconds,
+            )
+        except RuntimeError as error:  # shut down or broken, and stays so
+            message = f"the executor takes nothing more: {error}"
+            raise HandlersFailError(message) from error
+        try:
+            return future.result()
+        except (BrokenExecutor, CancelledError) as error:
+            # With all that was in it, whoever is to blame.
+            message = f"the executor broke, or cancelled what it took: {error!r}"
+            raise HandlersFailError(message) from error

@@ -1,0 +1,153 @@
+"""
+Handlers in threads of this process, and threads that drive handlers elsewhere.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from safeconsumer.worker import stacks
+from safeconsumer.worker.calls import (
+    Answer,
+    Handler,
+    Slot,
+    StackOf,
+    call_batch,
+    call_each,
+    context_of,
+    outcome_of,
+)
+from safeconsumer.worker.control import ProcessDiedError
+from safeconsumer.worker.lanes import Task
+from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.schedule import Schedule
+
+
+class Runner(Protocol):
+    """
+    Runs handlers on what a schedule hands out.
+    """
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """
+        Where handlers run.
+        """
+
+    def start(self) -> None:
+        """
+        Begin.
+        """
+
+    def stop(self) -> None:
+        """
+        End soon, without waiting for handlers that do not.
+        """
+
+
+@frozen(kw_only=True)
+class Calls:
+    """
+    What is called, and how.
+
+    Attributes:
+        deadline: when running handlers are no longer waited for; None while nobody is.
+    """
+
+    handle: Handler
+    is_batch: bool
+    seconds: float
+    deadline: Callable[[], float | None]
+    emit: Callable[..., None]
+
+
+class Threads:
+    """
+    Handlers run in daemon threads of this process, so that a stuck one stops no exit.
+    """
+
+    def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
+        self._schedule = schedule
+        self._calls = calls
+        self.slots = [Slot() for _ in range(count)]
+        self._threads = [
+            threading.Thread(
+                target=self._work,
+                args=(slot,),
+                name=f"safeconsumer-worker-{number}",
+                daemon=True,
+            )
+            for number, slot in enumerate(self.slots)
+        ]
+
+    def start(self) -> None:
+        """
+        Start the threads.
+        """
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """
+        Let the threads end; one that is in a handler ends after it.
+        """
+        self._schedule.end()
+
+    def _work(self, slot: Slot) -> None:
+        slot.stack = self._stack_of(slot)
+        wait_claim, complete = self._schedule.wait_claim, self._schedule.complete
+        while (tasks := wait_claim()) is not None:
+            complete([self._run(task, slot) for task in tasks])
+
+    def _stack_of(self, _slot: Slot) -> StackOf:
+        return functools.partial(stacks.of_thread, threading.get_ident())
+
+    def _run(self, task: Task, slot: Slot) -> Outcome:
+        calls = self._calls
+        context = context_of(task, calls.deadline)
+        if calls.is_batch:
+            return call_batch(calls.handle, task, slot, context)
+        return call_each(calls.handle, task, slot, context, calls.seconds)
+
+
+class Elsewhere(Threads):
+    """
+    A thread per place drives it and waits for its answer; subclasses know the place.
+    """
+
+    def _stack_of(self, slot: Slot) -> StackOf:
+        return functools.partial(self._look, slot)
+
+    def _look(self, slot: Slot) -> str | None:
+        raise NotImplementedError
+
+    def _run(self, task: Task, slot: Slot) -> Outcome:
+        calls = self._calls
+        slot.began = time.monotonic()
+        records = [task.chunk.records[index] for index in task.indexes]
+        about = (task.epoch.tp, task.attempt, task.epoch.number)
+        try:
+            self._prepare(slot)
+            slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+            answer = self._ask(slot, records, about)
+        except ProcessDiedError as error:
+            failed = [(index, error) for index in task.indexes]
+            return Outcome(task=task, failed=failed, is_suspect=len(failed) > 1)
+        except BaseException as error:  # noqa: BLE001 - what came back from there
+            answer = (0, error)
+        finally:
+            slot.task = None
+        seconds = time.monotonic() - slot.began
+        return outcome_of(task, answer, seconds, is_batch=calls.is_batch)
+
+    def _prepare(self, slot: Slot) -> None:
+        """
+        Get ready what takes its time, and is not the handler's.
+        """
+
+    def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - passed on
+        raise NotImplementedError
