@@ -172,7 +172,7 @@ def _starts(
     waiting = deque(commits)
     before: tuple[str, int] | None = None
     last, most = None, -1  # committed for sure; and at the very most
-    for epoch in epochs:
+    for epoch in _in_time(epochs):
         start = epoch.runs[0].start
         while waiting and waiting[0].at <= epoch.at:
             one = waiting.popleft()
@@ -189,6 +189,17 @@ def _starts(
                 said = f"began again at {start}, {last} was committed"
                 yield _finding("S6", tp, epoch, start, said)
         delivered = max(delivered, *(run.end for run in epoch.runs))
+
+
+def _in_time(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
+    # A member that was frozen while it joined may thaw into a generation that is over,
+    # and deliver from it until it learns that: no client can know (contract, N).
+    newest = -1
+    for epoch in epochs:
+        generation = newest if epoch.generation is None else epoch.generation
+        if generation >= newest:
+            newest = generation
+            yield epoch
 
 
 def _missing(

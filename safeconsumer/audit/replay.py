@@ -63,6 +63,7 @@ class Epoch:
     at: float
     runs: list[Delivered] = field(factory=list)
     was_sought: bool = False
+    generation: int | None = None
 
 
 @frozen(kw_only=True)
@@ -246,7 +247,10 @@ class Replay:
         if tp_text(self._tp) in entry["partitions"] and not self._is_owned:
             self._is_owned = True
             self._position = None
-            self.epochs.append(Epoch(member=entry.member, at=entry.at))
+            generation = entry["generation"]
+            self.epochs.append(
+                Epoch(member=entry.member, at=entry.at, generation=generation)
+            )
 
     def _revoked(self, entry: Entry) -> None:
         if tp_text(self._tp) in entry["partitions"]:

@@ -235,6 +235,16 @@ def given_back_by_an_eager_rebalance() -> Fleet:
     return [told.revoked(TP).assigned(TP, generation=2).poll(TP, 5, 9)]
 
 
+def thawed_into_a_generation_that_is_over() -> Fleet:
+    # It cannot know yet that others own the partition; its commit is refused.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=3)
+    two.poll(TP, 5, 9).commit(TP, 9)
+    one.at = 3000.0
+    one.assigned(TP, generation=2).poll(TP, 5, 7).commit(TP, 7, back={"ok": False})
+    return [one.then("lost", partitions=[TP], generation=-1), two]
+
+
 def killed_during_the_commit() -> Fleet:
     # What was asked for may have been done, though the answer never came.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 9)
@@ -274,6 +284,6 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
-    *(answered_after_it_was_revoked,),
+    *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
     *(ended_before_it_was_written, faults_are_told),
 )

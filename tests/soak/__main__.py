@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", choices=["java"], default="java")
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=3)
-    parser.add_argument("--rate", type=int, default=320, help="records per second")
+    parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--out", type=Path, help="a new folder for all papers")
     parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
     told = parser.parse_args()

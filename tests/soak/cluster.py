@@ -28,8 +28,6 @@ _MORE = {
     "background.threads": 2,
     "log.cleaner.dedupe.buffer.size": 8_388_608,
     "group.coordinator.threads": 1,
-    # As many as are needed of a leader that comes back.
-    "replica.fetch.wait.max.ms": 200,
 }
 
 

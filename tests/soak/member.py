@@ -44,7 +44,7 @@ class Member:
         module, _, name = options["consumer"].rpartition(".")
         kind = getattr(importlib.import_module(module), name)
         self._is_ours = issubclass(kind, SafeConsumer)
-        raw = kind(**options["client"], group_id=GROUP, **self._more())
+        raw = self._made(kind)
         self.consumer = Recorded(
             raw if self._is_ours else Stock(raw),
             self._journal,
@@ -52,6 +52,14 @@ class Member:
         )
         self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def _made(self, kind: type) -> Any:  # noqa: ANN401 - the client under test
+        while True:
+            try:
+                return kind(**self._options["client"], group_id=GROUP, **self._more())
+            except KafkaError as error:  # no broker answers just now
+                self._tell(error)
+                time.sleep(1)
 
     def _more(self) -> dict[str, Any]:
         if not self._is_ours:

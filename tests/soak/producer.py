@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from safeconsumer.audit.writer import JournalWriter
 
-_BURST = 0.5
+_BURST = 1.0
 _LOOK_FOR_TOPICS = 3.0
 _JOURNAL_EVERY = 1.0
 _FLUSH = 60.0

@@ -18,6 +18,7 @@ from tests.soak.faults import Stage
 from tests.soak.fleet import Fleet
 from tests.soak.nemesis import Nemesis
 from tests.soak.operator import Operating
+from tests.soak.picture import draw
 from tests.soak.processes import Process
 from tests.soak.proxy import Proxy
 from tests.soak.settings import Settings
@@ -36,8 +37,9 @@ def soak(settings: Settings) -> dict[str, Any]:
     settings.logs.mkdir(parents=True)
     began = time.time()
     done = _Soak(settings).run()
+    cpu = verdict.cpu_seconds()
     journals, troubles = verdict.journals_of(settings.journals)
-    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=not done["left"])
+    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True)
     rows, levels = verdict.judged(journals, assumed)
     if settings.spark is not None:
         folder = settings.journals
@@ -58,6 +60,7 @@ def soak(settings: Settings) -> dict[str, Any]:
         "delivered_while_held": levels,
         "spark": settings.spark,
         "unknown": troubles,
+        "cpu_seconds": cpu,
         "versions": verdict.machine(),
         "status": _status(sum(broken.values()), troubles, done["left"]),
     }
@@ -65,6 +68,7 @@ def soak(settings: Settings) -> dict[str, Any]:
     (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
     (papers / "violations.jsonl").write_text("".join(lines))
+    draw(settings.journals, papers / "timeline.svg", verdict.PATIENCE)
     return result
 
 

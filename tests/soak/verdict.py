@@ -4,6 +4,7 @@ What came of it: the checker's verdict, and the figures, all from the journals.
 
 import os
 import platform
+import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -119,6 +120,17 @@ _COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
     "group-hold": lambda _: ("group_holds", 1),
     "return": lambda entry: (entry["op"], int(entry["ok"] is not False)),
 }
+
+
+def cpu_seconds() -> int:
+    """
+    Return how long this process and all that it started have computed.
+    """
+    used = [
+        resource.getrusage(who)
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return round(sum(one.ru_utime + one.ru_stime for one in used))
 
 
 def machine() -> dict[str, Any]:
