@@ -45,6 +45,17 @@ class Node(JavaBroker):
         self.outer = f"127.0.0.1:{free_port()}"
         self.quorum: tuple[Node, ...] = ()
 
+    def restart(self) -> None:
+        """
+        Start it again at the same address; once more if it does not come up in time.
+        """
+        try:
+            super().restart()
+        except RuntimeError:
+            self.kill()
+            self._starts -= 1  # that one will never say that it is up
+            super().restart()
+
     def _write_properties(self) -> None:
         voters = ",".join(f"{one.number}@{one.controller}" for one in self.quorum)
         settings = {

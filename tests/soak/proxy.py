@@ -26,6 +26,7 @@ _LENGTH = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
 # Requests put out of order wait for each other that long.
 _SHUFFLE = 0.4
+_LIMIT = 60.0
 
 
 @frozen(kw_only=True, eq=False)
@@ -159,7 +160,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(_LIMIT)
         return self
 
     def __exit__(
@@ -168,9 +169,9 @@ class Proxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_LIMIT)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(_LIMIT)
         self._loop.close()
 
     async def _open(self) -> None:
@@ -212,7 +213,7 @@ class Proxy:
                 link.cut()
             return len(hit)
 
-        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(_LIMIT)
 
     def begin(self, rule: Rule) -> None:
         """

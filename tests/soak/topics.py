@@ -18,7 +18,10 @@ from safeconsumer.group.topics import HOLDS_SETTINGS
 from tests.soak.plan import Draw
 from tests.soak.settings import GROUP, PARTITIONS, TOPICS
 
-_LIMIT = 15
+_LIMIT = 5
+_FIRST = 60  # brokers that have just started are slow
+# A broker is away, or slow: nobody knows then whether it was done.
+_TROUBLE = (confluent_kafka.KafkaException, KafkaError, TimeoutError)
 _MOST_PARTITIONS = 14
 _MOST_TOPICS = 3
 _NEW_PARTITIONS = 4
@@ -57,7 +60,7 @@ class Topics:
     ) -> None:
         told = {key: str(value) for key, value in (configs or {}).items()}
         wish = NewTopic(name, partitions, self._replicas, config=told)
-        self._admin.create_topics([wish])[name].result(_LIMIT)
+        self._admin.create_topics([wish])[name].result(_FIRST)
 
     # ------------------------------------------------------------ faults
 
@@ -89,8 +92,8 @@ class Topics:
         try:
             for answer in asked.values():
                 answer.result(_LIMIT)
-        except confluent_kafka.KafkaException:
-            return False  # a broker is away: it was no fault then
+        except _TROUBLE:
+            return False
         return True
 
     def move_coordinator(self, draw: Draw) -> int | None:
@@ -105,11 +108,16 @@ class Topics:
                 return None
             chosen = others[int(draw.pick * len(others))]
             order = [chosen, *(one for one in replicas if one != chosen)]
-            self._elector.alter_partition_reassignments({tp: order})
-            self._elector.elect_leaders(
-                ElectionType.PREFERRED, [tp], raise_errors=False
+            self._elector.alter_partition_reassignments(
+                {tp: order}, timeout_ms=1000 * _LIMIT
             )
-        except (KafkaError, confluent_kafka.KafkaException):
+            self._elector.elect_leaders(
+                ElectionType.PREFERRED,
+                [tp],
+                timeout_ms=1000 * _LIMIT,
+                raise_errors=False,
+            )
+        except _TROUBLE:
             return None
         return chosen
 
@@ -136,7 +144,7 @@ class Topics:
         """
         try:
             topics = self._metadata().topics.values()
-        except confluent_kafka.KafkaException:
+        except _TROUBLE:
             return False
         return all(
             len(one.isrs) == len(one.replicas)
@@ -180,7 +188,7 @@ class Topics:
                 (one.topic, one.partition): one.offset
                 for one in answer.result(_LIMIT).topic_partitions
             }
-        except confluent_kafka.KafkaException:
+        except _TROUBLE:
             return {"?": 0}
         return {
             f"{name}:{number}": end - max(done.get((name, number), 0), 0)
