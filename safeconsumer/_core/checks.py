@@ -2,7 +2,7 @@
 Validators of settings: each refuses what is impossible, and says what would do.
 """
 
-import math
+import sys
 
 from attrs import Attribute
 
@@ -11,13 +11,11 @@ from safeconsumer.errors import WorkerSettingError
 
 def is_number(value: object) -> bool:
     """
-    Tell whether it is a finite number and no bool.
+    Tell whether it is a finite number, as a float can hold it, and no bool.
     """
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    # Not isfinite(): it raises for whole numbers beyond every float. NaN is not below.
+    return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number
 
 
 def positive(_self: object, attribute: "Attribute[float]", value: object) -> None:

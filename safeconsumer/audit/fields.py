@@ -45,7 +45,7 @@ def is_time(value: object) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    return type(value) is int and abs(value) <= _MAX_OFFSET
+    return type(value) is int and 0 <= value <= _MAX_OFFSET
 
 
 def _is_text(value: object) -> bool:
@@ -90,7 +90,7 @@ def _or_none(rule: tuple[str, Check]) -> tuple[str, Check]:
 
 
 _TIME = ("a number", is_time)
-_WHOLE = ("a whole number", _is_whole)
+_WHOLE = ("a whole number, 0 or more", _is_whole)
 _TEXT = ("text", _is_text)
 _KEY = ("a whole number or text", _is_key)
 _PARTITION = ("a partition, topic:number", _is_partition)

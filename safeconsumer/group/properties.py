@@ -31,6 +31,8 @@ _NUMBERS = {
 _JAAS = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
 )
+# Of a Java long, in which Kafka keeps milliseconds.
+_MAX_DIGITS = 19
 _NOT_PEM = (".jks", ".p12", ".pfx")
 
 
@@ -79,8 +81,8 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(name: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit():
-        message = f"{name} must be a number, not {value!r}"
+    if not value.isascii() or not value.isdigit() or len(value) > _MAX_DIGITS:
+        message = f"{name} must be a number, not {value!r:.60}"
         raise ClientPropertyError(message)
     return int(value)
 

@@ -2,7 +2,6 @@
 How a member takes part in group control: one frozen, validated value.
 """
 
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import Attribute, field, frozen
 
 from safeconsumer._core import scopes
+from safeconsumer._core.checks import is_number
 from safeconsumer.errors import ControlSettingError, ScopeSyntaxError
 from safeconsumer.ledger import PauseLedger
 
@@ -43,11 +43,9 @@ def _seconds(value: object) -> object:
 
 
 def _is_seconds(_self: object, attribute: "Attribute[Any]", value: object) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     may_be_zero = attribute.name in {"clock_skew", "start_timeout", "run_after"}
     if (
-        not is_number
-        or not math.isfinite(cast("float", value))
+        not is_number(value)
         or cast("float", value) < 0
         or (value == 0 and not may_be_zero)
     ):

@@ -8,6 +8,7 @@ everything.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,13 @@ from safeconsumer.errors import HoldsUnreadableError, SafeConsumerError
 
 VERSION = 1
 _OWNER = "file"
+
+
+# What an entry of the wrong shape raises somewhere in the reading of it.
+_UNREADABLE = (
+    *(ArithmeticError, AttributeError, KeyError, TypeError, ValueError),
+    SafeConsumerError,
+)
 
 
 @frozen
@@ -94,7 +102,11 @@ def parse(text: str) -> tuple[Hold, ...]:
     Raises:
         ValueError: it is not such a file; says where.
     """
-    document: Any = json.loads(text)
+    try:
+        document: Any = json.loads(text)
+    except RecursionError as error:
+        message = "it is nested too deeply"
+        raise ValueError(message) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
         message = f'it must begin with {{"version": {VERSION}'
         raise ValueError(message)
@@ -111,13 +123,20 @@ def _hold(number: int, entry: Any) -> Hold:  # noqa: ANN401 - it comes from a fi
             scope=scopes.parse(entry["scope"]),
             owner=checked_owner(entry.get("owner", _OWNER)),
             reason=checked_reason(entry.get("reason")),
-            placed_at=float(entry.get("placed_at", 0.0)),
+            placed_at=_moment(entry.get("placed_at", 0.0)) or 0.0,
             expires_at=_moment(entry.get("expires_at")),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, SafeConsumerError) as bad:
+    except _UNREADABLE as bad:
         message = f"hold number {number + 1}: {bad or type(bad).__name__}"
         raise ValueError(message) from bad
 
 
 def _moment(value: Any) -> float | None:  # noqa: ANN401 - it comes from a file
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    moment = float(value)
+    if not math.isfinite(moment):
+        # A hold that expires at no number would be no hold.
+        message = f"a moment must be a finite number of seconds, not {value!r}"
+        raise ValueError(message)
+    return moment

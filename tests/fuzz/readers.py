@@ -1,0 +1,236 @@
+"""
+Each reader of ours, fed with hostile bytes, and what may come of it.
+
+Each takes bytes, and raises only if a promise is broken: an error that is not the
+documented one, or an answer that is not what was written.
+"""
+
+import json
+import math
+import xml.etree.ElementTree as ET
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from safeconsumer._core import envelope, marks, reports, scopes, wire
+from safeconsumer._core.retry import Retry
+from safeconsumer._core.watermarks import Limits
+from safeconsumer.audit import journal
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.timeline.layout import laid_out
+from safeconsumer.audit.timeline.svg import svg
+from safeconsumer.audit.timeline.told import told
+from safeconsumer.cli import durations
+from safeconsumer.errors import (
+    ClientPropertyError,
+    ControlSettingError,
+    JournalError,
+    ScopeSyntaxError,
+    SparkSettingError,
+    WorkerSettingError,
+)
+from safeconsumer.group import properties
+from safeconsumer.group.settings import Control
+from safeconsumer.group.state import Written
+from safeconsumer.spark import hold_file, options
+from safeconsumer.worker.settings import Commit, Drain
+from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
+from tests.records.batches import sealed
+from tests.records.compare import Case, compared
+
+# Of a record batch, https://kafka.apache.org/documentation/#recordbatch
+_BATCH_HEADER = 61
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def scope(data: bytes) -> None:
+    """
+    A scope that is read is written in the one notation, and read the same again.
+    """
+    text = _text(data)
+    with suppress(ScopeSyntaxError):
+        read = scopes.parse(text)
+        assert scopes.parse(str(read)) == read
+        read.covers(("orders", 3))
+
+
+def control_key(data: bytes) -> None:
+    """
+    A key that is read is written the same, and read the same again.
+    """
+    read = wire.decode_key(data)
+    if read is not None:
+        assert wire.decode_key(wire.encode_key(read)) == read
+
+
+def control_hold(data: bytes) -> None:
+    """
+    A hold of our version is read the same after it was written again.
+    """
+    read = wire.decode_hold(data)
+    if read is not None and read.version == wire.VERSION:
+        assert wire.decode_hold(wire.encode_hold(read)) == read
+
+
+def report(data: bytes) -> None:
+    """
+    A report never raises.
+    """
+    read = reports.decode_report(data)
+    if read is not None:
+        reports.encode_report(read)
+        for ranges in (read.assigned, read.quiet):
+            assert reports.count_of(ranges) >= 0
+
+
+def mark(data: bytes) -> None:
+    """
+    A mark and the user's metadata are what was there; a repeated one as well.
+    """
+    text = _text(data)
+    found, user = marks.split(text)
+    assert text.endswith(user)
+    again = marks.attach(found or marks.Mark(), user)
+    if again is not None and found is not None and found.version == marks.VERSION:
+        assert marks.split(again) == (found, user)
+
+
+def carried(data: bytes) -> None:
+    """
+    What is taken off the tail leaves the inner assignor's bytes.
+    """
+    inner, found = envelope.unwrap(data)
+    assert data.startswith(inner)
+    assert found is None or len(found.marks) <= envelope.MAX_PARTITIONS
+    # The same behind a valid checksum: no fuzzer guesses one.
+    envelope.unwrap(_enveloped(data))
+
+
+def _enveloped(payload: bytes) -> bytes:
+    flags, payload = (payload[0] & 1, payload[1:]) if payload else (0, payload)
+    header = envelope._HEADER
+    fields = (envelope.VERSION, envelope.Direction.ASSIGNMENT, flags, 0)
+    bare = header.pack(len(payload), 0, *fields)
+    crc = zlib.crc32(bare, zlib.crc32(payload))
+    return payload + header.pack(len(payload), crc, *fields) + envelope.MAGIC
+
+
+def control_records(data: bytes) -> None:
+    """
+    Whatever stands on the control topics, the ledger goes on, and obeys what it knows.
+    """
+    lab = ControlLab()
+    lab.hear(written("orders", 0))
+    for number, record in enumerate(data.split(b"\n\n")):
+        key, _, value = record.partition(b"\n")
+        topic = (OPS, GROUP_TOPIC)[number % 2]
+        lab.hear(Written(key or None, value or None, number + 1, number), topic=topic)
+    assert lab.ledger.view() is not None
+    lab.hear(written("audit", 10_000))
+    assert ("audit", "operator:alice") in lab.held()
+
+
+def journals(data: bytes) -> None:
+    """
+    A journal is refused with a reason, or judged and drawn.
+    """
+    _told_of(_text(data))
+    # The same with a head and numbers that are right, so that entries are reached.
+    lines = [b'{"journal":1,"member":"a","group":"g","at":1}']
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
+    _told_of("".join(f"{_text(line)}\n" for line in lines))
+
+
+def _told_of(text: str) -> None:
+    with suppress(JournalError):
+        read = journal.parse("fuzzed", text)
+        findings = check([read])
+        ET.fromstring(svg(laid_out(told([read], findings))))  # noqa: S314 - our own
+
+
+def batches(data: bytes) -> None:
+    """
+    Both decoders say the same of a fetched answer, a broken one too.
+    """
+    flags, body = data[:1] or b"\0", data[1:]
+    if flags[0] & 1 and len(body) > _BATCH_HEADER:
+        body = bytes(sealed(body))  # so that damage is met behind the checksum
+    compared(Case(data=body, check_crcs=flags[0] < 0x80, committed=bool(flags[0] & 2)))
+
+
+def connection(data: bytes) -> None:
+    """
+    A properties file is carried over or refused, and no error repeats a secret.
+    """
+    secret = "Tr0ub4dor"  # noqa: S105 - to be found if it leaks
+    text = _text(data).replace("SECRET", secret)
+    try:
+        properties.client_configs(properties.read_properties(text))
+    except ClientPropertyError as error:
+        found = properties.read_properties(text)
+        secret_names = {"sasl.jaas.config", "ssl.key.password", "ssl.keystore.password"}
+        leaks = [one for one in secret_names if secret in found.get(one, "")]
+        others = any(secret in v for k, v in found.items() if k not in secret_names)
+        assert not leaks or others or secret not in str(error)
+
+
+def spark_options(data: bytes) -> None:
+    """
+    Options are strings with names; what is wrong is named.
+    """
+    pairs = (line.partition("=") for line in _text(data).split("\n"))
+    with suppress(SparkSettingError):
+        read = options.parse({name: value for name, _, value in pairs})
+        assert read.control_timeout >= 0
+
+
+def holds_file(data: bytes) -> None:
+    """
+    A file of holds is read or refused; the caller catches ValueError alone.
+    """
+    with suppress(ValueError):
+        for hold in hold_file.parse(_text(data)):
+            assert math.isfinite(hold.placed_at)
+            assert hold.expires_at is None or math.isfinite(hold.expires_at)
+
+
+_KINDS: Mapping[str, tuple[Any, type[Exception]]] = {
+    "limits": (Limits, WorkerSettingError),
+    "retry": (Retry, WorkerSettingError),
+    "commit": (Commit, WorkerSettingError),
+    "drain": (Drain, WorkerSettingError),
+    "control": (Control, ControlSettingError),
+}
+
+
+def settings(data: bytes) -> None:
+    """
+    Settings of any JSON values are made, or refused by their own error.
+    """
+    try:
+        document = json.loads(_text(data))
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(document, dict):
+        return
+    for name, (make, error) in _KINDS.items():
+        given = document.get(name)
+        if isinstance(given, dict):
+            known = {one.name for one in make.__attrs_attrs__}
+            with suppress(error):
+                make(**{key: given[key] for key in given if key in known})
+
+
+def duration(data: bytes) -> None:
+    """
+    A duration is a finite time, or refused by ValueError; it can be said again.
+    """
+    with suppress(ValueError):
+        seconds = durations.seconds_of(_text(data))
+        assert 0 < seconds < math.inf
+        durations.words_of(seconds)

@@ -1,0 +1,159 @@
+"""
+What is fuzzed, and what the fuzzer begins with.
+"""
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from safeconsumer._core import envelope, reports
+from tests.audit import bad
+from tests.fuzz import readers
+from tests.records.batches import Frame, Row, written
+
+
+@frozen(kw_only=True)
+class Target:
+    """
+    A reader, and inputs to begin with.
+    """
+
+    name: str
+    feed: Callable[[bytes], None]
+    seeds: tuple[bytes, ...]
+
+
+def _journal_seeds() -> tuple[bytes, ...]:
+    fleets = [make() for make in (*bad.BAD, *bad.GOOD)]
+    whole = [told.text().encode() for fleet in fleets for told in fleet]
+    more = (
+        b'"e":"fault","id":1,"kind":"freeze","targets":["m1"],"seconds":2.5',
+        b'"e":"deliver","tp":"orders:0","from":0,"next":5,"first":0,"last":4,"count":5',
+        b'"e":"return","op":"pause","id":1,"scopes":["re:ord.*"],"owner":"app"',
+        b'"e":"parked","tp":"orders:0","bytes":7,"limit":9',
+    )
+    return (*whole, *more, b"\n".join(more))
+
+
+def _batch_seeds() -> tuple[bytes, ...]:
+    rows = [Row(5, b"k", b"v", (("h", b"1"),)), Row(6, None, b"x" * 40)]
+    frames = (Frame(), Frame(codec=1), Frame(codec=4), Frame(magic=1))
+    return tuple(b"\x81" + written(0, rows, frame)[0] for frame in frames)
+
+
+_HOLD = b'{"v":1,"id":"x","reason":"why","ttl_ms":5}'
+_KEY = b"1\0g\0alice\0orders"
+
+TARGETS = (
+    Target(
+        name="scope",
+        feed=readers.scope,
+        seeds=(b"orders", b"orders:3", b"re:ord.*", b"@all", b"re:(?i)a|b[^c]{1,3}"),
+    ),
+    Target(
+        name="control-key",
+        feed=readers.control_key,
+        seeds=(_KEY, b"3\0g\0o\0orders\0x\0y"),
+    ),
+    Target(
+        name="control-hold",
+        feed=readers.control_hold,
+        seeds=(_HOLD, b'{"v":7,"reason":"n"}'),
+    ),
+    Target(
+        name="control-records",
+        feed=readers.control_records,
+        seeds=(
+            _KEY + b"\n" + _HOLD + b"\n\n" + _KEY,
+            b"1\0g\0bob\0re:ord.*\n" + _HOLD,
+            b"2\0g\0o\0new\0x\n" + _HOLD,
+        ),
+    ),
+    Target(
+        name="report",
+        feed=readers.report,
+        seeds=(
+            reports.encode_report(
+                reports.Report(
+                    group="g",
+                    member="m",
+                    client_id="c",
+                    host="h",
+                    state="ready",
+                    at_ms=1,
+                    applied={"t": 4},
+                    holds=1,
+                    skipped=0,
+                    assigned={"orders": ((0, 3),)},
+                    quiet={"orders": ((0, 0),)},
+                    gated=0,
+                )
+            ),
+        ),
+    ),
+    Target(
+        name="mark",
+        feed=readers.mark,
+        seeds=(b"\x1fsc1:2a:0badcafe;mine", b"\x1fsc7:what:more;mine"),
+    ),
+    Target(
+        name="envelope",
+        feed=readers.carried,
+        seeds=(
+            b"\0\x01\x01\x02\x01\x06orders\x01\x00\x03",
+            envelope.wrap(
+                b"inner",
+                {("orders", 1): envelope.Register((3, 0), is_held=True)},
+                envelope.Direction.SUBSCRIPTION,
+            ),
+        ),
+    ),
+    Target(name="journal", feed=readers.journals, seeds=_journal_seeds()),
+    Target(name="batches", feed=readers.batches, seeds=_batch_seeds()),
+    Target(
+        name="properties",
+        feed=readers.connection,
+        seeds=(
+            (
+                b"bootstrap.servers=a:9092\nsecurity.protocol: SASL_SSL\n"
+                b'sasl.jaas.config=org.x username="u" \\\n password="SECRET";\n'
+                b"ssl.keystore.location=/k.jks\nretry.backoff.ms=100\n"
+            ),
+        ),
+    ),
+    Target(
+        name="spark-options",
+        feed=readers.spark_options,
+        seeds=(
+            (
+                b"holds=orders:3 returns re:tmp.*\nholds.control=true\nholds.group=g\n"
+                b"holds.controlTimeoutMs=500\nkafka.bootstrap.servers=a:1\nholds.file=/f"
+            ),
+        ),
+    ),
+    Target(
+        name="hold-file",
+        feed=readers.holds_file,
+        seeds=(
+            (
+                b'{"version": 1, "holds": [{"scope": "orders", "owner": "a", '
+                b'"placed_at": 1.5, "expires_at": 2, "reason": "why"}]}'
+            ),
+        ),
+    ),
+    Target(
+        name="settings",
+        feed=readers.settings,
+        seeds=(
+            (
+                b'{"limits": {"records": 9, "age": 1.5, "partition_share": "fair"}, '
+                b'"retry": {"attempts": 2}, "commit": {"every": 1}, '
+                b'"drain": {"revoke": 2},'
+                b' "control": {"operator_topic": "a", "unavailable": "run"}}'
+            ),
+        ),
+    ),
+    Target(name="duration", feed=readers.duration, seeds=(b"90s", b"1d12h", b"1.5m")),
+)
+
+BY_NAME = {target.name: target for target in TARGETS}
