@@ -1,15 +1,16 @@
 """
-Liveness for whoever watches a worker process: a file that is touched, an HTTP port.
+For whoever watches a worker process: a file that is touched, an HTTP port.
 """
 
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from safeconsumer.worker import Health, Worker
+from safeconsumer.instrumentation import worker_metrics
+from safeconsumer.worker import Worker
 
 _EVERY = 1.0
 
@@ -49,7 +50,8 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     """
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
-    200 if so, 503 if not; the body says why. Port 0 takes a free one.
+    200 if so, 503 if not; the body says why. ``/metrics`` is for Prometheus. Port 0
+    takes a free one.
 
     Raises:
         OSError: the port is taken.
@@ -57,7 +59,7 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     if port is None:
         yield None
         return
-    server = ThreadingHTTPServer((host, port), _handler(worker.healthy))
+    server = ThreadingHTTPServer((host, port), _handler(worker))
     server.daemon_threads = True
     thread = threading.Thread(
         target=server.serve_forever, name="safeconsumer-probe-http", daemon=True
@@ -71,21 +73,29 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
         thread.join()
 
 
-def _handler(healthy: Callable[[], Health]) -> type[BaseHTTPRequestHandler]:
+def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             """
             Answer one request.
             """
-            health = healthy()
+            if self.path == "/metrics":
+                text = worker_metrics.as_text(worker.stats())
+                self._answer(200, worker_metrics.CONTENT_TYPE, text)
+                return
+            health = worker.healthy()
             answers = {"/live": health.is_alive, "/healthy": bool(health)}
             if self.path not in answers:
-                self.send_error(404, "ask /live or /healthy")
+                self.send_error(404, "ask /live, /healthy or /metrics")
                 return
             body = {"alive": health.is_alive, "reasons": health.reasons}
-            text = json.dumps(body).encode()
-            self.send_response(200 if answers[self.path] else 503)
-            self.send_header("Content-Type", "application/json")
+            status = 200 if answers[self.path] else 503
+            self._answer(status, "application/json", json.dumps(body))
+
+        def _answer(self, status: int, kind: str, body: str) -> None:
+            text = body.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)

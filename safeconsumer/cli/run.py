@@ -126,7 +126,9 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file every second while the loop turns.",
 )
-@click.option("--probe-port", type=int, help="Answer /live and /healthy by HTTP.")
+@click.option(
+    "--probe-port", type=int, help="Answer /live, /healthy and /metrics by HTTP."
+)
 @click.option("--probe-host", default="127.0.0.1", show_default=True)
 @click.option(
     "--set",

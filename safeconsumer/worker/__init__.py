@@ -14,9 +14,10 @@ from safeconsumer.worker.control import (
     StopWorker,
 )
 from safeconsumer.worker.dead_letter import Failure
-from safeconsumer.worker.health import Health, Report, Stats
+from safeconsumer.worker.health import Health
 from safeconsumer.worker.pump import Batch, Pump
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
+from safeconsumer.worker.stats import Report, Stats
 from safeconsumer.worker.worker import Worker
 
 __all__ = [

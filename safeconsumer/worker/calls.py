@@ -126,6 +126,14 @@ def refuse_coroutine(answer: object) -> None:
         raise HandlersFailError(message)
 
 
+def is_async(function: object) -> bool:
+    """
+    Tell whether calling it makes a coroutine; an object's own call counts.
+    """
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
 def all_done(task: Task, seconds: float) -> Outcome:
     """
     Mark all records complete.

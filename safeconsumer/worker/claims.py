@@ -197,6 +197,24 @@ class Claims:
         pace = max(epoch.pace, 1e-9)
         return min(self._policy.quantum, max(1, int(SHARED_SECONDS / pace)))
 
+    def _next(self, lane: Lane) -> None:
+        if lane.runs:
+            self._make_ready(lane)
+            self._wake_one()
+            return
+        lane.state = State.IDLE
+        if not lane.is_shared:  # tasks of a shared one may still be out
+            lane.epoch.lanes.pop(lane.key, None)
+
+    def _unpark(self, epoch: Epoch) -> None:
+        # Something of it is complete: lanes beyond the span may look again.
+        if not epoch.parked:
+            return
+        parked, epoch.parked = epoch.parked, []
+        for one in parked:
+            self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
+        self._notify()
+
     def _make_ready(self, lane: Lane) -> None:
         lane.state = State.READY
         self._ready.append(lane)

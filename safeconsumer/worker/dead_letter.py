@@ -16,9 +16,10 @@ from attrs import frozen
 
 from safeconsumer._core import worker_events
 from safeconsumer._core.retry import Retry
-from safeconsumer.worker.calls import refuse_coroutine
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.calls import is_async, refuse_coroutine
 from safeconsumer.worker.outcomes import Letter
-from safeconsumer.worker.settings import DeadLetter
+from safeconsumer.worker.settings import DeadLetter, check_callable
 
 
 @frozen(kw_only=True)
@@ -40,6 +41,9 @@ Sink: TypeAlias = Callable[[Any, Failure], object]
 Takes a record and its failure. Returning means acknowledged; a future that it returns
 (anything with ``get``, or ``result``, but a mapping) is waited for.
 """
+
+# How long an answer of a callable that returned a future is waited for.
+_SINK_SECONDS = 30.0
 
 Acknowledged: TypeAlias = Callable[[Letter], None]
 
@@ -164,6 +168,29 @@ def sink_of(setting: DeadLetter) -> Sink:
         )
 
     return send
+
+
+def letters_of(
+    dead_letter: DeadLetter | Sink | None, retry: Retry, emit: Callable[..., None]
+) -> DeadLetters | None:
+    """
+    Return what takes dead letters; None if nothing does.
+
+    Raises:
+        WorkerSettingError: it cannot be called, or needs an event loop.
+    """
+    if dead_letter is None:
+        return None
+    if isinstance(dead_letter, DeadLetter):
+        return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
+    check_callable(dead_letter, "dead_letter")
+    if is_async(dead_letter):
+        message = (
+            f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
+            f"function: give a plain one, which may return a future"
+        )
+        raise WorkerSettingError(message)
+    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
 
 
 def _nothing(_letter: Letter) -> None:

@@ -1,5 +1,5 @@
 """
-What a worker tells of itself: numbers, whether it is well, and how it ended.
+Whether a worker is well: its loop, its handlers, and what failed for good.
 """
 
 import time
@@ -14,78 +14,6 @@ from safeconsumer.worker.lanes import Task
 
 # A loop that has not polled for two of its polls and this long does not turn.
 _GRACE = 1.0
-
-
-@frozen(kw_only=True)
-class Report:
-    """
-    How a worker ended.
-
-    Attributes:
-        done: records completed in its life.
-        dropped: records given up: revoked, lost, or unfinished when it stopped.
-        given_up: those of them that a handler still worked on when it stopped.
-        dead_letters: records acknowledged as dead letters.
-        skipped: records that failed for good and were passed over.
-        committed: whether the last commit went through.
-        seconds: from the request to stop until it was closed.
-    """
-
-    done: int
-    dropped: int
-    given_up: int
-    dead_letters: int
-    skipped: int
-    committed: bool
-    seconds: float
-
-
-@frozen(kw_only=True)
-class Stats:
-    """
-    A worker's numbers of one moment.
-
-    Attributes:
-        state: ``new``, ``running``, ``draining`` or ``closed``.
-        partitions: with records held.
-        queued: records that wait.
-        running: records that handlers work on.
-        bytes: of both.
-        done: records completed so far.
-        retries: how often a record was tried again.
-        dead_letters: acknowledged.
-        skipped: failed for good and passed over.
-        dropped: given up on a rebalance or stop; whoever owns them gets them again.
-        leaked: records that came in spite of a hold of ours; 0, or it is a defect.
-        commits: that went through.
-        commits_failed: refused or not sent.
-        commit_lag: offsets complete and not committed.
-        lag: records held, and offsets not polled yet as far as fetches have told.
-        span: the longest distance from a first incomplete record to the last.
-        paused: owners of ours that hold something now.
-        drain_seconds: spent waiting for running handlers.
-        poll_gap: the longest time between two polls, in seconds, drains left out.
-    """
-
-    state: str
-    partitions: int
-    queued: int
-    running: int
-    bytes: int
-    done: int
-    retries: int
-    dead_letters: int
-    skipped: int
-    dropped: int
-    leaked: int
-    commits: int
-    commits_failed: int
-    commit_lag: int
-    lag: int
-    span: int
-    paused: tuple[str, ...]
-    drain_seconds: float
-    poll_gap: float
 
 
 @frozen(kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from safeconsumer._core.progress import Chunk
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.held import Epoch
 
 KeyOf: TypeAlias = Callable[[Any], object]
@@ -32,6 +33,20 @@ class Order(enum.Enum):
 
     UNORDERED = "unordered"
     """None."""
+
+
+def order_of(name: str) -> Order:
+    """
+    Return the order of this name.
+
+    Raises:
+        WorkerSettingError: there is none.
+    """
+    try:
+        return Order(name)
+    except ValueError:
+        message = f"order is 'partition', 'key' or 'unordered', not {name!r}"
+        raise WorkerSettingError(message) from None
 
 
 class State(enum.Enum):

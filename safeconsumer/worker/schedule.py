@@ -2,64 +2,25 @@
 What becomes of results: completed, tried again, given up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
-from kafka.structs import TopicPartition
-
-from safeconsumer._core import worker_events
 from safeconsumer._core.progress import Chunk
-from safeconsumer._core.retry import Failing
-from safeconsumer.worker.claims import Claims, record_at
-from safeconsumer.worker.control import (
-    DeadLetterLimitError,
-    HandlersFailError,
-    RecordFailedError,
-    Reject,
-    RetryLater,
-    StopWorker,
-)
-from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, Lanes, State, Task
-from safeconsumer.worker.outcomes import Letter, Outcome, Policy
+from safeconsumer.worker.claims import record_at
+from safeconsumer.worker.failures import Failures
+from safeconsumer.worker.held import Epoch
+from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, State, Task
+from safeconsumer.worker.outcomes import Outcome
 
 # A lane whose last task came back and that waits for nothing; a shared one may have
 # run empty while tasks of it were still out.
 _FREE = frozenset({State.RUNNING, State.IDLE})
 _MOVING = frozenset({State.RUNNING, State.READY})
 
-Told: TypeAlias = tuple[Any, dict[str, object]]
 
-
-class Schedule(Claims):
+class Schedule(Failures):
     """
     Hands out work and takes back results; every method may be called by any thread.
-
-    Attributes:
-        fatal: what must stop the worker, once something must.
-        is_stop_asked: whether a handler asked it to stop.
-        retries: how often a record was tried again.
-        skipped: records that failed for good and were passed over.
-        dead_letters: records whose dead letter was acknowledged.
     """
-
-    def __init__(
-        self,
-        held: Held,
-        lanes: Lanes,
-        policy: Policy,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(held, lanes, policy, clock)
-        self._emit = emit
-        self._told: list[Told] = []
-        self.failing = Failing()
-        self.fatal: BaseException | None = None
-        self.is_stop_asked = False
-        self.retries = 0
-        self.skipped = 0
-        self.dead_letters = 0
 
     # ------------------------------------------------------------ records come
 
@@ -148,15 +109,6 @@ class Schedule(Claims):
                 self._conclude(part)
         self._unpark(epoch)
 
-    def _unpark(self, epoch: Epoch) -> None:
-        # Something of it is complete: lanes beyond the span may look again.
-        if not epoch.parked:
-            return
-        parked, epoch.parked = epoch.parked, []
-        for one in parked:
-            self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
-        self._notify()
-
     def _conclude(self, part: Outcome) -> None:
         lane = part.task.lane
         if not part.task.epoch.revoked.is_set():
@@ -168,6 +120,7 @@ class Schedule(Claims):
         epoch, count = outcome.task.epoch, len(outcome.finished)
         self._held.release(epoch, outcome.task.chunk, outcome.finished)
         self.failing = self.failing.succeeded(count)
+        self.durations.add(outcome.seconds, count)
         if outcome.seconds:
             epoch.keep_pace(outcome.seconds / count)
         if outcome.task.attempt > 1 or epoch.alone:
@@ -224,145 +177,6 @@ class Schedule(Claims):
                 lanes.pop(lane.key, None)
         self._wake_one()
 
-    def _next(self, lane: Lane) -> None:
-        if lane.runs:
-            self._make_ready(lane)
-            self._wake_one()
-            return
-        lane.state = State.IDLE
-        if not lane.is_shared:  # tasks of a shared one may still be out
-            lane.epoch.lanes.pop(lane.key, None)
-
-    # ------------------------------------------------------------ failures
-
-    def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
-        lane.put_back(task.chunk, [index])
-        lane.state = State.WAITING
-        offset = record_at(task.chunk, index).offset
-        match error:
-            case RetryLater():
-                lane.join_front()  # a batch that asks for later comes again as one
-                self._sleep(lane, error.after)
-                self._tell_retry(lane.epoch.tp, offset, task.attempt, error)
-            case StopWorker():
-                self.is_stop_asked = True
-            case Reject():
-                self._exhaust(lane, task, index, error)
-            case HandlersFailError():
-                self.fatal = self.fatal or error
-            case Exception():
-                self._count_failure(lane, task, index, error)
-            case _:
-                self.fatal = self.fatal or error
-
-    def _count_failure(
-        self, lane: Lane, task: Task, index: int, error: Exception
-    ) -> None:
-        epoch, record = lane.epoch, record_at(task.chunk, index)
-        failures = epoch.failures.get(record.offset, 0) + 1
-        epoch.failures[record.offset] = failures
-        if self._policy.retry.is_final(failures, error):
-            self._exhaust(lane, task, index, error)
-            return
-        delay = self._policy.retry.delay(failures, self._policy.draw())
-        self._sleep(lane, delay)
-        self._tell_retry(epoch.tp, record.offset, failures, error, delay)
-
-    def _tell_retry(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        attempt: int,
-        error: Exception,
-        delay: float | None = None,
-    ) -> None:
-        self.retries += 1
-        self._tell(
-            worker_events.RecordRetried,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=offset,
-            attempt=attempt,
-            delay=getattr(error, "after", 0.0) if delay is None else delay,
-            error=repr(error),
-        )
-
-    def _exhaust(
-        self, lane: Lane, task: Task, index: int, error: BaseException
-    ) -> None:
-        record = record_at(task.chunk, index)
-        tp = lane.epoch.tp
-        then = "dead_letter" if self._policy.post else self._policy.on_exhausted
-        self.failing = self.failing.failed()
-        self._tell(
-            worker_events.RecordExhausted,
-            partition=f"{tp.topic}:{tp.partition}",
-            offset=record.offset,
-            attempt=task.attempt,
-            error=repr(error),
-            then=then,
-        )
-        lane.epoch.stuck[record.offset] = self._clock()
-        letter = Letter(
-            lane=lane,
-            chunk=task.chunk,
-            index=index,
-            record=record,
-            attempt=task.attempt,
-            error=error,
-        )
-        self._dispose(letter, then)
-
-    def _dispose(self, letter: Letter, then: str) -> None:
-        if then == "skip":
-            self.skipped += 1
-            self._pass(letter)
-        elif then == "stop":
-            self.fatal = self.fatal or _failed(letter)
-        elif self._policy.post is not None and then == "dead_letter":
-            why = self.failing.exceeds(
-                self._policy.max_ratio, self._policy.max_consecutive
-            )
-            if why is None:
-                self._policy.post(letter)
-            else:
-                self.fatal = self.fatal or _too_many(why, letter)
-
-    def _pass(self, letter: Letter) -> None:
-        # The record is complete although it failed; it stands at the lane's front.
-        lane = letter.lane
-        if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
-            return
-        lane.runs.popleft()
-        letter.chunk.finish(letter.index)
-        lane.epoch.stuck.pop(letter.record.offset, None)
-        lane.epoch.failures.pop(letter.record.offset, None)
-        lane.epoch.alone.discard(letter.record.offset)
-        self._held.release(lane.epoch, letter.chunk, [letter.index])
-        self._next(lane)
-
-    def letter_acknowledged(self, letter: Letter) -> None:
-        """
-        Complete a record whose dead letter has arrived.
-        """
-        with self._held.lock:
-            if not letter.lane.epoch.is_closed:
-                self.dead_letters += 1
-                self._pass(letter)
-                self._unpark(letter.lane.epoch)
-                self._notify()
-        self._held.tell_low()
-
-    def _taken(self) -> list[Told]:
-        told, self._told = self._told, []
-        return told
-
-    def _tell_all(self, told: Sequence[Told]) -> None:
-        for kind, fields in told:
-            self._emit(kind, **fields)
-
-    def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
-        self._told.append((kind, fields))
-
     # ------------------------------------------------------------ questions
 
     def running(self, epochs: Iterable[Epoch] | None = None) -> int:
@@ -407,26 +221,3 @@ def _parts(outcome: Outcome) -> Iterator[Outcome]:
             left=[index for index in indexes if index in left],
             is_suspect=outcome.is_suspect,
         )
-
-
-def _failed(letter: Letter) -> RecordFailedError:
-    tp = letter.lane.epoch.tp
-    message = (
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {letter.error!r}; mend the handler or the record, "
-        f"or give dead_letter or on_exhausted='skip'"
-    )
-    error = RecordFailedError(message)
-    error.__cause__ = letter.error
-    return error
-
-
-def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
-    tp = letter.lane.epoch.tp
-    message = (
-        f"{why}, more than the dead letters' limits allow; the last is "
-        f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
-    )
-    error = DeadLetterLimitError(message)
-    error.__cause__ = letter.error
-    return error

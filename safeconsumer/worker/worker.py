@@ -16,18 +16,17 @@ from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.hooks import Hook
 from safeconsumer.worker import health
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letter import DeadLetters, Sink, sink_of
+from safeconsumer.worker.dead_letter import Sink, letters_of
 from safeconsumer.worker.emitting import Emitter
-from safeconsumer.worker.engine import OWNERS, Engine
+from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.executors import (
     Calls,
     ExecutorName,
     check_kind,
     choose,
     cut,
-    is_async,
 )
-from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.lanes import Lanes, order_of, record_key
 from safeconsumer.worker.outcomes import OnExhausted, Policy
 from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import (
@@ -39,6 +38,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
+from safeconsumer.worker.stats import Report, Stats, taken
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 
@@ -135,7 +135,7 @@ class Worker:
         self._engine = Engine(
             self._client, limits=limits, drain=drain, commit=commit, emit=self._emit
         )
-        self._letters = _letters(dead_letter, retry, self._emit)
+        self._letters = letters_of(dead_letter, retry, self._emit)
         policy = Policy(
             retry=retry,
             on_exhausted=on_exhausted,
@@ -148,7 +148,7 @@ class Worker:
         )
         self._schedule = Schedule(
             self._engine.held,
-            Lanes(_order(order), key),
+            Lanes(order_of(order), key),
             policy,
             self._emit,
             time.monotonic,
@@ -159,7 +159,7 @@ class Worker:
             handle=handle,
             is_batch=batch is not None,
             seconds=policy.lane_seconds,
-            deadline=lambda: self._engine.deadline,
+            deadline=lambda: self._engine.departures.deadline,
             emit=self._emit,
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
@@ -169,11 +169,11 @@ class Worker:
         self._stop_at: float | None = None
         self._error: BaseException | None = None
         self._closed = threading.Event()
-        self._report: health.Report | None = None
+        self._report: Report | None = None
 
     # ------------------------------------------------------------ its life
 
-    def run(self, signals: Iterable[int] = ()) -> health.Report:
+    def run(self, signals: Iterable[int] = ()) -> Report:
         """
         Work until somebody calls :meth:`stop`, or something stops it.
 
@@ -212,7 +212,7 @@ class Worker:
 
     def stop(
         self, *, drain: bool = True, timeout: float | None = None
-    ) -> health.Report | None:
+    ) -> Report | None:
         """
         Ask it to stop; any thread, and a signal handler too. May be called again.
 
@@ -243,35 +243,12 @@ class Worker:
             is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
-    def stats(self) -> health.Stats:
+    def stats(self) -> Stats:
         """
         Return its numbers of this moment.
         """
-        engine, schedule, held = self._engine, self._schedule, self._engine.held
-        with held.lock:
-            spans = [epoch.progress.span() for epoch in held.epochs.values()]
-            queued, running = held.records - held.running, held.running
-        return health.Stats(
-            state=self._state.value,
-            partitions=len(spans),
-            queued=queued,
-            running=running,
-            bytes=held.bytes,
-            done=held.done,
-            retries=schedule.retries,
-            dead_letters=schedule.dead_letters,
-            skipped=schedule.skipped,
-            dropped=engine.dropped,
-            leaked=engine.leaked,
-            commits=engine.commits.succeeded,
-            commits_failed=engine.commits.failed,
-            commit_lag=engine.commits.lag(),
-            lag=held.records + self._client.membership.behind(),
-            span=max(spans, default=0),
-            paused=tuple(owner for owner in OWNERS if engine.is_held(owner)),
-            drain_seconds=engine.drain_seconds,
-            poll_gap=engine.gap,
-        )
+        behind = self._client.membership.behind()
+        return taken(self._state.value, self._engine, self._schedule, behind)
 
     def __repr__(self) -> str:
         held = self._engine.held
@@ -308,7 +285,7 @@ class Worker:
             self._stops > 1 or self._engine.is_drained()
         )
 
-    def _close(self) -> health.Report:
+    def _close(self) -> Report:
         committed = False
         self._schedule.end()
         self._given_up = self._engine.held.running
@@ -332,13 +309,13 @@ class Worker:
             return now + _END_SECONDS
         return max(now, self._stop_at + self._drain.shutdown) + _END_SECONDS
 
-    def _tell_end(self, *, committed: bool) -> health.Report:
+    def _tell_end(self, *, committed: bool) -> Report:
         schedule, engine = self._schedule, self._engine
         error = self._error or schedule.fatal
         since = time.monotonic() if self._stop_at is None else self._stop_at
-        self._report = health.Report(
+        self._report = Report(
             done=engine.held.done,
-            dropped=engine.dropped,
+            dropped=engine.departures.dropped,
             given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,
@@ -373,34 +350,6 @@ class Worker:
 # leaving the group gets this much.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
-
-
-def _letters(
-    dead_letter: DeadLetter | Sink | None, retry: Retry, emit: Callable[..., None]
-) -> DeadLetters | None:
-    if dead_letter is None:
-        return None
-    if isinstance(dead_letter, DeadLetter):
-        return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter")
-    if is_async(dead_letter):
-        message = (
-            f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
-            f"function: give a plain one, which may return a future"
-        )
-        raise WorkerSettingError(message)
-    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
-
-
-_SINK_SECONDS = 30.0
-
-
-def _order(name: str) -> Order:
-    try:
-        return Order(name)
-    except ValueError:
-        message = f"order is 'partition', 'key' or 'unordered', not {name!r}"
-        raise WorkerSettingError(message) from None
 
 
 def _check_counts(concurrency: object, batch: object) -> None:

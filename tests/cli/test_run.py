@@ -193,6 +193,8 @@ def test_probes_say_that_the_loop_turns(
     for path in ("live", "healthy"):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
             assert json.load(answer) == {"alive": True, "reasons": []}
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert b"safeconsumer_worker_running_records 1\n" in answer.read()
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
     assert time.time() - file.stat().st_mtime < 10

@@ -20,7 +20,7 @@ from safeconsumer.worker import (
     Pump,
     Retry,
 )
-from safeconsumer.worker.engine import BACKPRESSURE
+from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.worker.handlers import Recording
 from tests.worker.lab import Lab, wait_for
 

@@ -7,7 +7,6 @@ from safeconsumer.worker.executors.choice import (
     check_kind,
     choose,
     cut,
-    is_async,
 )
 from safeconsumer.worker.executors.threads import Calls, Runner
 
@@ -18,5 +17,4 @@ __all__ = [
     "check_kind",
     "choose",
     "cut",
-    "is_async",
 ]

@@ -2,12 +2,12 @@
 Which executor is meant, whether the handler fits it, and how work is cut for it.
 """
 
-import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.calls import is_async
 from safeconsumer.worker.executors.coroutines import Coroutines
 from safeconsumer.worker.executors.foreign import Foreign
 from safeconsumer.worker.executors.processes import Processes
@@ -74,11 +74,3 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
             f"make it async def, or use executor='thread'"
         )
         raise WorkerSettingError(message)
-
-
-def is_async(function: object) -> bool:
-    """
-    Tell whether calling it makes a coroutine; an object's own call counts.
-    """
-    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

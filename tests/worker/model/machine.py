@@ -20,7 +20,8 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._core.scopes import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
-from safeconsumer.worker.engine import OWNERS, Engine
+from safeconsumer.worker.brakes import OWNERS
+from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.lanes import Lanes, Order, Task
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 from safeconsumer.worker.schedule import Schedule
@@ -142,7 +143,7 @@ class WorkerMachine(RuleBasedStateMachine):
         self.engine.soon = self.schedule.turn()
         began = self.clock.now
         self.engine.turn()
-        waits = self.engine.deadline is not None
+        waits = self.engine.departures.deadline is not None
         if waits and self.deferred_at is None:
             self.deferred_at = began
         if not waits:
@@ -411,7 +412,7 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         if held.running != running:
             raise Violated(f"5: {held.running} are said to run, {running} do")
-        ends = held.records + held.done + self.engine.dropped
+        ends = held.records + held.done + self.engine.departures.dropped
         if len(self.client.delivered) != ends:
             raise Violated("3: a record ended twice, or not at all")
 

@@ -11,7 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from safeconsumer._core import watermarks
 from safeconsumer._core.progress import Progress, Watermark
-from safeconsumer.worker import engine
+from safeconsumer.worker import brakes
+from safeconsumer.worker.departures import Departures
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
 from safeconsumer.worker.schedule import Schedule
@@ -40,12 +41,12 @@ def commits_what_was_polled(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_lost_for_revoked(patch: pytest.MonkeyPatch) -> None:
-    drop = engine.Engine._drop
+    drop = Departures.drop
 
     def dropping(self: Any, epochs: Any, reason: str) -> None:  # noqa: ANN401
         drop(self, epochs if reason != "lost" else (), reason)
 
-    patch.setattr(engine.Engine, "_drop", dropping)
+    patch.setattr(Departures, "drop", dropping)
 
 
 def counts_stale_results(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def polls_without_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine.Engine, "_room", lambda self: self._client.most)
+    patch.setattr(brakes.Brakes, "room", lambda self: self._client.most)
 
 
 def never_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -87,18 +88,18 @@ def retries_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def drops_what_stays(patch: pytest.MonkeyPatch) -> None:
-    settle = engine.Engine._settle_ownership
+    settle = Departures.settle
 
     def settling(self: Any) -> None:  # noqa: ANN401
         if self._was_joining:
-            self._drop(tuple(self.held.epochs.values()), "revoked")
+            self.drop(tuple(self._held.epochs.values()), "revoked")
         settle(self)
 
-    patch.setattr(engine.Engine, "_settle_ownership", settling)
+    patch.setattr(Departures, "settle", settling)
 
 
 def lifts_the_operators_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "OWNERS", (*engine.OWNERS, "ops"))
+    patch.setattr(brakes, "OWNERS", (*brakes.OWNERS, "ops"))
 
 
 def passes_over_failures(patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def joins_undrained(patch: pytest.MonkeyPatch) -> None:
     def note(self: Any) -> None:  # noqa: ANN401
         self._epochs = self._client.epochs()
 
-    patch.setattr(engine.Engine, "_note_departed", note)
+    patch.setattr(Departures, "_note_departed", note)
 
 
 MUTANTS: tuple[Patch, ...] = (

@@ -1,0 +1,170 @@
+"""
+What a pump holds back, in its own name: too much, a partition's share, and a drain.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kafka.structs import TopicPartition
+
+from safeconsumer._core import watermarks
+from safeconsumer._core.holds import WORKER
+from safeconsumer.worker.client import Client
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.settings import Limits
+from safeconsumer.worker.work import Work
+
+BACKPRESSURE = f"{WORKER}backpressure"
+RETRY = f"{WORKER}retry"
+DRAIN = f"{WORKER}drain"
+OWNERS = (BACKPRESSURE, RETRY, DRAIN)
+
+Holding = tuple[str, TopicPartition | None]
+
+
+class Brakes:
+    """
+    Derives a pump's holds anew each turn from what is held. The polling thread's.
+
+    Nothing remembers what it paused: what stands in the consumer is asked.
+
+    Attributes:
+        work: who works on what is held.
+        pause_seconds: by owner, for how long it has held something.
+    """
+
+    work: Work
+
+    def __init__(
+        self, client: Client, held: Held, limits: Limits, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._held = held
+        self._limits = limits
+        self._clock = clock
+        self._marks = watermarks.marks(limits)
+        self._throttled: set[TopicPartition] = set()
+        self._is_throttled = False
+        self._average = 1.0
+        self._wanted: frozenset[Holding] = frozenset()
+        self._counted_at = clock()
+        self._lifted_at: float | None = None
+        self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
+        held.when_low = self._when_low
+
+    # ------------------------------------------------------------ holding
+
+    def place(self, *, is_draining: bool) -> None:
+        """
+        Make the holds what they must be now.
+        """
+        self._count()
+        self._is_throttled = self._is_full()
+        wanted: dict[Holding, str] = {}
+        if self._is_throttled:
+            wanted[BACKPRESSURE, None] = "too much is held"
+        for tp, owner in self._over_share():
+            wanted[owner, tp] = "more than its share is held"
+        if is_draining:
+            wanted[DRAIN, None] = "running work is waited for"
+        self._client.hold(OWNERS, wanted)
+        self._wanted = frozenset(wanted)
+        self._held.low = self._marks.low if self._is_throttled else None
+
+    def release(self) -> None:
+        """
+        Lift everything, for good.
+        """
+        self._count()
+        self._held.low = None
+        self._wanted = frozenset()
+        self._client.hold(OWNERS, {})
+
+    def _count(self) -> None:
+        now, lifted = self._clock(), self._lifted_at
+        for owner in {owner for owner, _ in self._wanted}:
+            is_lifted = owner == BACKPRESSURE and not self._throttled
+            until = lifted if is_lifted and lifted is not None else now
+            self.pause_seconds[owner] += max(0.0, until - self._counted_at)
+        self._counted_at, self._lifted_at = now, None
+
+    def _is_full(self) -> bool:
+        load, was = self._held.load, self._is_throttled
+        starving = was and self._is_starving()
+        if self._marks.is_throttled(load, was=was, is_starving=starving):
+            return True
+        # Polls for the last few records of room would cost more than they bring.
+        room = self._credit(load)
+        return 4 * room < min(self._client.most, self._credit(self._marks.low))
+
+    def _is_starving(self) -> bool:
+        # A partition that would flow but for us, and has nothing to be worked on.
+        return any(
+            tp not in self._throttled
+            and self.work.is_starving(self._held.epochs.get(tp))
+            for tp in self._client.epochs()
+        )
+
+    def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
+        owned = self._client.epochs()
+        marks = watermarks.marks_of_one(self._limits, len(owned), self._client.most)
+        if marks is None:
+            self._throttled.clear()
+            return
+        throttled = set()
+        for tp, epoch in self._held.epochs.items():
+            load = watermarks.Load(epoch.records, epoch.bytes)
+            if tp in owned and marks.is_throttled(load, was=tp in self._throttled):
+                throttled.add(tp)
+                yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
+        self._throttled = throttled
+
+    def _when_low(self) -> None:
+        # By the thread that finished: it wakes the poll that waits meanwhile.
+        self._lifted_at = self._clock()
+        self._client.lift_all(BACKPRESSURE)
+
+    # ------------------------------------------------------------ room
+
+    def room(self) -> int:
+        """
+        Return how many records the next poll may take.
+
+        While all is held that is what there will be when the low mark is reached and
+        the hold is lifted, in the middle of the poll.
+        """
+        load = self._marks.low if self._is_throttled else self._held.load
+        return max(1, self._credit(load))
+
+    def learn(self, sizes: Sequence[int]) -> None:
+        """
+        Take note of the sizes of records that came.
+        """
+        mean = sum(sizes) / len(sizes)
+        self._average += 0.2 * (mean - self._average)
+        self._average = max(self._average, mean)
+
+    def _credit(self, load: watermarks.Load) -> int:
+        return watermarks.credit(self._limits, load, self._average, self._client.most)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def is_on(self) -> bool:
+        """
+        Whether anything is held for what is held.
+        """
+        return self._is_throttled or bool(self._throttled)
+
+    def is_held(self, owner: str) -> bool:
+        """
+        Tell whether the last turn held something in this owner's name.
+        """
+        return any(holding[0] == owner for holding in self._wanted)
+
+    def leaks(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a hold covers the partition that nobody has lifted since.
+        """
+        if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
+            return True
+        return any((owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY))

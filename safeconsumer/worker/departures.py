@@ -1,0 +1,256 @@
+"""
+What must be over before partitions go: drained and committed, or dropped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import frozen
+from kafka.structs import TopicPartition
+
+from safeconsumer._core import worker_events
+from safeconsumer.errors import SafeConsumerError
+from safeconsumer.worker.client import Client, sorted_tps
+from safeconsumer.worker.commits import Commits
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.settings import Drain
+from safeconsumer.worker.work import Work
+
+# A cooperative revocation waits no longer for running handlers.
+COOPERATIVE_DRAIN = 1.0
+
+# What running work is waited for.
+REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
+
+
+class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
+    """
+    Ends a ``poll`` that would begin a join before what runs is drained.
+    """
+
+
+@frozen
+class _Waiting:
+    """
+    A wait for running work: since when, until when, and for what.
+    """
+
+    began: float
+    deadline: float
+    reason: str
+
+
+class Departures:
+    """
+    Waits for running work before partitions go, and drops what is gone.
+
+    It waits before an eager join, after a cooperative revocation, and at the end. The
+    polling thread's.
+
+    Attributes:
+        work: who works on what is held.
+        dropped: records given up.
+        seconds: spent waiting.
+    """
+
+    work: Work
+
+    def __init__(  # noqa: PLR0913 - one part each
+        self,
+        client: Client,
+        held: Held,
+        commits: Commits,
+        *,
+        drain: Drain,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._group = client.membership
+        self._held = held
+        self._commits = commits
+        self._drain = drain
+        self._emit = emit
+        self._clock = clock
+        self._waiting: _Waiting | None = None
+        self._may_join = False
+        self._was_joining = False
+        self._is_stopping = False
+        self._departing: list[Epoch] = []
+        self._epochs: Mapping[TopicPartition, int] | None = None
+        self.dropped = 0
+        self.seconds = 0.0
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def deadline(self) -> float | None:
+        """
+        When running work is no longer waited for; None while nobody waits.
+        """
+        waiting = self._waiting
+        return None if waiting is None else waiting.deadline
+
+    @property
+    def is_draining(self) -> bool:
+        """
+        Whether nothing may come, as all that runs is waited for, or a join goes on.
+        """
+        waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
+        return self._is_stopping or waits_for_all or self._may_join or self._was_joining
+
+    @property
+    def is_drained(self) -> bool:
+        """
+        Whether, while stopping, nothing runs or the wait is over.
+        """
+        waiting = self._waiting
+        return (
+            waiting is None
+            or not self.work.running()
+            or self._clock() >= waiting.deadline
+        )
+
+    def running(self) -> int:
+        """
+        Return how many records are being worked on that are waited for.
+        """
+        waiting = self._waiting
+        is_partial = waiting is not None and waiting.reason == REVOKED
+        return self.work.running(self._departing if is_partial else None)
+
+    # ------------------------------------------------------------ joins
+
+    def before_join(self) -> None:
+        """
+        Let a join begin, or not yet. On the polling thread, inside of ``poll``.
+
+        Raises:
+            JoinDeferred: running work is waited for.
+        """
+        if self._group.is_lost():
+            self._lose_all()
+        self._note_departed()
+        if self._departing or not self._may_begin():
+            raise JoinDeferred
+
+    def settle(self) -> None:
+        """
+        Look at what a poll has changed.
+        """
+        self._note_departed()
+        # Joined; or what asked for the join was over before it could begin.
+        is_over = not self._group.is_joining()
+        if is_over and (self._was_joining or self._may_join):
+            self._was_joining = self._may_join = False
+            if not self._is_stopping:
+                self.work.go_on()
+
+    def _lose_all(self) -> None:
+        self.drop(tuple(self._held.epochs.values()), "lost")
+        self._departing = []
+        if not self._is_stopping:  # there is nothing left to wait for
+            self._waiting = None
+            self._may_join = True
+
+    def _may_begin(self) -> bool:
+        if self._is_stopping:
+            return False
+        if self._may_join:
+            self._was_joining = True
+            return True
+        going = self._group.revokes_on_join()
+        if not any(tp in self._held.epochs for tp in going):
+            return True
+        if self._waiting is None:
+            self.work.halt()
+            self._wait(self._drain.revoke, REBALANCE)
+        return False
+
+    def _note_departed(self) -> None:
+        # A new mapping each time ownership changed.
+        epochs = self._client.epochs()
+        if epochs is self._epochs:
+            return
+        self._epochs = epochs
+        gone = [
+            epoch
+            for tp, epoch in self._held.epochs.items()
+            if epochs.get(tp) != epoch.number and epoch not in self._departing
+        ]
+        if not gone:
+            return
+        losses, keeps = self._group.losses, self._group.is_cooperative
+        lost = [epoch for epoch in gone if epoch.losses != losses]
+        self.drop(lost, "lost")
+        revoked = [epoch for epoch in gone if epoch.losses == losses]
+        if not keeps:  # drained and committed before the join; others own them by now
+            self.drop(revoked, REVOKED)
+        elif revoked:
+            self.work.drop_queued(revoked)
+            self._departing += revoked
+            if self._waiting is None:
+                self._wait(min(COOPERATIVE_DRAIN, self._drain.revoke), REVOKED)
+
+    # ------------------------------------------------------------ waiting, dropping
+
+    def stop(self, seconds: float) -> None:
+        """
+        Wait for what runs, for the last time; no join begins any more.
+        """
+        self._is_stopping = True
+        self.work.halt()
+        self._wait(seconds, STOP)
+
+    def turn(self) -> None:
+        """
+        End a wait that is over: commit, drop what is gone, and let the join begin.
+        """
+        waiting = self._waiting
+        if waiting is None or self._is_stopping:
+            return
+        if self.running() and self._clock() < waiting.deadline:
+            return
+        self.tell()
+        self._waiting = None
+        if self._group.is_lost():  # the next join drops everything
+            return
+        self._commits.now()
+        departing, self._departing = self._departing, []
+        self.drop(departing, REVOKED)
+        self._may_join = waiting.reason == REBALANCE
+
+    def tell(self) -> None:
+        """
+        Emit how long was waited, if there is a wait.
+        """
+        waiting = self._waiting
+        if waiting is None:
+            return
+        seconds = self._clock() - waiting.began
+        self.seconds += seconds
+        self._emit(
+            worker_events.WorkDrained,
+            seconds=seconds,
+            running=self.running(),
+            reason=waiting.reason,
+        )
+
+    def drop(self, epochs: Sequence[Epoch], reason: str) -> None:
+        """
+        End epochs, with what they still hold.
+        """
+        dropped = [self._held.close(epoch) for epoch in epochs]
+        records = sum(one.records for one in dropped)
+        if records:
+            self.dropped += records
+            self._emit(
+                worker_events.WorkDropped,
+                partitions=sorted_tps(one.tp for one in dropped if one.records),
+                records=records,
+                running=sum(one.running for one in dropped),
+                reason=reason,
+            )
+
+    def _wait(self, seconds: float, reason: str) -> None:
+        now = self._clock()
+        self._waiting = _Waiting(now, now + seconds, reason)

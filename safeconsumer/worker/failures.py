@@ -1,0 +1,210 @@
+"""
+What becomes of records that failed: tried again, given up, dead letters.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from kafka.structs import TopicPartition
+
+from safeconsumer._core import worker_events
+from safeconsumer._core.histogram import Durations
+from safeconsumer._core.retry import Failing
+from safeconsumer.worker.claims import Claims, record_at
+from safeconsumer.worker.control import (
+    DeadLetterLimitError,
+    HandlersFailError,
+    RecordFailedError,
+    Reject,
+    RetryLater,
+    StopWorker,
+)
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lane, Lanes, State, Task
+from safeconsumer.worker.outcomes import Letter, Policy
+
+Told: TypeAlias = tuple[Any, dict[str, object]]
+
+
+class Failures(Claims):
+    """
+    Lets what failed wait, and gives up what failed for good.
+
+    Attributes:
+        fatal: what must stop the worker, once something must.
+        is_stop_asked: whether a handler asked it to stop.
+        retries: how often a record was tried again.
+        skipped: records that failed for good and were passed over.
+        durations: how long handlers took.
+        dead_letters: records whose dead letter was acknowledged.
+    """
+
+    def __init__(
+        self,
+        held: Held,
+        lanes: Lanes,
+        policy: Policy,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(held, lanes, policy, clock)
+        self._emit = emit
+        self._told: list[Told] = []
+        self.failing = Failing()
+        self.fatal: BaseException | None = None
+        self.is_stop_asked = False
+        self.retries = 0
+        self.skipped = 0
+        self.dead_letters = 0
+        self.durations = Durations()
+
+    def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
+        lane.put_back(task.chunk, [index])
+        lane.state = State.WAITING
+        offset = record_at(task.chunk, index).offset
+        match error:
+            case RetryLater():
+                lane.join_front()  # a batch that asks for later comes again as one
+                self._sleep(lane, error.after)
+                self._tell_retry(lane.epoch.tp, offset, task.attempt, error)
+            case StopWorker():
+                self.is_stop_asked = True
+            case Reject():
+                self._exhaust(lane, task, index, error)
+            case HandlersFailError():
+                self.fatal = self.fatal or error
+            case Exception():
+                self._count_failure(lane, task, index, error)
+            case _:
+                self.fatal = self.fatal or error
+
+    def _count_failure(
+        self, lane: Lane, task: Task, index: int, error: Exception
+    ) -> None:
+        epoch, record = lane.epoch, record_at(task.chunk, index)
+        failures = epoch.failures.get(record.offset, 0) + 1
+        epoch.failures[record.offset] = failures
+        if self._policy.retry.is_final(failures, error):
+            self._exhaust(lane, task, index, error)
+            return
+        delay = self._policy.retry.delay(failures, self._policy.draw())
+        self._sleep(lane, delay)
+        self._tell_retry(epoch.tp, record.offset, failures, error, delay)
+
+    def _tell_retry(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        attempt: int,
+        error: Exception,
+        delay: float | None = None,
+    ) -> None:
+        self.retries += 1
+        self._tell(
+            worker_events.RecordRetried,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=offset,
+            attempt=attempt,
+            delay=getattr(error, "after", 0.0) if delay is None else delay,
+            error=repr(error),
+        )
+
+    def _exhaust(
+        self, lane: Lane, task: Task, index: int, error: BaseException
+    ) -> None:
+        record = record_at(task.chunk, index)
+        tp = lane.epoch.tp
+        then = "dead_letter" if self._policy.post else self._policy.on_exhausted
+        self.failing = self.failing.failed()
+        self._tell(
+            worker_events.RecordExhausted,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=record.offset,
+            attempt=task.attempt,
+            error=repr(error),
+            then=then,
+        )
+        lane.epoch.stuck[record.offset] = self._clock()
+        letter = Letter(
+            lane=lane,
+            chunk=task.chunk,
+            index=index,
+            record=record,
+            attempt=task.attempt,
+            error=error,
+        )
+        self._dispose(letter, then)
+
+    def _dispose(self, letter: Letter, then: str) -> None:
+        if then == "skip":
+            self.skipped += 1
+            self._pass(letter)
+        elif then == "stop":
+            self.fatal = self.fatal or _failed(letter)
+        elif self._policy.post is not None and then == "dead_letter":
+            why = self.failing.exceeds(
+                self._policy.max_ratio, self._policy.max_consecutive
+            )
+            if why is None:
+                self._policy.post(letter)
+            else:
+                self.fatal = self.fatal or _too_many(why, letter)
+
+    def _pass(self, letter: Letter) -> None:
+        # The record is complete although it failed; it stands at the lane's front.
+        lane = letter.lane
+        if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
+            return
+        lane.runs.popleft()
+        letter.chunk.finish(letter.index)
+        lane.epoch.stuck.pop(letter.record.offset, None)
+        lane.epoch.failures.pop(letter.record.offset, None)
+        lane.epoch.alone.discard(letter.record.offset)
+        self._held.release(lane.epoch, letter.chunk, [letter.index])
+        self._next(lane)
+
+    def letter_acknowledged(self, letter: Letter) -> None:
+        """
+        Complete a record whose dead letter has arrived.
+        """
+        with self._held.lock:
+            if not letter.lane.epoch.is_closed:
+                self.dead_letters += 1
+                self._pass(letter)
+                self._unpark(letter.lane.epoch)
+                self._notify()
+        self._held.tell_low()
+
+    def _taken(self) -> list[Told]:
+        told, self._told = self._told, []
+        return told
+
+    def _tell_all(self, told: Sequence[Told]) -> None:
+        for kind, fields in told:
+            self._emit(kind, **fields)
+
+    def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
+        self._told.append((kind, fields))
+
+
+def _failed(letter: Letter) -> RecordFailedError:
+    tp = letter.lane.epoch.tp
+    message = (
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
+        f"attempt {letter.attempt}: {letter.error!r}; mend the handler or the record, "
+        f"or give dead_letter or on_exhausted='skip'"
+    )
+    error = RecordFailedError(message)
+    error.__cause__ = letter.error
+    return error
+
+
+def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
+    tp = letter.lane.epoch.tp
+    message = (
+        f"{why}, more than the dead letters' limits allow; the last is "
+        f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
+    )
+    error = DeadLetterLimitError(message)
+    error.__cause__ = letter.error
+    return error

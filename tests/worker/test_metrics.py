@@ -1,0 +1,98 @@
+"""
+What a worker measures, and how it is told.
+"""
+
+from typing import Any
+
+import pytest
+from attrs import fields
+
+from safeconsumer._core.histogram import BOUNDS, Durations
+from safeconsumer.instrumentation import worker_metrics
+from safeconsumer.worker import Limits, Stats
+from safeconsumer.worker.brakes import OWNERS, Brakes
+from safeconsumer.worker.held import Held
+from tests.worker.handlers import Recording
+from tests.worker.lab import Lab
+from tests.worker.model.client import EVERY, Clock, FakeClient
+
+
+def test_durations_are_counted_by_their_mean() -> None:
+    """
+    Each of a hand-over as an even part; a bound belongs to what is below it.
+    """
+    durations = Durations()
+    durations.add(0.4, 8)
+    durations.add(0.3, 1)
+    durations.add(1000.0, 1)
+    taken = durations.taken()
+    assert (taken.count, taken.total) == (10, 1000.7)
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
+
+
+class Works:
+    """
+    Work that never moves.
+    """
+
+    def has_waiting(self, _epoch: Any) -> bool:  # noqa: ANN401
+        return True
+
+    def is_starving(self, _epoch: Any) -> bool:  # noqa: ANN401
+        return False
+
+
+def test_pauses_are_timed_by_their_owner() -> None:
+    """
+    While something is held in its name; what a handler's thread lifts ends there.
+    """
+    clock = Clock()
+    client = FakeClient(clock, cooperative=False, most=4)
+    held = Held(clock)
+    brakes = Brakes(client, held, Limits(records=4), clock)
+    brakes.work = Works()  # type: ignore[assignment]  # as much as is asked here
+    client.log[EVERY[0]] = 4
+    client.rebalance(frozenset(EVERY[:1]), 0)
+    while not (polled := client.poll(0.1, 4)):
+        pass
+    held.admit(held.open(EVERY[0], 1, 0), polled[EVERY[0]])
+    brakes.place(is_draining=True)
+    clock.now += 2.0
+    brakes.place(is_draining=False)
+    clock.now += 1.0
+    held.records = 0
+    held.tell_low()
+    clock.now += 5.0
+    brakes.place(is_draining=False)
+    backpressure, retry, drain = (brakes.pause_seconds[owner] for owner in OWNERS)
+    assert (backpressure, retry, drain) == (3.0, 0.0, 2.0)
+
+
+def test_every_number_is_a_metric() -> None:
+    """
+    Once; only the state, and what is paused now, are no numbers.
+    """
+    told = [metric.field for metric in worker_metrics.METRICS]
+    names = {one.name for one in fields(Stats)} - {"state", "paused"}
+    assert sorted(names) == sorted(told)
+
+
+@pytest.mark.any_broker
+def test_a_worker_tells_its_metrics(lab: Lab, recording: Recording) -> None:
+    """
+    In Prometheus' text format, with cumulative buckets.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "", "sleep=0.02"]})
+    running = lab.run(recording)
+    running.wait_done(3)
+    lines = worker_metrics.as_text(running.worker.stats()).splitlines()
+    prefix = "safeconsumer_worker_"
+    assert f"# TYPE {prefix}handler_seconds histogram" in lines
+    assert f"{prefix}done_total 3" in lines
+    assert f'{prefix}handler_seconds_bucket{{le="+Inf"}} 3' in lines
+    assert f"{prefix}handler_seconds_count 3" in lines
+    total = running.worker.stats().handler_seconds.total
+    assert 0.02 <= total < 30
+    assert f'{prefix}pause_seconds_total{{owner="worker:drain"}} ' in "\n".join(lines)
