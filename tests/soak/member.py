@@ -119,7 +119,7 @@ class Member:
             self.consumer,
             self._handle,
             concurrency=2,
-            drain=Drain(revoke=2.0),
+            drain=Drain(revoke=1.0),
             commit=Commit(every=0.5),
         )
         holding = threading.Thread(target=self._hold_beside, args=(worker,))

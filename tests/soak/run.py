@@ -2,6 +2,7 @@
 One soak from the first broker to the verdict.
 """
 
+import contextlib
 import importlib
 import json
 import time
@@ -27,6 +28,7 @@ from tests.soak.topics import Topics
 _TURN = 0.1
 _SAY_EVERY = 10.0
 _DRAIN = 120.0
+_TRIES = 3
 
 
 def soak(settings: Settings) -> dict[str, Any]:
@@ -88,10 +90,8 @@ class _Soak:
         settings = self._settings
         with ExitStack() as stack:
             self._say("starting brokers")
-            cluster = Cluster(settings.brokers)
-            proxy = Proxy(cluster.doors(), settings.seed)
-            stack.enter_context(cluster)
-            stack.enter_context(proxy)
+            cluster = _started(settings.brokers, stack)
+            proxy = stack.enter_context(Proxy(cluster.doors(), settings.seed))
             topics = Topics(cluster.inner, min(3, settings.brokers))
             stack.callback(topics.close)
             topics.create_all()
@@ -161,3 +161,11 @@ class _Soak:
 
     def _say(self, line: str) -> None:
         print(f"soak: {line}", flush=True)  # noqa: T201 - for who waits
+
+
+def _started(brokers: int, stack: ExitStack) -> Cluster:
+    # Ports were free when they were chosen; somebody may take one before a broker does.
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(RuntimeError):
+            return stack.enter_context(Cluster(brokers))
+    return stack.enter_context(Cluster(brokers))

@@ -16,8 +16,8 @@ MEMBERS = 6
 # The smallest that lets a frozen member be noticed between two faults. A request must
 # time out later than that, or every blackhole is a cut.
 MEMBER = {
-    "session_timeout_ms": 4000,
-    "heartbeat_interval_ms": 500,
+    "session_timeout_ms": 3000,
+    "heartbeat_interval_ms": 300,
     "max_poll_interval_ms": 30_000,
     "request_timeout_ms": 8000,
     "metadata_max_age_ms": 5000,
