@@ -28,7 +28,8 @@ def write(results: Results) -> None:
     ):
         design = put(design, name, text)
     DESIGN.write_text(design, "utf-8")
-    short = f"{report.short_table(results)}\n\n{report.conditions(results)}"
+    stamp = f"{report.stamp(results)}; {results.runs} runs."
+    short = f"{report.short_table(results)}\n\n{stamp}"
     README.write_text(put(README.read_text("utf-8"), "conformance", short), "utf-8")
 
 

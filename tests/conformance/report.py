@@ -60,18 +60,18 @@ def short_table(results: Results) -> str:
 
 def remarks(results: Results) -> str:
     """
-    Return what was seen where a client differs, one line per cell, in Markdown.
+    Return what was seen and of whom, one line per case, in Markdown.
     """
     lines = []
-    for client in results.clients():
-        seen = [
-            f"- `{case}`: {' / '.join(texts)}"
-            for case in results.cases()
-            if (texts := _seen(results.cell(case, client)))
-        ]
+    for case in results.cases():
+        seen: dict[str, list[str]] = {}
+        for client in results.clients():
+            if text := _seen(results.cell(case, client)):
+                seen.setdefault(text, []).append(CLIENTS[client].title)
         if seen:
-            lines += ["", f"**{CLIENTS[client].title}**", "", *seen]
-    return "\n".join(lines).strip()
+            texts = [f"{text} ({'; '.join(titles)})" for text, titles in seen.items()]
+            lines.append(f"- `{case}`: {'. '.join(texts)}.")
+    return "\n".join(lines)
 
 
 def choices() -> str:
@@ -87,7 +87,20 @@ def choices() -> str:
 
 def conditions(results: Results) -> str:
     """
-    Return one line: when, on what, with which versions, and where runs differ.
+    Return when it was, on what, with which versions, and where runs differ.
+    """
+    differing = [
+        f"`{case}` of {CLIENTS[client].title}" for case, client in results.differing()
+    ]
+    return (
+        f"{stamp(results)}. Runs: {results.runs}; they differ in "
+        f"{', '.join(differing) or 'nothing'}."
+    )
+
+
+def stamp(results: Results) -> str:
+    """
+    Return date, machine, broker and versions in one line.
     """
     versions = sorted(
         {
@@ -96,13 +109,9 @@ def conditions(results: Results) -> str:
             for name, version in results.versions(client).items()
         }
     )
-    differing = [
-        f"`{case}` of {CLIENTS[client].title}" for case, client in results.differing()
-    ]
     return (
         f"{results.date[:10]}, {os.cpu_count()} cores (cloud VM), Python "
-        f"{platform.python_version()}, {results.broker}; {', '.join(versions)}. "
-        f"Runs: {results.runs}; they differ in {', '.join(differing) or 'nothing'}."
+        f"{platform.python_version()}, {results.broker}; {', '.join(versions)}"
     )
 
 
@@ -124,8 +133,9 @@ def _count(results: Results, client: str, part: str) -> str:
     return f"{found[Verdict.PASSES]} of {there}{chosen}"
 
 
-def _seen(outcomes: Iterable[Outcome]) -> list[str]:
-    return list(dict.fromkeys(one.seen for one in outcomes if one.seen))
+def _seen(outcomes: Iterable[Outcome]) -> str:
+    texts = [one.seen for one in outcomes if one.verdict != Verdict.ABSENT]
+    return " / ".join(dict.fromkeys(filter(None, texts)))
 
 
 def _row(cells: Iterable[str]) -> str:

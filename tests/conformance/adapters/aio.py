@@ -12,7 +12,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from tests.conformance.adapters.refusal import AbsentError
+from tests.conformance.adapters.refusal import (
+    ONE_CONSUMER,
+    ONLY_PARTITIONS,
+    AbsentError,
+)
 
 _TIMEOUT = 10.0
 _ASSIGNORS = {
@@ -35,8 +39,7 @@ class Adapter:
 
     def open(self, settings: dict[str, Any]) -> None:
         if settings["carries"]:
-            message = "a pause belongs to one consumer"
-            raise AbsentError(message)
+            raise AbsentError(ONE_CONSUMER)
         self._listener = _Listener(self, pausing=settings["pause_on_assign"])
         self._await(self._open, settings)
 
@@ -93,15 +96,14 @@ class Adapter:
     def paused(self) -> list[Any]:
         return list(self._call(self.consumer.paused))
 
-    def pause_topic(self, topic: str) -> None:
-        message = f"only partitions can be paused, not {topic}"
-        raise AbsentError(message)
+    def pause_topic(self, topic: str) -> None:  # noqa: ARG002 - there is no such call
+        raise AbsentError(ONLY_PARTITIONS)
 
-    def pause_pattern(self, pattern: str) -> None:
-        self.pause_topic(pattern)
+    def pause_pattern(self, pattern: str) -> None:  # noqa: ARG002 - nor this one
+        raise AbsentError(ONLY_PARTITIONS)
 
     def pause_all(self) -> None:
-        self.pause_topic("the consumer")
+        raise AbsentError(ONLY_PARTITIONS)
 
     def position(self, partition: Any) -> int | None:  # noqa: ANN401 - a JSON pair
         return self._await(self.consumer.position, TopicPartition(*partition))

@@ -8,7 +8,11 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 
-from tests.conformance.adapters.refusal import AbsentError
+from tests.conformance.adapters.refusal import (
+    ONE_CONSUMER,
+    ONLY_PARTITIONS,
+    AbsentError,
+)
 
 _ASSIGNORS = {
     "range": ("kafka.coordinator.assignors.range", "RangePartitionAssignor"),
@@ -46,8 +50,7 @@ class Adapter:
 
     def make(self, config: dict[str, Any], settings: dict[str, Any]) -> KafkaConsumer:
         if settings["carries"]:
-            message = "a pause belongs to one consumer"
-            raise AbsentError(message)
+            raise AbsentError(ONE_CONSUMER)
         return KafkaConsumer(**config)
 
     def close(self) -> None:
@@ -85,15 +88,14 @@ class Adapter:
     def paused(self) -> list[Any]:
         return list(self.consumer.paused())
 
-    def pause_topic(self, topic: str) -> None:
-        message = f"only partitions can be paused, not {topic}"
-        raise AbsentError(message)
+    def pause_topic(self, topic: str) -> None:  # noqa: ARG002 - there is no such call
+        raise AbsentError(ONLY_PARTITIONS)
 
-    def pause_pattern(self, pattern: str) -> None:
-        self.pause_topic(pattern)
+    def pause_pattern(self, pattern: str) -> None:  # noqa: ARG002 - nor this one
+        raise AbsentError(ONLY_PARTITIONS)
 
     def pause_all(self) -> None:
-        self.pause_topic("the consumer")
+        raise AbsentError(ONLY_PARTITIONS)
 
     def position(self, partition: Any) -> int | None:  # noqa: ANN401 - a JSON pair
         return self.consumer.position(TopicPartition(*partition))

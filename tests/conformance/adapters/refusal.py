@@ -2,6 +2,9 @@
 How an adapter says that its client cannot do something at all.
 """
 
+ONLY_PARTITIONS = "only partitions can be paused"
+ONE_CONSUMER = "a pause belongs to one consumer"
+
 
 class AbsentError(Exception):
     """

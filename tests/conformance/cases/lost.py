@@ -15,7 +15,7 @@ PART = "Over lost membership"
 _NO_POLL = 2.5
 _SHORT = 0.1
 _SLOW = 2.0
-_SETTLED_AFTER = 15.0
+_SETTLED_AFTER = 30.0
 
 
 @case(PART, "Evicted since it did not poll in time: still paused when it is back")
