@@ -198,12 +198,7 @@ def pattern(compiled: CompiledPattern) -> Pattern:
     if not isinstance(text, str):
         message = f"pattern {text!r} is of bytes; topic names are text"
         raise ScopeSyntaxError(message)
-    if not 0 < len(text) <= MAX_PATTERN_LENGTH:
-        message = (
-            f"a pattern must have 1 to {MAX_PATTERN_LENGTH} characters, "
-            f"this one has {len(text)}"
-        )
-        raise ScopeSyntaxError(message)
+    check_expression(text)
     if isinstance(compiled, re.Pattern) and re.compile(text).flags != compiled.flags:
         message = f"pattern re:{text} was compiled with flags; write them inline, (?i)"
         raise ScopeSyntaxError(message)
@@ -220,6 +215,7 @@ def parse(text: str) -> Scope:
     if text == "@all":
         return Everything()
     if text.startswith("re:"):
+        check_expression(text[3:])
         try:
             return pattern(re.compile(text[3:]))
         except (re.error, OverflowError, RecursionError) as error:
@@ -233,6 +229,24 @@ def parse(text: str) -> Scope:
         message = f"{text[:300]!r} is not a partition: write it as topic:number"
         raise ScopeSyntaxError(message)
     return partition(name, int(number))
+
+
+def check_expression(text: str) -> None:
+    """
+    Return if it is worth compiling; for megabytes that alone takes seconds.
+
+    Raises:
+        ScopeSyntaxError: it is empty, too long, or cannot be written as UTF-8.
+    """
+    if not 0 < len(text) <= MAX_PATTERN_LENGTH:
+        message = (
+            f"a pattern must have 1 to {MAX_PATTERN_LENGTH} characters, "
+            f"this one has {len(text)}"
+        )
+        raise ScopeSyntaxError(message)
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        message = f"a pattern must be Unicode text, {text[:60]!r} cannot be written"
+        raise ScopeSyntaxError(message)
 
 
 def _checked_topic(name: object) -> str:

@@ -1,3 +1,7 @@
 """
 The only package that knows kafka-python's private names.
 """
+
+from safeconsumer._kafka.secrets import hide_logins
+
+hide_logins()

@@ -16,6 +16,7 @@ from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.failing import CommandError, Status, give_up
 from safeconsumer.cli.journals import files, read_all
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
@@ -80,7 +81,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
         lines = (json.dumps(row.as_dict()) for row in rows)
         report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     for trouble in troubles:
-        click.echo(f"safeconsumer: {trouble}", err=True)
+        click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     click.echo("\n".join(_said(rows, len(paths), status)))
     context.exit(status)
@@ -124,8 +125,10 @@ def _on_spark(master: str) -> Judge:
 def _said(rows: Sequence[Row], journals: int, status: int) -> list[str]:
     broken = [row for row in rows if row.violations]
     lines = [
-        f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first by "
-        f"{row.member or 'the fleet'}: {row.evidence}"
+        printable(
+            f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first by "
+            f"{row.member or 'the fleet'}: {row.evidence}"
+        )
         for row in broken
     ]
     partitions = len({(row.topic, row.partition) for row in rows})

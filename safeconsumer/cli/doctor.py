@@ -25,6 +25,7 @@ from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import words_of
 from safeconsumer.cli.failing import EPILOG, Status, explained
 from safeconsumer.cli.holding import Connect
+from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns, topics
 from safeconsumer.group.operator import Operator
 
@@ -72,7 +73,7 @@ def doctor(
         else:
             rows = [(one.rank, one.what) for one in found]
             for line, one in zip(group_text.columns(rows, ""), found, strict=True):
-                click.echo(line)
+                click.echo(printable_lines(line))
                 if one.do:
                     click.echo(f"         {one.do}")
         if any(one.rank == _BAD for one in found):

@@ -9,6 +9,7 @@ from enum import IntEnum
 import click
 import kafka.errors as kafka_errors
 
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -101,7 +102,7 @@ def give_up(context: click.Context, why: str, status: Status) -> None:
     """
     End the command.
     """
-    line = " ".join(why.split())
+    line = printable(" ".join(why.split()))
     click.echo(f"safeconsumer: {line}", err=True)
     context.exit(status)
 

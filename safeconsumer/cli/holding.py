@@ -16,6 +16,7 @@ from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.failing import EPILOG, CommandError, explained
+from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
@@ -89,7 +90,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             own = [
                 one for one in standing if one.source == OPERATOR and one.key in keys
             ]
-            click.echo("\n".join(_paused(operator, facts, found, own)))
+            click.echo(printable_lines("\n".join(_paused(operator, facts, found, own))))
             _tell_others(standing, own, found, facts)
 
 
@@ -224,4 +225,6 @@ def _tell_others(
     ]
     if others:
         rows = group_text.columns(map(group_text.standing_row, others))
-        click.echo("\n".join(["also held" if own else "still held", *rows]))
+        click.echo(
+            printable_lines("\n".join(["also held" if own else "still held", *rows]))
+        )

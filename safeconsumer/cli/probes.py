@@ -4,15 +4,31 @@ For whoever watches a worker process: a file that is touched, an HTTP port.
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from safeconsumer.instrumentation import worker_metrics
 from safeconsumer.worker import Worker
 
 _EVERY = 1.0
+
+# Seconds for which one who asks may keep us waiting.
+PATIENCE = 5.0
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
+        """
+        Say nothing of one who hung up or asked too slowly.
+        """
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager
@@ -59,8 +75,7 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     if port is None:
         yield None
         return
-    server = ThreadingHTTPServer((host, port), _handler(worker))
-    server.daemon_threads = True
+    server = _Server((host, port), _handler(worker))
     thread = threading.Thread(
         target=server.serve_forever, name="safeconsumer-probe-http", daemon=True
     )
@@ -75,6 +90,8 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
 
 def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = PATIENCE
+
         def do_GET(self) -> None:
             """
             Answer one request.

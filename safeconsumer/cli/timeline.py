@@ -14,6 +14,7 @@ from safeconsumer.audit.timeline.told import Wanted, told
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.failing import Status, give_up
 from safeconsumer.cli.journals import files, read_all
+from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
 
 _FORMATS = {".svg": svg, ".html": page}
@@ -126,7 +127,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     read, troubles = read_all(files(journals))
     trouble = f"{len(troubles)} journals cannot be read" if troubles else ""
     for line in troubles:
-        click.echo(f"safeconsumer: {line}", err=True)
+        click.echo(f"safeconsumer: {printable(line)}", err=True)
     try:
         story = told(read, check(read, settings), wanted)
         drawn = _FORMATS[output.suffix.lower()](laid_out(story, title, trouble))
@@ -134,8 +135,9 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     except (OSError, SafeConsumerError) as error:
         give_up(context, str(error), Status.USAGE)
         return
+    where = printable(str(output))
     click.echo(
-        f"{output}: {len(story.lanes)} partitions, {len(read)} journals, "
+        f"{where}: {len(story.lanes)} partitions, {len(read)} journals, "
         f"{sum(len(lane.findings) for lane in story.lanes)} violations"
     )
     context.exit(Status.USAGE if troubles else Status.DONE)

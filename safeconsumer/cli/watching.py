@@ -23,6 +23,7 @@ from safeconsumer.cli.failing import (
     give_up,
 )
 from safeconsumer.cli.holding import Connect, refuse_unknown
+from safeconsumer.cli.saying import printable_lines
 from safeconsumer.explain import utc
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
@@ -64,7 +65,11 @@ def status(
             else:
                 if is_watching:
                     click.clear()
-                click.echo("\n".join(group_text.status_lines(group, *everything)))
+                click.echo(
+                    printable_lines(
+                        "\n".join(group_text.status_lines(group, *everything))
+                    )
+                )
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
@@ -147,7 +152,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             wanted = [tp for tp in owned if any(one.covers(tp) for one in covering)]
             reached = _quietness(facts, reports, ends, wanted)
             if reached.is_reached:
-                click.echo(reached.sentence())
+                click.echo(printable_lines(reached.sentence()))
                 return
             if time.monotonic() > deadline:
                 give_up(context, reached.sentence(), Status.NOT_SO)
@@ -218,4 +223,6 @@ def history(
             )
             for one in records
         ]
-        click.echo("\n".join(group_text.columns(rows, "")) or "nothing")
+        click.echo(
+            printable_lines("\n".join(group_text.columns(rows, ""))) or "nothing"
+        )

@@ -74,6 +74,7 @@ def parse(text: str) -> Scope:
         MissingExtraError: google-re2 is missing and it is a pattern.
     """
     if text.startswith("re:"):
+        scopes.check_expression(text[3:])
         return scopes.pattern(_compiled(text[3:]))
     return scopes.parse(text)
 

@@ -16,7 +16,12 @@ from safeconsumer.testing._ports import free_port
 from tests.brokers.java import JavaBroker
 from tests.brokers.settings import TEST_SETTINGS
 
-PASSWORDS = {"broker": "b", "operator": "o", "member": "m"}
+# Long, so that one that leaks is found wherever it is.
+PASSWORDS = {
+    "broker": "broker-4f0c2ad1",
+    "operator": "operator-9b1e77c3",
+    "member": "member-d85a06e2",
+}
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 

@@ -1,0 +1,107 @@
+"""
+The HTTP port of ``safeconsumer run --probe-port``, asked by somebody who means harm.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from safeconsumer.cli import probes
+from safeconsumer.worker import Health
+
+
+class Alive:
+    def healthy(self) -> Health:
+        return Health(is_alive=True, reasons=())
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(probes, "PATIENCE", 0.5)
+    worker: Any = Alive()
+    with probes.serving("127.0.0.1", 0, worker) as opened:
+        assert opened is not None
+        yield opened
+
+
+def ask(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(data)
+        parts = iter(lambda: connection.recv(65536), b"")
+        return b"".join(parts)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ")[1])
+
+
+def test_those_who_send_nothing_are_cut(port: int) -> None:
+    """
+    A hundred half requests keep no thread and no socket, and nobody else waits.
+    """
+    before = threading.active_count()
+    with ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            for _ in range(100)
+        ]
+        for one in slow:
+            one.sendall(b"GET /live HTTP/1.1\r\nX: ")
+        assert status(ask(port, b"GET /live HTTP/1.0\r\n\r\n")) == 200
+        for one in slow:
+            assert one.recv(1) == b""
+    for thread in threading.enumerate():
+        if "process_request_thread" in thread.name:
+            thread.join(5)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET /live HTTP/1.0\r\nContent-Length: 1073741824\r\n\r\n", 200),
+        (
+            (
+                b"GET /live HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
+                b"Content-Length: 3\r\n\r\n0\r\n\r\nGET /nope HTTP/1.1\r\n\r\n"
+            ),
+            200,
+        ),
+        (b"GET /live HTTP/1.0\r\nHost: evil\r\nOrigin: http://evil\r\n\r\n", 200),
+        (b"POST /live HTTP/1.0\r\n\r\n", 501),
+        (b"GET /live HTTP/1.0\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.0\r\n\r\n", 414),
+        (b"GET /%0d%0aX:1 HTTP/1.0\r\n\r\n", 404),
+        (b"\x16\x03\x01\x02\x00\x01\x00 x\r\n\r\n", 400),
+    ],
+)
+def test_it_only_answers_two_questions(
+    port: int, request_: bytes, expected: int
+) -> None:
+    """
+    Bodies are not read, a second request in one is not answered, nothing is changed.
+    """
+    answer = ask(port, request_)
+    assert answer.count(b"Content-Length:") <= 1
+    assert (b"HTTP/1.0 %d" % expected in answer) or expected == 400
+    assert answer.count(b"HTTP/1.0") <= 1
+
+
+def test_one_who_hangs_up_leaves_no_traceback(
+    port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A probe that was given up is no news.
+    """
+    for _ in range(20):
+        connection = socket.create_connection(("127.0.0.1", port))
+        linger = b"\x01\0\0\0\0\0\0\0"  # reset on close
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connection.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+        connection.close()
+    assert status(ask(port, b"GET /healthy HTTP/1.0\r\n\r\n")) == 200
+    assert capfd.readouterr().err == ""

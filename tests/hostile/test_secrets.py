@@ -1,0 +1,169 @@
+"""
+Passwords stay where they were given: with real ones, on a broker that asks for them.
+
+Everything that this package writes is collected, at the most talkative level: logs,
+events, journals, pictures, errors with their causes, ``repr``, what commands print.
+"""
+
+import base64
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka.errors import KafkaError
+
+from safeconsumer import SafeConsumer
+from safeconsumer.audit.recorded import Recorded, holds_hook
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.group.properties import client_configs, read_properties
+from safeconsumer.instrumentation._structlog import log_event
+from tests.brokers import choice
+from tests.group.secured import PASSWORDS, SecuredBroker
+from tests.group.team import Team
+from tests.group.test_permissions import permit, properties, run
+from tests.kafka.polling import poll_until
+
+pytestmark = [
+    pytest.mark.real_broker,
+    pytest.mark.skipif(
+        choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+    ),
+]
+
+GUESS = "guess-71d2ba90"
+
+
+class Collected(logging.Handler):
+    """
+    What was written, of any kind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.parts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.parts.append(record.getMessage())
+        self.parts.append(repr(record.args))
+        if record.exc_info and record.exc_info[1]:
+            self.add(record.exc_info[1])
+
+    def add(self, *things: object) -> None:
+        for one in things:
+            if isinstance(one, BaseException):
+                self.parts += traceback.format_exception(one)
+            self.parts += [str(one), repr(one)]
+
+    def leaks(self) -> list[str]:
+        secrets = [*PASSWORDS.values(), GUESS]
+        forms = [form for one in secrets for form in _forms(one)]
+        return [
+            part[:300] for part in self.parts if any(form in part for form in forms)
+        ]
+
+
+def _forms(secret: str) -> list[str]:
+    # As it is, and out of the middle of base64, whatever stands before it.
+    shifted = (base64.b64encode(b"\0" * n + secret.encode()).decode() for n in range(3))
+    return [secret, *(text[4:-4] for text in shifted)]
+
+
+@pytest.fixture
+def collected() -> Iterator[Collected]:
+    root, handler = logging.getLogger(), Collected()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield handler
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredBroker]:
+    with SecuredBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def team(secured: SecuredBroker) -> Iterator[Team]:
+    with Team(secured) as made:
+        yield made
+
+
+def test_the_search_would_find_one(collected: Collected) -> None:
+    """
+    In whatever form it was written.
+    """
+    logging.getLogger("any").debug("config %s", {"password": PASSWORDS["member"]})
+    whole = base64.b64encode(f"\0member\0{PASSWORDS['member']}".encode()).decode()
+    collected.add(ValueError(GUESS), whole)
+    assert len(collected.leaks()) >= 5
+
+
+def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -> None:
+    """
+    Joins, pauses, obeys an operator, journals, and is printed.
+    """
+    permit(team)
+    journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
+    hooks = [log_event, holds_hook(journal), collected.add]
+    consumer = team.subscribed(hooks=hooks, **team.broker.client_of("member"))
+    team.settled(consumer)
+    recorded = Recorded(consumer, journal)
+    recorded.pause(team.topic)
+    recorded.poll(timeout_ms=100)
+    operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
+    said = [
+        run(team, operator, "pause", "@all", "--group", team.group, "--reason", "x"),
+        run(team, operator, "status", "--group", team.group, "--json"),
+        run(team, operator, "doctor", "--group", team.group),
+        run(team, operator, "history"),
+    ]
+    poll_until(consumer, team.is_quiet(consumer))
+    collected.add(*(one.output for one in said), consumer, *consumer.holds())
+    collected.add(*map(consumer.explain, team.partitions), team.settings)
+    collected.add(*(path.read_text() for path in (tmp_path / "journals").iterdir()))
+    assert any("HoldsPlaced" in part for part in collected.parts)
+    assert collected.leaks() == []
+
+
+def test_one_that_is_refused(team: Team, collected: Collected, tmp_path: Path) -> None:
+    """
+    By the broker, here and from the shell.
+    """
+    config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
+    config["bootstrap_timeout_ms"] = 1000
+    with pytest.raises(KafkaError) as refused:
+        SafeConsumer(team.topic, group_id=team.group, **config)
+    collected.add(refused.value)
+    wrong = properties(tmp_path, team, "operator", GUESS)
+    collected.add(run(team, wrong, "status", "--group", team.group).output)
+    assert collected.leaks() == []
+
+
+def test_settings_that_are_wrong(collected: Collected) -> None:
+    """
+    The error names the setting, not what was written beside it.
+    """
+    secret = PASSWORDS["member"]
+    config = {"sasl_plain_password": secret, "sasl_plain_username": "member"}
+    for wrong in (
+        {"no_such_setting": 1},
+        {"max_poll_records": "x"},
+        {"api_version": 7},
+    ):
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - whichever it is
+            SafeConsumer(bootstrap_servers="127.0.0.1:1", **config, **wrong)
+        collected.add(refused.value)
+    for text in (
+        f'sasl.jaas.config=x required user="u" password="{secret}";',
+        f"ssl.key.password={secret}\nretry.backoff.ms=soon",
+        f"ssl.keystore.password={secret}\nssl.keystore.location=/k.jks",
+    ):
+        with pytest.raises(ValueError) as refused:  # noqa: PT011 - whichever it is
+            client_configs(read_properties(text))
+        collected.add(refused.value)
+    assert collected.leaks() == []
