@@ -85,6 +85,7 @@ class Member:
         Wait for its end, and return what it measured; empty if it told nothing.
         """
         out, _ = self._process.communicate(timeout=_START_TIMEOUT)
+        self._errors.close()
         lines = [json.loads(line) for line in out.splitlines()]
         return lines[-1] if lines and "count" in lines[-1] else {}
 
@@ -105,6 +106,7 @@ class Member:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
+        self._errors.close()
 
 
 @frozen
