@@ -298,7 +298,8 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
-                self._client.leave(max(_LEAVE_SECONDS, end - time.monotonic()))
+                left = max(_LEAVE_SECONDS, end - time.monotonic())
+                self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)
         return report
 

@@ -19,6 +19,9 @@ from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
 from tests.bench import cases
+from tests.bench.against.rows import ROWS as AGAINST_ROWS
+from tests.bench.against.rows import run as run_against
+from tests.bench.against.venvs import PINNED
 from tests.bench.group import ROWS as GROUP_ROWS
 from tests.bench.group import run as run_group
 from tests.bench.overhead import ROWS
@@ -41,6 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
         stage = Stage(broker=broker, sizes=sizes)
         if options.benchmark == "overhead":
             result = run_overhead(stage, options.only, smoke=options.smoke)
+        elif options.benchmark == "worker" and options.against:
+            result = run_against(
+                stage,
+                options.against,
+                options.rows,
+                folder=options.venvs,
+                smoke=options.smoke,
+            )
         elif options.benchmark == "worker":
             result = run_worker(stage, options.rows, smoke=options.smoke)
         elif options.benchmark == "group":
@@ -83,6 +94,15 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
     return choice.start(choice.choose(options.kafka).kind)
 
 
+def _frameworks(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = set(names) - PINNED.keys()
+    if unknown:
+        message = f"{', '.join(sorted(unknown))}; known are {', '.join(PINNED)}"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument(
@@ -105,7 +125,22 @@ def _parser() -> argparse.ArgumentParser:
     overhead = parser.add_argument_group("overhead")
     overhead.add_argument("--only", nargs="+", default=(), choices=list(ROWS))
     worker = parser.add_argument_group("worker")
-    worker.add_argument("--rows", nargs="+", default=(), choices=list(WORKER_ROWS))
+    worker.add_argument(
+        "--rows", nargs="+", default=(), choices=[*WORKER_ROWS, *AGAINST_ROWS]
+    )
+    worker.add_argument(
+        "--against",
+        type=_frameworks,
+        default=(),
+        metavar="NAME,NAME",
+        help=f"compare with these instead, on a real broker: {', '.join(PINNED)}",
+    )
+    worker.add_argument(
+        "--venvs",
+        type=Path,
+        default=Path.home() / ".cache" / "safeconsumer-bench",
+        help="where the others are installed, once, each by itself",
+    )
     group = parser.add_argument_group("group")
     group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
     spark = parser.add_argument_group("spark")

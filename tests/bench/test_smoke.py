@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.bench import overhead, worker
+from tests.bench.against import rows as against
+from tests.bench.stage import SMOKE, Stage
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT = 280.0
@@ -50,3 +52,20 @@ def test_every_row_is_measured_and_reported_as_json(
         assert set(figure) == _KEYS
         assert (figure["passed"] is None) == (figure["target"] is None)
         assert all(values for values in figure["rounds"].values()), figure
+
+
+@pytest.mark.real_broker
+def test_our_side_of_a_comparison_is_measured(
+    kafka_broker: Any,  # noqa: ANN401 - any real one
+    tmp_path: Path,
+) -> None:
+    """
+    Without the others, which would have to be installed.
+    """
+    stage = Stage(broker=kafka_broker, sizes=SMOKE)
+    rows = ["against-no-op", "against-waiting", "against-memory"]
+    result = against.run(stage, (), rows, folder=tmp_path, smoke=True)
+    figures: Any = result["figures"]
+    assert rows == list(dict.fromkeys(one["row"] for one in figures))
+    assert all("safeconsumer" in one["name"] for one in figures)
+    assert all(one["measured"] > 0 for one in figures)
