@@ -111,7 +111,20 @@ class HandingOverCoordinator(PauseSafeCoordinator):
             if not self._generation.is_lost():
                 await self._save_async()
             self._note_lifted()
-        await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+        try:
+            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+        finally:
+            self._forget_departed()
+
+    async def _lose_stale_assignment(self) -> None:
+        try:
+            await super()._lose_stale_assignment()
+        finally:
+            self._forget_departed()
+
+    def _lose_what_others_had(self, generation: int) -> None:
+        super()._lose_what_others_had(generation)
+        self._forget_departed()
 
     async def _on_join_complete_async(
         self,
@@ -124,8 +137,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         await super()._on_join_complete_async(
             generation, member_id, protocol, member_assignment_bytes
         )
-        owned = self._subscription.assigned_partitions()
-        self._forget(set(self._plain) - owned)
+        owned = self._forget_departed()
         if unsaved - owned and self._ours is not None:
             self._emit(
                 control_events.PauseNotHandedOver,
@@ -240,11 +252,15 @@ class HandingOverCoordinator(PauseSafeCoordinator):
             self._saved.pop(tp, None)
         self._saved.update(found)
 
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def _forget_departed(self) -> set[TopicPartition]:
+        # Also of what comes back at once: others may have committed meanwhile, and to
+        # write what was known before over it would undo that.
+        owned: set[TopicPartition] = self._subscription.assigned_partitions()
         self._changes += 1
-        for tp in partitions:
+        for tp in set(self._plain) - owned:
             self._plain.pop(tp, None)
             self._saved.pop(tp, None)
+        return owned
 
     def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         # Nothing committed yet: the mark goes to where reading begins, whatever is read

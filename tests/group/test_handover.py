@@ -24,6 +24,7 @@ from safeconsumer.testing.polling import poll_until as poll_all
 from tests.group.team import Team
 from tests.kafka.conftest import Maker
 from tests.kafka.polling import poll_until
+from tests.regression.wire import Wire
 
 ASSIGNORS = [
     RangePartitionAssignor,
@@ -192,6 +193,35 @@ def test_a_resume_is_not_undone_by_losing_the_membership(team: Team) -> None:
     team.broker.clear_faults()
     poll_until(consumer, lambda: not consumer._coordinator._unsaved())
     assert consumer.paused() == set()
+
+
+@pytest.mark.embedded_broker
+def test_what_was_known_before_a_loss_is_not_committed_after_it(team: Team) -> None:
+    """
+    Others may have committed meanwhile: first it is asked what the broker has now.
+
+    A commit of the old offset, without the mark, would undo theirs and the pause.
+    """
+    consumer = joined(team, "a", "offsets")
+    alone(team, consumer)
+    consumer.pause(team.partitions[0])
+    wire = Wire(consumer)
+    wire.hold("OffsetFetch")
+    generation = consumer.group_metadata().generation_id
+    team.broker.fail("Heartbeat", "UNKNOWN_MEMBER_ID", times=1)
+    poll_until(
+        consumer,
+        lambda: (
+            consumer.group_metadata().generation_id > generation
+            and consumer.assignment() == set(team.partitions)
+        ),
+    )
+    for _ in range(5):
+        consumer.poll(20)
+    assert wire.count("OffsetCommit") == 0
+    wire.release("OffsetFetch")
+    alone(team, consumer)
+    assert consumer.paused() == {team.partitions[0]}
 
 
 @any_broker

@@ -1,0 +1,91 @@
+"""
+Results side by side: ``python -m tests.soak.report RESULT.json ...`` prints Markdown.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from safeconsumer.audit.checker import CHECKS
+
+_MEANINGS = {
+    "S1": "delivered while held",
+    "S2": "lost",
+    "S3": "gaps, and deliveries without ownership",
+    "S4": "went back, or began after what was committed",
+    "S5": "committed and not delivered",
+    "S6": "committed and delivered again",
+    "L1": "a resume that did not resume in 60 s",
+    "G2": "delivered in spite of a group hold before the ownership",
+}
+_LEVELS = ("partition", "topic", "pattern", "everything")
+_NOT_JUDGED = {"S7", "S8"}
+
+Result = dict[str, Any]
+
+
+def _row(what: str, cell: Callable[[Result], object], results: list[Result]) -> str:
+    cells = (
+        f"{one:,}" if isinstance(one, int) else str(one) for one in map(cell, results)
+    )
+    return f"| {what} | {' | '.join(cells)} |"
+
+
+def _check(name: str) -> Callable[[Result], object]:
+    return lambda one: one["violations"][name]
+
+
+def _level(name: str) -> Callable[[Result], object]:
+    return lambda one: one["delivered_while_held"].get(name, 0)
+
+
+def _fault(name: str) -> Callable[[Result], object]:
+    return lambda one: one["faults"].get(name, 0)
+
+
+def lines(results: list[Result]) -> Iterable[str]:
+    """
+    Yield a table: a column for each result, a row for each figure.
+    """
+    yield f"| | {' | '.join('`' + one['consumer'] + '`' for one in results)} |"
+    yield "|---|" + "---|" * len(results)
+    rows: list[tuple[str, Callable[[Result], object]]] = [
+        ("minutes of faults", lambda one: one["minutes"]),
+        ("records acknowledged", lambda one: one["acknowledged"]),
+        ("records delivered", lambda one: one["delivered"]),
+        ("faults", lambda one: one["faults_total"]),
+        ("rebalances (generations)", lambda one: one["rebalances"]),
+        ("ownerships that began", lambda one: one["ownerships"]),
+        ("pauses that were resumed", lambda one: one["pairs"]),
+        ("group holds", lambda one: one.get("group_holds", 0)),
+        ("**violations**", lambda one: one["violations_total"]),
+    ]
+    rows += [
+        (f"{name}: {_MEANINGS[name]}", _check(name))
+        for name in CHECKS
+        if name not in _NOT_JUDGED
+    ]
+    rows += [(f"S1, held by {level}", _level(level)) for level in _LEVELS]
+    rows += [
+        ("not delivered 120 s after the end", lambda one: sum(one["left"].values())),
+        ("members that ended by themselves", lambda one: len(one["crashed"])),
+        ("CPU, seconds", lambda one: one["cpu_seconds"]),
+    ]
+    for kind in sorted({kind for one in results for kind in one["faults"]}):
+        rows.append((f"fault: {kind}", _fault(kind)))
+    for what, cell in rows:
+        yield _row(what, cell, results)
+
+
+def main() -> None:
+    """
+    Print the table of the results that are named.
+    """
+    results = [json.loads(Path(one).read_text()) for one in sys.argv[1:]]
+    sys.stdout.write("\n".join(lines(results)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
