@@ -26,19 +26,33 @@ class DiffersError(Exception):
     """
 
 
+class LeakedError(DiffersError):
+    """
+    Records came of what is paused: the one difference that a choice can explain.
+    """
+
+
+class StarvedError(DiffersError):
+    """
+    What was resumed gave no more, or not all.
+    """
+
+
 @frozen(kw_only=True)
 class Outcome:
     """
     The verdict on one client in one case of one run, and what was seen.
 
     ``CHOSEN`` differs as its documentation says that it does; ``ABSENT`` has no such
-    call; ``UNCLEAR`` could not be brought into the situation.
+    call; ``UNCLEAR`` could not be brought into the situation. ``starved`` tells that
+    it differs by giving no records after a resume.
     """
 
     case: str
     client: str
     verdict: Verdict
     seen: str = ""
+    starved: bool = False
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -54,12 +68,14 @@ class Outcome:
         }
 
 
-def expect(holds: object, otherwise: str) -> None:
+def expect(
+    holds: object, otherwise: str, error: type[DiffersError] = DiffersError
+) -> None:
     """
     Go on if the rule holds.
 
     Raises:
-        DiffersError: it does not; ``otherwise`` is what was seen.
+        DiffersError: it does not; ``otherwise`` is what was seen, ``error`` its kind.
     """
     if not holds:
-        raise DiffersError(otherwise)
+        raise error(otherwise)

@@ -30,10 +30,10 @@ class ClientError(Exception):
     """
 
     def __init__(self, kind: str, text: str) -> None:
-        super().__init__(f"{kind}: {text}".removesuffix(": "))
         module, _, name = kind.rpartition(".")
         self.is_own = module not in {"builtins", "asyncio"}
         self.kind = name if self.is_own else f"bare {name}"
+        super().__init__(f"{self.kind}: {text}".removesuffix(": "))
 
 
 class HangsError(Exception):

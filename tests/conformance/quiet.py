@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 
 from tests.conformance.consumer import Consumer, reaches, until
 from tests.conformance.lab import Lab
-from tests.conformance.outcomes import expect
+from tests.conformance.outcomes import LeakedError, StarvedError, expect
 
 STARVES_AFTER = 5.0
 """Seconds in which a resumed partition must give what is there."""
@@ -33,7 +33,7 @@ class Pause:
         """
         wanted = self.partitions if among is None else list(among)
         came = self.consumer.count(wanted, self.since)
-        expect(not came, f"{came} records came although paused")
+        expect(not came, f"{came} records came although paused", LeakedError)
 
     def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
         """
@@ -48,7 +48,9 @@ class Pause:
         self.expect_nothing(wanted)
         self.consumer.resume([first])
         self._read_to_end([first])
-        self.lab.beat(self.consumer, first)
+        for _ in range(3):
+            self.lab.produce(first)
+            self._read_to_end([first])
         self.expect_nothing(rest)
         self.consumer.resume(rest)
         self._read_to_end(rest)
@@ -76,6 +78,7 @@ class Pause:
             done,
             f"{came} of {sum(rests.values())} records came within "
             f"{STARVES_AFTER:g} s of the resume",
+            StarvedError,
         )
 
     def _expect_next(self, tps: Iterable[TopicPartition]) -> None:

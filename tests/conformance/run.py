@@ -4,17 +4,24 @@ All cases of one client, one after the other, and what they say.
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from tests.conformance.adapters.refusal import AbsentError
 from tests.conformance.choices import choice_of
 from tests.conformance.clients import Client
 from tests.conformance.consumer import NotReachedError
 from tests.conformance.lab import Lab
-from tests.conformance.outcomes import DiffersError, Outcome, Verdict
+from tests.conformance.outcomes import (
+    DiffersError,
+    LeakedError,
+    Outcome,
+    StarvedError,
+    Verdict,
+)
 from tests.conformance.process import ClientError, HangsError
 from tests.conformance.registry import Case
 
@@ -69,30 +76,31 @@ def tried(one: Case, lab: Lab) -> Outcome:
     """
     start = time.monotonic()
     tries = 1 if lab.client.family == "safeconsumer" else _TRIES
-    missed = []
-    verdict, seen = _judged(one, lab)
-    while verdict == Verdict.UNCLEAR and len(missed) + 1 < tries:
-        missed.append(seen)
-        verdict, seen = _judged(one, lab)
-    if verdict == Verdict.DIFFERS and choice_of(lab.client, one) is not None:
-        verdict = Verdict.CHOSEN
-    return Outcome(
-        case=one.name,
-        client=lab.client.name,
-        verdict=verdict,
-        seen="; ".join(filter(None, [seen, *(f"before: {text}" for text in missed)])),
+    found, missed = _judged(one, lab), []
+    while found.verdict == Verdict.UNCLEAR and len(missed) + 1 < tries:
+        missed.append(f"before: {found.seen}")
+        found = _judged(one, lab)
+    return evolve(
+        found,
+        seen="; ".join(filter(None, [found.seen, *missed])),
         seconds=time.monotonic() - start,
     )
 
 
-def _judged(one: Case, lab: Lab) -> tuple[Verdict, str]:
+def _judged(one: Case, lab: Lab) -> Outcome:
+    outcome = partial(Outcome, case=one.name, client=lab.client.name)
     try:
-        return Verdict.PASSES, one.run(lab) or ""
+        return outcome(verdict=Verdict.PASSES, seen=one.run(lab) or "")
     except AbsentError as error:
-        return Verdict.ABSENT, str(error)
+        return outcome(verdict=Verdict.ABSENT, seen=str(error))
+    except LeakedError as error:
+        chosen = choice_of(lab.client, one) is not None
+        verdict = Verdict.CHOSEN if chosen else Verdict.DIFFERS
+        return outcome(verdict=verdict, seen=str(error))
     except (DiffersError, HangsError, ClientError) as error:
-        return Verdict.DIFFERS, str(error)
+        starved = isinstance(error, StarvedError)
+        return outcome(verdict=Verdict.DIFFERS, seen=str(error), starved=starved)
     except NotReachedError as error:
-        return Verdict.UNCLEAR, str(error)
+        return outcome(verdict=Verdict.UNCLEAR, seen=str(error))
     finally:
         lab.end_case()

@@ -12,7 +12,7 @@ from tests.conformance.choices import CHOICES, choice_of
 from tests.conformance.clients import CLIENTS, IN_CI
 from tests.conformance.consumer import Consumer
 from tests.conformance.everything import CASES, PARTS
-from tests.conformance.expected import STOCK
+from tests.conformance.expected import STOCK, is_known
 from tests.conformance.outcomes import Outcome, Verdict
 from tests.conformance.results import Results
 from tests.conformance.run import Tried
@@ -57,6 +57,28 @@ def test_nothing_excuses_ours() -> None:
     A choice of ours is a rule of the contract, and that is what the cases say.
     """
     assert not any(choice_of(CLIENTS["safe"], one) for one in CASES.values())
+
+
+def test_starving_is_known_of_stock_and_of_nobody_else() -> None:
+    """
+    Where it is no race, only that is known.
+    """
+
+    def starved(client: str, case: str) -> Outcome:
+        return Outcome(case=case, client=client, verdict=Verdict.DIFFERS, starved=True)
+
+    assert is_known(starved("stock", "kept-when-one-joins"))
+    assert not is_known(starved("stock", CHOSEN))
+    assert not is_known(starved("safe", "kept-when-one-joins"))
+
+
+def test_only_an_eager_client_may_lose_what_it_keeps() -> None:
+    """
+    A cooperative one revokes nothing of it.
+    """
+    kept = CASES["kept-when-one-joins"]
+    assert choice_of(CLIENTS["stock"], kept)
+    assert not choice_of(CLIENTS["stock-cooperative"], kept)
 
 
 def test_what_is_known_is_about_cases_that_exist() -> None:
