@@ -2,7 +2,9 @@
 Which decoder reads record batches, and whether the compiled one can be had.
 """
 
+import io
 import logging
+import threading
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +14,12 @@ from kafka import codec as codecs
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from safeconsumer._kafka.records import CompiledRecords, Decoder, UpstreamRecords
+from safeconsumer._kafka.records import (
+    HEADER,
+    CompiledRecords,
+    Decoder,
+    UpstreamRecords,
+)
 from safeconsumer.errors import MissingExtraError
 
 log = logging.getLogger("safeconsumer")
@@ -20,9 +27,8 @@ _logged: set[str] = set()
 
 CHOICES = ("auto", "python", "compiled")
 
-# Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
-# 61 bytes of header; the low byte of the attributes, with the codec, at 22.
-_HEADER, _CODEC_AT, _CODEC_MASK = 61, 22, 0x07
+# The low byte of a batch's attributes, and the codec in it.
+_CODEC_AT, _CODEC_MASK = 22, 0x07
 # A malformed length makes the compiled decoder look up to two varints, 20 bytes, past
 # the end before it notices.
 _PADDING = bytes(32)
@@ -104,21 +110,33 @@ def _load() -> Decoder:
         1: _gzip_decode,
         2: (codecs if codecs.has_snappy() else codec).snappy_decode,
         3: (codecs if codecs.has_lz4() else codec).lz4_decode,
-        4: (codecs if codecs.has_zstd() else codec).zstd_decode,
+        4: _Zstd().decode if codecs.has_zstd() else codec.zstd_decode,
     }
 
-    def decode(batch: Any) -> tuple[list[Any], memoryview]:  # noqa: ANN401 - upstream's class
+    def decode(batch: Any) -> tuple[list[Any], bytes]:  # noqa: ANN401 - upstream's class
         buffer = batch._buffer
-        head, section = bytearray(buffer[:_HEADER]), memoryview(buffer)[_HEADER:]
+        head, section = bytearray(buffer[:HEADER]), memoryview(buffer)[HEADER:]
         compressed = head[_CODEC_AT] & _CODEC_MASK
         if compressed:
             section = decoders[compressed](section.tobytes())
             head[_CODEC_AT] &= ~_CODEC_MASK
         whole = b"".join((head, section, _PADDING))
-        view = memoryview(whole)[: -len(_PADDING)]
-        return list(DefaultRecordBatch(view)), view[_HEADER:]
+        return list(DefaultRecordBatch(memoryview(whole)[: -len(_PADDING)])), whole
 
     return decode
+
+
+class _Zstd(threading.local):
+    # As upstream reads it, but with one decompressor per thread: upstream makes a new
+    # one for each batch, which takes longer than a small batch does.
+
+    def __init__(self) -> None:
+        self._decompressor = codecs.zstd.ZstdDecompressor()
+
+    def decode(self, data: bytes) -> bytes:
+        source = io.BytesIO(data)
+        with self._decompressor.stream_reader(source, read_across_frames=True) as read:
+            return bytes(read.read())
 
 
 def _gzip_decode(data: bytes) -> bytes:

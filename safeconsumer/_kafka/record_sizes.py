@@ -12,18 +12,19 @@ _WORTH_COMPARING = 8
 _ONE_BY_ONE = 128
 
 
-def record_bytes(payload: memoryview, count: int) -> int:
+def record_bytes(payload: bytes, count: int, at: int = 0) -> int:
     """
     Add up the sizes of the first records of an uncompressed record section.
 
     Args:
         payload: the records, one after the other, each behind its length.
         count: how many there are to add up.
+        at: where the first begins.
 
     Returns:
         The sum of the length fields, which do not count themselves.
     """
-    total = at = 0
+    total = 0
     while count:
         run = _equal_run(payload, at, count) if count >= _WORTH_COMPARING else 1
         size, body = _length_at(payload, at)
@@ -39,7 +40,7 @@ def record_bytes(payload: memoryview, count: int) -> int:
     return total
 
 
-def _equal_run(payload: memoryview, at: int, count: int) -> int:
+def _equal_run(payload: bytes, at: int, count: int) -> int:
     # Records of one length stand one stride apart and begin with the same prefix; and
     # the other way round, by induction: where the prefix stands, a record begins.
     size, body = _length_at(payload, at)
@@ -47,12 +48,12 @@ def _equal_run(payload: memoryview, at: int, count: int) -> int:
     end = at + stride * count
     run = count
     for start in range(at, body):
-        column = bytes(payload[start:end:stride])
+        column = payload[start:end:stride]
         run = min(run, len(column) - len(column.lstrip(column[:1])))
     return run
 
 
-def _length_at(payload: memoryview, at: int) -> tuple[int, int]:
+def _length_at(payload: bytes, at: int) -> tuple[int, int]:
     # A zigzag varint that is not negative; and where it ends.
     byte = payload[at]
     size, shift = byte & ~_MORE, 7

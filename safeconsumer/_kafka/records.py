@@ -10,8 +10,7 @@ the decoder (design/0010): sums beyond 64 bits turn over, as in Kafka's own clie
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import dropwhile, islice
 from typing import Any, ClassVar
 
@@ -22,9 +21,12 @@ from kafka.protocol.consumer import IsolationLevel
 from safeconsumer import _fork
 from safeconsumer._kafka.record_sizes import record_bytes
 
-# Takes one of upstream's batches of format 2; gives its records, and the section of
-# the batch they came from, uncompressed.
-Decoder = Callable[[Any], tuple[list[Any], memoryview]]
+# Takes one of upstream's batches of format 2; gives its records, and the batch with
+# these uncompressed, from HEADER on.
+Decoder = Callable[[Any], tuple[list[Any], bytes]]
+
+# Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
+HEADER = 61
 
 # The first record format the compiled decoder reads (Kafka 0.11).
 COMPILED_MAGIC = 2
@@ -66,7 +68,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self._keys, self._values = key_deserializer, value_deserializer
         self._batch: Any = None
         self._chunk: list[Any] = []
-        self._section = memoryview(b"")
+        self._plain = b""
         self._at = 0
         self._fallback: Any = None
         self._skipping = True
@@ -88,7 +90,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self, taken: list[ConsumerRecord], n: int | None
     ) -> Exception | None:
         try:
-            with _collector_paused():
+            with _CollectorPaused():
                 self._fill(taken, n)
         except StopIteration:
             self._failed = True
@@ -165,7 +167,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
-                self._chunk, self._section = self.decode(batch)
+                self._chunk, self._plain = self.decode(batch)
             except Exception:  # noqa: BLE001 - upstream's decoder tells what is wrong
                 self._chunk = []
             else:
@@ -181,11 +183,11 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _close_chunk(self) -> None:
         if self._at:
             self.bytes_read += (
-                record_bytes(self._section, self._at)
+                record_bytes(self._plain, self._at, HEADER)
                 if self.metric_aggregator
-                else len(self._section)  # then only "more than nothing" matters
+                else len(self._plain)  # then only "more than nothing" matters
             )
-        self._chunk, self._section, self._at = [], memoryview(b""), 0
+        self._chunk, self._plain, self._at = [], b"", 0
 
     # ------------------------------------------------------------ records
 
@@ -299,22 +301,23 @@ def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
     )
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
+class _CollectorPaused:
     # Thousands of new tuples in a row, none of them garbage, would start the cyclic
     # garbage collector every 700, and it would walk the whole heap again and again:
     # half of the CPU time of a poll. It runs once afterwards instead.
-    if not gc.isenabled():
-        yield
-        return
-    me = threading.get_ident()
-    _pausing.add(me)  # before it is off: a fork in between does no harm
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        _pausing.discard(me)
+
+    __slots__ = ("_paused",)
+
+    def __enter__(self) -> None:
+        self._paused = gc.isenabled()
+        if self._paused:
+            _pausing.add(threading.get_ident())  # first: a fork in between does no harm
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._paused:
+            gc.enable()
+            _pausing.discard(threading.get_ident())
 
 
 def _resume_collector() -> None:

@@ -11,13 +11,19 @@ from tests.bench.figures import Figure
 from tests.bench.rows.assigned import ten_thousand
 from tests.bench.rows.imports import imports
 from tests.bench.rows.pausing import all_paused, refetch, resume_latency
-from tests.bench.rows.reading import iteration_cpu, many_holds, poll_cpu
+from tests.bench.rows.reading import (
+    compiled_cpu,
+    iteration_cpu,
+    many_holds,
+    poll_cpu,
+)
 from tests.bench.stage import Stage
 
 ROWS: dict[str, Callable[[Stage], list[Figure]]] = {
     "poll": poll_cpu,
     "iteration": iteration_cpu,
     "ten-thousand": ten_thousand,
+    "compiled": compiled_cpu,
     "many-holds": many_holds,
     "refetch": refetch,
     "resume-latency": resume_latency,

@@ -5,6 +5,7 @@ Compressed data that is unusual or broken is read alike (P15).
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import lz4.frame
 import pytest
@@ -12,6 +13,7 @@ import snappy
 import zstandard
 from kafka import codec as codecs
 
+from safeconsumer._kafka.decoders import _Zstd
 from tests.records.batches import Frame, Row, sealed, written
 from tests.records.compare import Case, compared, records_of
 
@@ -113,6 +115,23 @@ def test_zstd_of_every_kind(options: dict[str, int]) -> None:
     good = zstandard.ZstdCompressor(**options).compress(PLAIN)
     assert _read(4, good) == 20
     _flipped(4, good)
+
+
+def test_zstd_on_several_threads() -> None:
+    """
+    Each has a decompressor of its own: a mixed-up one would give errors.
+    """
+    sections = [
+        codecs.zstd_encode(PLAIN * 2_000 + bytes([one]) * 1_000_000) for one in range(4)
+    ]
+    decode = _Zstd().decode
+    expected = [codecs.zstd_decode(section) for section in sections]
+
+    def read(number: int) -> set[bytes]:
+        return {decode(sections[number]) for _ in range(50)}
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(read, range(4))] == [{one} for one in expected]
 
 
 def _flipped(codec: int, good: bytes) -> None:

@@ -223,7 +223,7 @@ def test_one_decoded_batch_at_a_time(
         assert part._chunk[part._at - 1].offset == read - 1
     consumer.poll(0)
     assert parts[0]._chunk == []
-    assert len(parts[0]._section) == 0
+    assert len(parts[0]._plain) == 0
 
 
 def test_partitions_one_after_the_other(

@@ -31,6 +31,7 @@ class Reading:
         quiet: how many of them, the last ones, are paused all the time; they have
             no records.
         by_pattern: subscribe by pattern, to topics that do not exist too.
+        decoder: what a safe one reads record batches with.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -42,10 +43,13 @@ class Reading:
         quiet: int = 0,
         *,
         by_pattern: bool = False,
+        decoder: str = "python",
     ) -> None:
+        more = {"decoder": decoder} if client == "safe" else {}
         self._consumer = make(
             client,
             config,
+            **more,
             group_id=f"{topic}-{client}-{quiet}-{time.monotonic_ns()}",
             fetch_max_wait_ms=25,  # the last fetch of a lap delays the next lap
             consumer_timeout_ms=20_000,

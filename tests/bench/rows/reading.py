@@ -19,6 +19,13 @@ _STRANGERS_MB = 150.0
 # The same client twice: how far from 1 a ratio gets by chance.
 _CONTROL = "stock again, 0 paused"
 
+# By the compiled decoder: how records are read, and the target.
+_COMPILED: dict[str, tuple[dict[str, object], float]] = {
+    "poll(max_records=5000)": ({"max_records": 5000}, 0.20),
+    "poll(), default 500": ({"max_records": None}, 0.25),
+    "iteration": ({"iterate": True}, 0.35),
+}
+
 _NOTE = (
     "CPU of the whole process, median of the ratios of neighbouring runs; a group "
     "member, 8 partitions with 100-byte values and 20 empty ones, which the arms "
@@ -44,6 +51,39 @@ def iteration_cpu(stage: Stage) -> list[Figure]:
     ``for record in consumer``.
     """
     return _compared(stage, "iteration", {"iteration": {"iterate": True}})
+
+
+def compiled_cpu(stage: Stage) -> list[Figure]:
+    """
+    With the compiled decoder against the stock client, which decodes in Python.
+    """
+    topic = stage.topic(_FULL, records=stage.sizes.records)
+    settings = {"topic": topic, "partitions": _FULL}
+    kinds = {
+        "stock": stage.arm("reading", "stock", **settings),
+        "safe": stage.arm("reading", "safe", decoder="compiled", **settings),
+    }
+    cpu: dict[str, Seconds] = {name: defaultdict(list) for name in _COMPILED}
+    for _ in range(stage.sizes.rounds):
+        with arms(kinds) as started:
+            for name, (mode, _) in _COMPILED.items():
+                step = {**mode, "records": stage.sizes.records}
+                _laps(started, step, stage.sizes.laps, cpu[name])
+    stage.drop(topic)
+    return [
+        Figure(
+            row="compiled",
+            name=f"{name}, compiled decoder",
+            measured=ratio_of_pairs(cpu[name]["safe"], cpu[name]["stock"]),
+            unit="x",
+            at_most=limit,
+            rounds=_per_record(cpu[name], stage.sizes.records),
+            note=f"ratio of the fastest runs "
+            f"{min(cpu[name]['safe']) / min(cpu[name]['stock']):.3f}; raw values in "
+            "microseconds per record",
+        )
+        for name, (_, limit) in _COMPILED.items()
+    ]
 
 
 def many_holds(stage: Stage) -> list[Figure]:
