@@ -15,6 +15,7 @@ from typing import Any
 
 from safeconsumer.worker import Limits, Worker
 from tests.bench.arms.clients import make, poll_until
+from tests.bench.memory import peak_mb
 
 MIB = 1024 * 1024
 
@@ -84,7 +85,7 @@ def _measure(consumer: Any, told: dict[str, Any]) -> dict[str, float]:  # noqa: 
         "cpu_us": (_cpu() - cpu) / max(1, done) * 1e6,
         "per_second": done / seconds,
         "others_per_second": getattr(handle, "others", 0) / seconds,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_mb(),
     }
 
 

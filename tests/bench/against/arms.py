@@ -116,7 +116,8 @@ class Account:
 
     Attributes:
         handled: records handled at least once.
-        again: how often one was handled that had been handled before.
+        again: how often one was handled that had been handled before, or will be: it is
+            handled, and not committed at the end.
         lost: records below the committed offsets that nobody has handled.
     """
 
@@ -131,12 +132,17 @@ def account(bootstrap: str, group: str, topic: str, trace: Path) -> Account:
     """
     lines = trace.read_text().splitlines() if trace.exists() else []
     seen = Counter(tuple(map(int, line.split())) for line in lines)
+    committed = {
+        one.partition: max(0, one.offset) for one in _committed(bootstrap, group, topic)
+    }
     lost = sum(
-        (one.partition, offset) not in seen
-        for one in _committed(bootstrap, group, topic)
-        for offset in range(max(0, one.offset))
+        (partition, offset) not in seen
+        for partition, end in committed.items()
+        for offset in range(end)
     )
-    return Account(len(seen), sum(seen.values()) - len(seen), lost)
+    again = sum(seen.values()) - len(seen)
+    to_be = sum(offset >= committed[partition] for partition, offset in seen)
+    return Account(len(seen), again + to_be, lost)
 
 
 def _committed(bootstrap: str, group: str, topic: str) -> Any:  # noqa: ANN401 - untyped

@@ -4,10 +4,11 @@ The same handler for every framework: waits, counts, and writes down what it was
 
 import asyncio
 import os
-import resource
 import threading
 import time
 from typing import Any
+
+from tests.bench.memory import peak_mb
 
 _SLOW_ONES = 4
 
@@ -89,7 +90,7 @@ class Handling:
             "count": self.count,
             "cpu_us": (cpu - cpu_before) / max(1, self.count) * 1e6,
             "per_second": self.count / max(1e-9, wall - began),
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mb": peak_mb(),
         }
 
 
