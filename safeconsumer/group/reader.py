@@ -20,7 +20,7 @@ from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.settings import Control
-from safeconsumer.group.state import ControlState, Written
+from safeconsumer.group.state import NO_TIME_MS, ControlState, Written
 from safeconsumer.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
@@ -310,7 +310,8 @@ class Reader:
 
 
 def _written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
-    return Written(record.key, record.value, record.offset, record.timestamp or 0)
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return Written(record.key, record.value, record.offset, at_ms)
 
 
 def _nothing() -> None:

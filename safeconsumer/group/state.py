@@ -18,6 +18,9 @@ from safeconsumer.ledger import PauseLedger
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
+# A record may carry no time: old clients wrote such, and a producer may ask for it.
+NO_TIME_MS = -1
+
 _NEVER_HEARD = Register((-1, -1), is_held=False)
 
 # Topic and key as it was written: there is one way to write it.
@@ -30,7 +33,7 @@ _News = dict[_SourceKey, tuple[Register, ControlKey, ControlHold | None]]
 @frozen
 class Written:
     """
-    A record of a control topic, as far as it matters.
+    A record of a control topic, as far as it matters; its time may be NO_TIME_MS.
     """
 
     key: bytes | None
@@ -168,7 +171,8 @@ class ControlState:
             found = self._scope_and_owner(topic, key, tell=register.is_held)
             hold = None
             if body is not None:
-                at = register.at_ms / 1000
+                # Without a time it begins when it is heard: late, never early.
+                at = moment[1] if register.at_ms < 0 else register.at_ms / 1000
                 hold = as_hold(found, body, at, moment, self._skew)
             if hold is None:
                 change.remove.append(found)

@@ -4,6 +4,7 @@ Members obey holds that are kept in Kafka: those that run, and those that start 
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeCon
 from safeconsumer._core import control_events
 from safeconsumer._core import reports as report_wire
 from safeconsumer.group.barrier import Barrier
+from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.group.team import Team, control_threads
@@ -185,6 +187,29 @@ def test_members_report_what_they_obey(team: Team) -> None:
         (report,) = operator.reports(team.group)
     assert (report.client_id, report.state, report.holds) == ("reporter", "ready", 1)
     assert report.applied[team.settings.operator_topic] == done.offset + 1
+
+
+@pytest.mark.parametrize("ahead", [-120.0, 120.0])
+def test_an_operator_with_a_wrong_clock_sees_who_is_there(
+    team: Team, ahead: float
+) -> None:
+    """Who is alive is told by the reports; who was killed is not among them."""
+    consumer = team.subscribed("alive", control=team.quick)
+    killed = team.member("killed", control=team.quick)
+    team.settled(consumer)
+    clock = LogClock(wall=lambda: time.time() + ahead)
+    with Operator(team.broker.client_config, team.quick, clock) as operator:
+
+        def look() -> set[str]:
+            return {one.client_id for one in operator.reports(team.group)}
+
+        poll_until(consumer, lambda: look() == {"alive", "killed"})
+        team.silence(killed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
+            poll_until(consumer, lambda: look() == {"alive"})
+            team.silence(consumer)
+            poll_until(consumer, lambda: not look())
 
 
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:

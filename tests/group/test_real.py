@@ -13,8 +13,9 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
-from safeconsumer._core import control_events
+from safeconsumer._core import control_events, wire
 from safeconsumer.group import clients, topics
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.group.team import LIMIT, Team, control_threads
 from tests.kafka.polling import poll_until
@@ -204,3 +205,22 @@ def pour(team: Team, over: threading.Event) -> None:
             team.producer.send(
                 team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
             )
+
+
+def test_a_record_without_a_time_is_a_hold(team: Team) -> None:
+    """As a producer may write where the topic does not set the broker's time."""
+    name = f"timeless-{team.group}"
+    team.create(name, {**topics.HOLDS_SETTINGS, "message.timestamp.type": "CreateTime"})
+    settings = team.with_settings(operator_topic=name)
+    key = wire.encode_key(wire.ControlKey(team.group, "old", "@all"))
+    value = wire.encode_hold(wire.ControlHold("1", None, 600_000))
+    team.writer.send(name, key=key, value=value, partition=0, timestamp_ms=-1).get(
+        LIMIT
+    )
+    consumer = team.subscribed(control=settings)
+    assert team.settled(consumer) == {}
+    (hold,) = consumer.holds()
+    assert hold.owner == "operator:old"
+    with Operator(team.broker.client_config, settings) as operator:
+        (standing,) = operator.standing(team.group)
+    assert (standing.at, standing.expires_at) == (None, None)
