@@ -354,6 +354,24 @@ def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
 
 
 @embedded
+def test_a_resume_that_may_come_late_says_so(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would lift what is placed again meanwhile; one that was refused would not."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError) as refused:
+        consumer.resume_group(team.topic)
+    late = team.broker.hold("Produce", client_id="a-control")
+    with pytest.raises(ControlWriteError, match="may still be written later"):
+        consumer.resume_group(team.topic)
+    assert "later" not in str(refused.value)
+    late.release()
+
+
+@embedded
 def test_no_control_client_is_made_after_the_end(team: Team) -> None:
     """A call that comes late is refused, and leaves no thread behind."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka.admin import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
@@ -64,6 +64,33 @@ def test_a_topic_that_loses_holds_with_time_is_refused(team: Team, policy: str) 
     with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
         team.member(control=team.with_settings(operator_topic=name))
     assert set(control_threads()) - before == set()
+
+
+def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
+    """An alarm says what to do; what is held stays; mended, it is read again."""
+    consumer = team.subscribed(control=team.with_settings(check_interval=0.2))
+    team.settled(consumer)
+    told, name = team.told[id(consumer)], team.settings.operator_topic
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    set_policy(team, name, "delete")
+    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    (alarm,) = told.of(control_events.ControlUnavailable)
+    assert f"{name} has cleanup.policy=delete" in alarm.reason
+    assert consumer.paused() == set(team.partitions)
+    set_policy(team, name, "compact")
+    poll_until(consumer, lambda: len(told.of(control_events.ControlReady)) == 2)
+    team.operator_lifts("@all")
+    poll_until(consumer, lambda: not consumer.paused())
+
+
+def set_policy(team: Team, name: str, policy: str) -> None:
+    """Change a topic's cleanup policy."""
+    change = ConfigResource(
+        ConfigResourceType.TOPIC, name, configs={"cleanup.policy": policy}
+    )
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.alter_configs([change])
 
 
 def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
