@@ -41,6 +41,8 @@ class Operator:
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
+        ControlTopicError: from every method that reads a control topic, if there is
+            none.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Operator:
             lambda: clients.producer(self._base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
+        self._there: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +93,19 @@ class Operator:
         if faults:
             raise ControlTopicError("; ".join(faults))
 
+    def _require(self, *names: str) -> None:
+        # Asking a topic that is not there for its offsets waits until the timeout.
+        names = tuple(one for one in names if one not in self._there)
+        if not names:
+            return
+        described = self.admin.describe_topics(list(names))
+        there = {one["name"] for one in described if one["partitions"]}
+        missing = [one for one in names if one not in there]
+        if missing:
+            message = f"no topic {', '.join(missing)}: run safeconsumer control init"
+            raise ControlTopicError(message)
+        self._there.update(names)
+
     def topic_of(self, source: str) -> str:
         """
         Return the control topic of operators' or of the group's own holds.
@@ -121,6 +137,7 @@ class Operator:
         """
         sources = dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
         found = []
+        self._require(*self.settings.topics)
         for record in whole.read(self._base, self.settings.topics):
             key = wire.decode_key(record.key)
             value = record.value
@@ -151,6 +168,7 @@ class Operator:
         topic = self.settings.status_topic
         if topic is None:
             return ()
+        self._require(topic)
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
         for record in whole.read(self._base, (topic,), since=SILENT_AFTER):
@@ -248,6 +266,7 @@ class Operator:
         """
         Return where the control topics end.
         """
+        self._require(*self.settings.topics)
         consumer = clients.asker(self._base)
         try:
             partitions = [TopicPartition(name, 0) for name in self.settings.topics]

@@ -191,8 +191,11 @@ def wait_until_cleaned(team: Team, scope: str) -> None:
         time.sleep(0.2)
 
 
-def test_no_topic_is_made_by_a_member(team: Team) -> None:
+def test_no_topic_is_made_by_a_member(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group topic that is gone fails the call; it must not come back unfit."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 2.0)
     consumer = team.subscribed()
     team.settled(consumer)
     name = team.settings.group_topic
