@@ -184,7 +184,8 @@ class ControlState:
             hold = None
             if body is not None:
                 # Without a time it begins when it is heard: late, never early.
-                at = moment[1] if register.at_ms < 0 else register.at_ms / 1000
+                is_timeless = register.at_ms == NO_TIME_MS
+                at = moment[1] if is_timeless else register.at_ms / 1000
                 hold = as_hold(found, body, at, moment, self._skew)
             if hold is None:
                 change.remove.append(found)
