@@ -5,6 +5,7 @@ What an operator does and sees: placing and lifting holds, and who obeys them.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import kafka.errors as kafka_errors
 from attrs import evolve
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -98,12 +99,10 @@ class Operator:
         names = tuple(one for one in names if one not in self._there)
         if not names:
             return
-        described = self.admin.describe_topics(list(names))
-        there = {one["name"] for one in described if one["partitions"]}
-        missing = [one for one in names if one not in there]
-        if missing:
-            message = f"no topic {', '.join(missing)}: run safeconsumer control init"
-            raise ControlTopicError(message)
+        try:
+            topics.require(self.admin, names)
+        except kafka_errors.UnknownTopicOrPartitionError as error:
+            raise ControlTopicError(*error.args) from error
         self._there.update(names)
 
     def topic_of(self, source: str) -> str:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import kafka.errors as kafka_errors
-
 from safeconsumer._core import control_events
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics
@@ -47,17 +45,14 @@ class TopicCheck:
 
         Raises:
             ControlTopicError: they are not; says what to do.
-            KafkaError: there are none, or the broker could not be asked.
+            KafkaError: there are none, they may not be read, or nobody answers.
         """
         self._asked_at = time.monotonic()
         if self._settings.trust_topic:
             return
         with clients.admin(self._base) as admin:
+            topics.require(admin, self._settings.topics)
             facts = topics.ask(admin, self._settings.topics)
-        missing = [one.name for one in facts if not one.partitions]
-        if missing:
-            message = f"no topic {', '.join(missing)}: run safeconsumer control init"
-            raise kafka_errors.UnknownTopicOrPartitionError(message)
         faults = [fault for one in facts for fault in topics.faults(one)]
         if faults:
             raise ControlTopicError("; ".join(faults))
