@@ -19,6 +19,7 @@ from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.failing import EPILOG, CommandError, explained, said, status_of
+from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
@@ -95,7 +96,8 @@ def pause(  # noqa: PLR0913 - one parameter per option
                     for one in standing
                     if one.source == OPERATOR and one.key in keys
                 ]
-                click.echo("\n".join(_paused(operator, facts, found, own)))
+                shown = "\n".join(_paused(operator, facts, found, own))
+                click.echo(printable_lines(shown))
                 _tell_others(standing, own, found, facts)
 
 

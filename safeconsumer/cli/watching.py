@@ -23,6 +23,7 @@ from safeconsumer.cli.failing import (
     give_up,
 )
 from safeconsumer.cli.holding import Connect, in_force, refuse_unknown
+from safeconsumer.cli.saying import printable_lines
 from safeconsumer.explain import utc
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
