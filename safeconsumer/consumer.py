@@ -2,10 +2,12 @@
 The product's face: a ``KafkaConsumer`` whose pauses hold.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
@@ -40,6 +42,9 @@ from safeconsumer.hooks import Hook, LazyHook
 from safeconsumer.ledger import PauseLedger
 from safeconsumer.pausing import PausingCalls
 
+if TYPE_CHECKING:
+    from safeconsumer.audit.writer import JournalWriter
+
 DEFAULT_HOOKS: tuple[Hook, ...] = (
     LazyHook("safeconsumer.instrumentation._structlog:log_event"),
 )
@@ -71,6 +76,9 @@ class SafeConsumer(PausingCalls):
         pause_handover: whether a partition that is paused here stays paused at its next
             owner (KAFKA-13463): ``offsets`` marks its committed offset, ``assignor``
             tells the group at its next join, ``off`` does not.
+        journal: a folder in which this consumer keeps a journal of what it does, for
+            ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter`` of
+            its own; None: nothing is written and none of it is loaded.
         hooks: what takes the events; by default they become structlog lines.
         configs: as kafka-python's, all of them.
 
@@ -79,6 +87,8 @@ class SafeConsumer(PausingCalls):
             no thread was started.
         MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
             the install line.
+        JournalError: the folder of ``journal`` cannot be written; from later calls if
+            something could not be written down.
         ControlTopicError: a topic of ``control`` would not keep holds for good.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
@@ -96,6 +106,7 @@ class SafeConsumer(PausingCalls):
         decoder: str = "auto",
         control: Attachable | None = None,
         pause_handover: str = "off",
+        journal: "str | os.PathLike[str] | JournalWriter | None" = None,
         hooks: Iterable[Hook] = DEFAULT_HOOKS,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
@@ -106,6 +117,13 @@ class SafeConsumer(PausingCalls):
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
+        journaling = None
+        if journal is not None:
+            module = import_module("safeconsumer._journaling")
+            journaling = module.Journaling(
+                journal, settings["client_id"], settings["group_id"]
+            )
+            hooks = (*hooks, journaling.hook)
         self._ledger = PauseLedger(
             hooks, client_id=settings["client_id"], group_id=settings["group_id"]
         )
@@ -119,6 +137,8 @@ class SafeConsumer(PausingCalls):
             self._parts = Parts(self)
             self._decoder = chosen.name
             log_once(chosen)
+            if journaling is not None:
+                journaling.begin(self)
             if control is not None:
                 self._control = control.attach(self._ledger, self.config)
             if start_paused:
@@ -129,6 +149,8 @@ class SafeConsumer(PausingCalls):
             if self._control is not None:
                 self._control.close()
             super().close(autocommit=False, timeout_ms=0)  # its IO thread runs already
+            if journaling is not None:
+                journaling.end()
             raise
 
     @property

@@ -43,6 +43,8 @@ class PauseLedger(HoldLedger):
         self._watcher: Watcher | None = None
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
+        # told of each change of the assignment, as a watcher is
+        self.on_reassigned: Callable[[rebalance.Reassignment], object] | None = None
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -102,6 +104,8 @@ class PauseLedger(HoldLedger):
                 tp for tp in away if not self._view.state.covers(tp)
             )
             self._tell_gates(shift, "holds ended with the assignment")
+        if self.on_reassigned is not None:
+            self.on_reassigned(change)
         if self._watcher is not None and change.gained:
             self._watcher({tp: ownership.epochs[tp] for tp in change.gained})
         return change

@@ -11,8 +11,8 @@ import pytest
 
 README = Path(__file__).parent.parent / "README.md"
 ALL = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
-EXAMPLES = [one for one in ALL if "pyspark" not in one]
-SPARK_EXAMPLES = [one for one in ALL if "pyspark" in one]
+EXAMPLES = [one for one in ALL if "safekafka" not in one]
+SPARK_EXAMPLES = [one for one in ALL if "safekafka" in one]
 LIMIT = 30.0
 ADDRESS = 'bootstrap_servers="localhost:9092"'
 

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer._core import scopes
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer.audit.journal import Entry, Journal, tp_of
-from safeconsumer.audit.replay import Committed, Epoch, Finding, Replay
-
-_CONTROL = frozenset({"group-hold", "group-lift"})
+from safeconsumer.audit.following import Follower
+from safeconsumer.audit.journal import Entry, Source, tp_of
+from safeconsumer.audit.replay import Commits, Epoch, Finding
 
 CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
 
@@ -67,52 +66,39 @@ class Digest:
     group: str
     findings: tuple[Finding, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    commits: tuple[Committed, ...] = ()
+    commits: Commits = field(factory=Commits)
     acknowledged: tuple[tuple[int, int], ...] = ()
     control: tuple[Entry, ...] = ()
 
 
 def digests(
-    journal: Journal, settings: Settings
+    journal: Source, settings: Settings
 ) -> Iterator[tuple[TopicPartition | None, Digest]]:
     """
     Yield what a journal says about each partition it names; None: about all.
+
+    Raises:
+        JournalError: it is broken somewhere.
     """
-    for name, entries in sorted(_by_partition(journal).items()):
-        tp = tp_of(name)
-        replay = Replay(tp, settings.patience).follow(entries)
-        yield (
-            tp,
-            Digest(
-                member=journal.member,
-                group=journal.group,
+    follower = Follower(settings.patience, journal.lifts()).follow(journal.entries)
+    told = follower.replays.keys() | follower.acknowledged.keys()
+    for name in sorted(told):
+        replay = follower.replays.get(name)
+        acknowledged = tuple(follower.acknowledged.get(name, ()))
+        digest = Digest(
+            member=journal.member, group=journal.group, acknowledged=acknowledged
+        )
+        if replay is not None:
+            digest = evolve(
+                digest,
                 findings=tuple(replay.findings),
                 epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
-                commits=tuple(replay.commits),
-                acknowledged=tuple(
-                    (entry["first"], entry["last"])
-                    for entry in entries
-                    if entry.event == "acked"
-                ),
-            ),
-        )
-    control = tuple(one for one in journal.entries if one.event in _CONTROL)
-    if control:
+                commits=replay.commits,
+            )
+        yield tp_of(name), digest
+    if follower.control:
+        control = tuple(follower.control)
         yield None, Digest(member=journal.member, group=journal.group, control=control)
-
-
-def _by_partition(journal: Journal) -> dict[str, list[Entry]]:
-    names = {entry["tp"] for entry in journal.entries}
-    for entry in journal.entries:
-        names.update(entry["partitions"] or ())
-    found: dict[str, list[Entry]] = {name: [] for name in names if name is not None}
-    for entry in journal.entries:
-        if entry["tp"] is not None:
-            found[entry["tp"]].append(entry)
-        else:
-            for entries in found.values():
-                entries.append(entry)
-    return found
 
 
 def judge(
@@ -130,10 +116,7 @@ def judge(
     epochs = sorted(
         (epoch for one in parts for epoch in one.epochs), key=lambda epoch: epoch.at
     )
-    commits = sorted(
-        (commit for one in parts for commit in one.commits),
-        key=lambda commit: commit.at,
-    )
+    commits = sorted(one for part in parts for one in part.commits)
     acknowledged = sorted(run for one in parts for run in one.acknowledged)
     findings = [found for one in parts for found in one.findings]
     findings += _starts(tp, epochs, commits)
@@ -143,7 +126,7 @@ def judge(
 
 
 def check(
-    journals: Iterable[Journal], settings: Settings | None = None
+    journals: Iterable[Source], settings: Settings | None = None
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
     """
     Return the broken promises about every partition that the journals name.
@@ -153,12 +136,21 @@ def check(
         settings: what may be assumed.
     """
     settings = settings or Settings()
+    told = (one for journal in journals for one in digests(journal, settings))
+    return check_digests(told, settings)
+
+
+def check_digests(
+    told: Iterable[tuple[TopicPartition | None, Digest]], settings: Settings
+) -> dict[TopicPartition, tuple[Finding, ...]]:
+    """
+    Return the broken promises about every partition that digests are about.
+    """
     found: dict[TopicPartition, list[Digest]] = {}
     everywhere: list[Digest] = []
-    for journal in journals:
-        for tp, digest in digests(journal, settings):
-            own = everywhere if tp is None else found.setdefault(tp, [])
-            own.append(digest)
+    for tp, digest in told:
+        own = everywhere if tp is None else found.setdefault(tp, [])
+        own.append(digest)
     return {
         tp: judge(tp, (*parts, *everywhere), settings)
         for tp, parts in sorted(found.items())
@@ -166,7 +158,9 @@ def check(
 
 
 def _starts(
-    tp: TopicPartition, epochs: Sequence[Epoch], commits: Sequence[Committed]
+    tp: TopicPartition,
+    epochs: Sequence[Epoch],
+    commits: Iterable[tuple[float, int, bool]],
 ) -> Iterator[Finding]:
     delivered = -math.inf
     waiting = deque(commits)
@@ -174,10 +168,10 @@ def _starts(
     last, most = None, -1  # committed for sure; and at the very most
     for epoch in _in_time(epochs):
         start = epoch.runs[0].start
-        while waiting and waiting[0].at <= epoch.at:
-            one = waiting.popleft()
-            last = one.offset if one.is_sure else last
-            most = max(most, one.offset)
+        while waiting and waiting[0][0] <= epoch.at:
+            _, offset, is_sure = waiting.popleft()
+            last = offset if is_sure else last
+            most = max(most, offset)
         # What a rebalance gives back goes on where it was, committed or not.
         is_kept = before == (epoch.member, start)
         before = epoch.member, epoch.runs[-1].end
@@ -295,5 +289,5 @@ def _finding(
         member=epoch.member if epoch else "",
         offset=offset,
         evidence=evidence,
-        at=epoch.runs[0].at if epoch else None,
+        at=epoch.delivered_at if epoch else None,
     )

@@ -80,7 +80,8 @@ def _all(is_right: Check) -> Check:
 
 def _offsets(value: object) -> bool:
     return isinstance(value, dict) and all(
-        _is_partition(name) and _is_whole(offset) for name, offset in value.items()
+        _is_partition(name) and (offset is None or _is_whole(offset))
+        for name, offset in value.items()
     )
 
 
@@ -131,8 +132,10 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "last": _WHOLE,
         "count": _WHOLE,
         "poll": _or_none(_KEY),
+        "after": _or_none(_WHOLE),
         "written": _or_none(_TIME),
     },
+    "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},
     "assigned": _OWNED,
     "revoked": _OWNED,
     "lost": _OWNED,

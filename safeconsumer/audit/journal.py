@@ -1,5 +1,5 @@
 """
-The delivery journal: what a consumer did, one JSON line each, one file per process.
+The delivery journal: what a consumer did, one JSON line each, one file per member.
 
 Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "group":
 ..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
@@ -7,11 +7,13 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
-  ``offsets`` (seek, commit), ``ok`` false if it failed; ``paused``, ``gated`` and
-  ``assigned`` after it (pause, resume);
+  ``offsets`` (commit; seek, null: the first or the next), ``ok`` false if it failed;
+  ``paused``, ``gated`` and ``assigned`` after it (pause, resume);
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
-  and ``last`` offset, ``count``, ``poll``: the call it belongs to, ``written``: when
-  the first record was appended, seconds since the epoch;
+  and ``last`` offset, ``count``, ``poll``: the call it belongs to, or ``after``: the
+  last entry before the step of an iteration that yielded it, ``written``: when the
+  first record was appended, seconds since the epoch;
+- ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
   ``since`` when it was lifted, as the entry may be written a little later;
@@ -30,11 +32,11 @@ A process that is killed may leave half a line at the end; nothing else may be b
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.fields import check, is_time
@@ -42,11 +44,14 @@ from safeconsumer.errors import JournalError
 
 VERSION = 1
 
+# Without the search for blanks around a document that json.loads begins and ends with.
+_scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 
-@frozen
+
+@define
 class Entry:
     """
-    One line of a journal.
+    One line of a journal; nobody changes it.
 
     Attributes:
         member: which process wrote it.
@@ -86,6 +91,12 @@ class Journal:
     entries: tuple[Entry, ...]
     is_cut: bool = False
 
+    def lifts(self) -> Sequence[Entry]:
+        """
+        Return the entries that say when holds from elsewhere ended.
+        """
+        return [one for one in self.entries if one.event == "lift"]
+
 
 def tp_text(tp: TopicPartition) -> str:
     """
@@ -102,9 +113,38 @@ def tp_of(text: str) -> TopicPartition:
     return topic, int(number)
 
 
+class Source(Protocol):
+    """
+    Whatever tells what one member did.
+    """
+
+    @property
+    def member(self) -> str:
+        """
+        Names the process.
+        """
+
+    @property
+    def group(self) -> str:
+        """
+        Its consumer group.
+        """
+
+    @property
+    def entries(self) -> Iterable[Entry]:
+        """
+        What it did, in order; may be asked for again.
+        """
+
+    def lifts(self) -> Sequence[Entry]:
+        """
+        Return the entries that say when holds from elsewhere ended.
+        """
+
+
 def read(path: Path) -> Journal:
     """
-    Read one file.
+    Read one file as a whole.
 
     Raises:
         JournalError: it cannot be read, is of a newer version, or is broken elsewhere
@@ -130,47 +170,73 @@ def parse(name: str, text: str) -> Journal:
     if not lines:
         message = f"{name} has no whole line: it is no journal, or it is empty"
         raise JournalError(message)
-    head = _document(name, 1, lines[0])
+    member, group = head_of(name, lines[0])
+    entries = tuple(entries_of(name, member, lines[1:]))
+    return Journal(member=member, group=group, entries=entries, is_cut=is_cut)
+
+
+def head_of(name: str, line: str) -> tuple[str, str]:
+    """
+    Read a journal's first line: whose it is, and of which group.
+
+    Raises:
+        JournalError: it is no such line, or of a newer version.
+    """
+    head = _document(name, 1, line)
     version = head.get("journal")
     if version != VERSION:
         message = (
             f"{name} is a journal of version {version!r}; this program reads {VERSION}"
         )
         raise JournalError(message)
-    member = str(head.get("member", name))
-    entries = tuple(_entries(name, member, lines[1:]))
-    group = str(head.get("group", ""))
-    return Journal(member=member, group=group, entries=entries, is_cut=is_cut)
+    return str(head.get("member", name)), str(head.get("group", ""))
 
 
-def _entries(name: str, member: str, lines: Iterable[str]) -> Iterator[Entry]:
+def entries_of(name: str, member: str, lines: Iterable[str]) -> Iterator[Entry]:
+    """
+    Read the lines after the first.
+
+    Raises:
+        JournalError: one is broken, or missing.
+    """
     for number, line in enumerate(lines, start=1):
-        document = _document(name, number + 1, line)
-        n, at, event = (document.pop(key, None) for key in ("n", "at", "e"))
-        if type(n) is not int or not is_time(at) or not isinstance(event, str):
-            message = f"{name}, line {number + 1}: no n, at and e"
-            raise JournalError(message)
-        entry = Entry(member, n, float(at), event, document)
-        if entry.number != number:
-            message = (
-                f"{name}, line {number + 1}: entry {entry.number} stands where "
-                f"{number} should: lines are missing, or two processes wrote it"
-            )
-            raise JournalError(message)
-        try:
-            check(event, document)
-        except JournalError as error:
-            message = f"{name}, line {number + 1}: {error}"
-            raise JournalError(message) from error
-        yield entry
+        yield entry_of(name, member, number, line)
+
+
+def entry_of(name: str, member: str, number: int, line: str) -> Entry:
+    """
+    Read the line of the entry that should have this number.
+
+    Raises:
+        JournalError: it is broken, or another's.
+    """
+    document = _document(name, number + 1, line)
+    n, at, event = (document.pop(key, None) for key in ("n", "at", "e"))
+    if type(n) is not int or not is_time(at) or not isinstance(event, str):
+        message = f"{name}, line {number + 1}: no n, at and e"
+        raise JournalError(message)
+    if n != number:
+        message = (
+            f"{name}, line {number + 1}: entry {n} stands where {number} should: lines "
+            "are missing, or two processes wrote it"
+        )
+        raise JournalError(message)
+    try:
+        check(event, document)
+    except JournalError as error:
+        message = f"{name}, line {number + 1}: {error}"
+        raise JournalError(message) from error
+    return Entry(member, n, float(at), event, document)
 
 
 def _document(name: str, number: int, line: str) -> dict[str, Any]:
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        document, end = _scan(line, 0)
+    except (StopIteration, ValueError, RecursionError):
+        document, end = None, -1
+    if end != len(line):
         message = f"{name}, line {number}: not JSON; only a last line may be cut"
-        raise JournalError(message) from error
+        raise JournalError(message)
     if not isinstance(document, dict):
         message = f"{name}, line {number}: not an object"
         raise JournalError(message)

@@ -2,14 +2,14 @@
 A consumer whose deliveries, calls and ownerships are journaled, of whatever client.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from safeconsumer._core import events
 from safeconsumer._core.holds import Hold
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.calls import Calls
+from safeconsumer.audit.deliveries import Deliveries
+from safeconsumer.audit.journal import tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.hooks import Hook
 
@@ -39,8 +39,8 @@ class Recorded:
         self._consumer = consumer
         self._journal = journal
         self._generation = generation
-        self._ids = itertools.count(1)
-        self._next: dict[str, int] = {}
+        self._calls = Calls(journal)
+        self._came = Deliveries(journal)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
         return getattr(self._consumer, name)
@@ -51,31 +51,20 @@ class Recorded:
         """
         Poll, and write down the runs of records that came.
         """
-        with self._call("poll") as call:
+        with self._calls.around("poll") as call:
             polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
             for tp, records in polled.items():
-                self._deliver(tp, records, call)
+                self._came.came(tp, records, poll=call)
         return polled
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401 - a record
-        with self._call("poll") as call:
+        with self._calls.around("poll") as call:
             record = next(self._consumer)
-            self._deliver((record.topic, record.partition), [record], call)
+            self._came.came((record.topic, record.partition), [record], poll=call)
         return record
-
-    def _deliver(self, tp: Any, records: Any, call: int) -> None:  # noqa: ANN401 - the consumer's
-        name = f"{tp[0]}:{tp[1]}"
-        first, last = records[0].offset, records[-1].offset
-        start = self._next.get(name, first)
-        self._next[name] = last + 1
-        run = {"from": start, "next": last + 1, "first": first, "last": last}
-        written = records[0].timestamp
-        more = {} if written is None or written < 0 else {"written": written / 1000}
-        said = {"tp": name, **run, "count": len(records), "poll": call, **more}
-        self._journal.write("deliver", said)
 
     # ------------------------------------------------------------ calls
 
@@ -83,28 +72,28 @@ class Recorded:
         """
         Pause, and write down when it was called and when it had returned.
         """
-        with self._call("pause", self._hold(_scopes(targets), kwargs)):
+        with self._calls.around("pause", self._hold(scopes_text(targets), kwargs)):
             self._consumer.pause(*targets, **kwargs)
 
     def pause_all(self, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
         """
         Pause the whole consumer, and write it down as :meth:`pause`.
         """
-        with self._call("pause", self._hold(["@all"], kwargs)):
+        with self._calls.around("pause", self._hold(["@all"], kwargs)):
             self._consumer.pause_all(**kwargs)
 
     def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
         Resume, and write down when it was called and when it had returned.
         """
-        with self._call("resume", self._hold(_scopes(targets), kwargs)):
+        with self._calls.around("resume", self._hold(scopes_text(targets), kwargs)):
             return self._consumer.resume(*targets, **kwargs)
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
         End the pause of the whole consumer, and write it down as :meth:`resume`.
         """
-        with self._call("resume", self._hold(["@all"], kwargs)):
+        with self._calls.around("resume", self._hold(["@all"], kwargs)):
             return self._consumer.resume_all(**kwargs)
 
     def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:
@@ -120,28 +109,25 @@ class Recorded:
         Seek, and write it down.
         """
         name = f"{partition[0]}:{partition[1]}"
-        with self._call("seek", {"offsets": {name: offset}}):
+        with self._calls.around("seek", {"offsets": {name: offset}}):
             self._consumer.seek(partition, offset, *args)
-        self._next[name] = offset
+        self._came.begins_at(partition, offset)
 
     def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
         Commit, and write down what was committed.
         """
-        with self._call("commit", {"offsets": self._offsets(offsets)}):
+        with self._calls.around("commit", {"offsets": self._offsets(offsets)}):
             return self._consumer.commit(offsets, **kwargs)
 
     def commit_async(self, offsets: Any = None, callback: Any = None) -> Any:  # noqa: ANN401 - the consumer's
         """
         Commit without waiting; that it returned is written down when the answer comes.
         """
-        call = next(self._ids)
-        head = {"op": "commit", "id": call, "offsets": self._offsets(offsets)}
-        self._journal.write("call", head)
+        answer = self._calls.begin("commit", {"offsets": self._offsets(offsets)})
 
         def answered(given: Any, result: Any) -> None:  # noqa: ANN401 - upstream's
-            failed = {"ok": False} if isinstance(result, Exception) else {}
-            self._journal.write("return", {**head, **failed})
+            answer(is_done=not isinstance(result, Exception))
             if callback is not None:
                 callback(given, result)
 
@@ -149,7 +135,7 @@ class Recorded:
 
     def _offsets(self, offsets: Any) -> dict[str, int]:  # noqa: ANN401 - the consumer's
         if offsets is None:
-            return dict(self._next)
+            return dict(self._came.next)
         return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
 
     # ------------------------------------------------------------ ownership
@@ -174,23 +160,10 @@ class Recorded:
 
     def _owned(self, event: str, partitions: Iterable[Any]) -> None:
         names = sorted(f"{tp[0]}:{tp[1]}" for tp in partitions)
-        for name in names:
-            self._next.pop(name, None)
+        self._came.forget(map(tp_of, names))
         known = {} if self._generation is None else {"generation": self._generation()}
         if names:
             self._journal.write(event, {"partitions": names, **known})
-
-    @contextmanager
-    def _call(self, op: str, said: Mapping[str, object] | None = None) -> Iterator[int]:
-        call = next(self._ids)
-        head = {"op": op, "id": call, **(said or {})}
-        self._journal.write("call", head)
-        is_done = False
-        try:
-            yield call
-            is_done = True
-        finally:
-            self._journal.write("return", head if is_done else {**head, "ok": False})
 
 
 def holds_hook(journal: JournalWriter) -> Hook:
@@ -246,7 +219,10 @@ def _named(hold: Hold) -> dict[str, object]:
     return {"scope": str(hold.scope), "owner": hold.owner}
 
 
-def _scopes(targets: Iterable[Any]) -> list[str]:
+def scopes_text(targets: Iterable[Any]) -> list[str]:
+    """
+    Return what ``pause`` was given as journals name it.
+    """
     return [_scope(one) for one in targets]
 
 

@@ -3,21 +3,14 @@ One member and one partition: its journal, followed line by line.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 
 from attrs import define, field, frozen
 
 from safeconsumer._core import scopes
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.journal import Entry, tp_text
-
-# What changes one member's state; the others are of producers and operators.
-_EVENTS = frozenset(
-    {
-        *("assigned", "call", "deliver", "hold", "lift", "lost", "parked"),
-        *("return", "revoked"),
-    }
-)
 
 
 @frozen(kw_only=True)
@@ -32,6 +25,7 @@ class Finding:
         offset: the first offset concerned, or None.
         evidence: what the journal says, in one sentence.
         at: when, seconds since the epoch; None if no moment can be named.
+        entry: the number of the entry that shows it; None if it takes several.
     """
 
     check: str
@@ -40,12 +34,13 @@ class Finding:
     offset: int | None
     evidence: str
     at: float | None = None
+    entry: int | None = None
 
 
 @frozen(kw_only=True)
 class Delivered:
     """
-    A run of delivered records.
+    Runs of delivered records without a gap between; ``at`` is when the first came.
     """
 
     start: int
@@ -65,31 +60,125 @@ class Epoch:
     was_sought: bool = False
     generation: int | None = None
 
-
-@frozen(kw_only=True)
-class Committed:
-    """
-    A commit: asked for, and answered unless the member or the broker died.
-    """
-
-    at: float
-    offset: int
-    is_sure: bool = True
+    @property
+    def delivered_at(self) -> float:
+        """
+        When its first record came, or when it began.
+        """
+        return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at
 
 
 @define
-class _Hold:
-    placed: int
+class Commits:
+    """
+    What was asked for, and what was answered, in order; seventeen bytes each.
+    """
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    offset: "array[int]" = field(factory=lambda: array("q"))
+    is_sure: bytearray = field(factory=bytearray)
+
+    def add(self, at: float, offset: int, *, is_sure: bool) -> None:
+        """
+        Take note of one: without an answer it may have been done all the same.
+        """
+        self.at.append(at)
+        self.offset.append(offset)
+        self.is_sure.append(is_sure)
+
+    def __iter__(self) -> Iterator[tuple[float, int, bool]]:
+        """
+        Yield each one's time, offset, and whether it was answered.
+        """
+        return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
+
+
+@frozen
+class Placed:
+    """
+    A hold as a journal tells of it.
+
+    Attributes:
+        number: of the entry that placed it.
+        until: when it ends at the latest, seconds since the epoch.
+        since: ends that were earlier are those of another hold, of the same scope and
+            owner; of a hold that was told of itself each later line is about it.
+    """
+
+    number: int
     until: float
-    # Ends that were earlier are those of another hold, of the same scope and owner. Of
-    # a hold that was told of itself, each later line is about it.
     since: float = 0.0
 
+    def is_ended_by(self, lift: Entry) -> bool:
+        """
+        Tell whether an entry about an end is about this one.
+        """
+        return float(lift["since"] or lift.at) >= self.since
 
-@define
+
+@frozen
 class _Resumed:
     at: float
-    polls: int = 0
+    polls: int
+
+
+class Member:
+    """
+    What concerns all partitions of a member alike.
+
+    Args:
+        lifts: when holds from elsewhere ended.
+
+    Attributes:
+        polling: the entry of the poll under way; None between polls.
+        polls: how many have returned.
+    """
+
+    def __init__(self, lifts: Sequence[Entry] = ()) -> None:
+        self._lifts: dict[tuple[str, str], list[Entry]] = {}
+        for one in lifts:
+            self._lifts.setdefault((one["scope"], one["owner"] or ""), []).append(one)
+        self._called: tuple[object, int] = (None, 0)
+        self.polling: int | None = None
+        self.polls = 0
+
+    def take_poll(self, entry: Entry) -> None:
+        """
+        Follow a call or return of poll.
+        """
+        if entry.event == "call":
+            self._called = entry["id"], entry.number
+            self.polling = entry.number
+        else:
+            self.polling = None
+            self.polls += entry["ok"] is not False
+
+    def called_at(self, entry: Entry) -> int:
+        """
+        Return the entry before which a hold must stand to forbid a delivery.
+        """
+        after = entry["after"]  # a step of an iteration, which writes no call
+        if after is not None:
+            return int(after) + 1
+        call, number = self._called
+        return number if call == entry["poll"] else entry.number
+
+    def placed(self, entry: Entry, key: tuple[str, str]) -> Placed:
+        """
+        Return the hold that an entry tells of, with its end if that is known.
+
+        That it ended may be written down after the delivery that it allowed, and after
+        the call that placed the next one.
+        """
+        since = entry.at if entry.event == "return" else 0.0
+        ends = (
+            float(one["since"] or one.at)
+            for one in self._lifts.get(key, ())
+            if one.number > entry.number
+        )
+        later = (end for end in ends if end >= since)
+        until = min(entry["until"] or math.inf, *later, math.inf)
+        return Placed(entry.number, until, since)
 
 
 class Replay:
@@ -99,6 +188,7 @@ class Replay:
     Args:
         tp: the partition.
         patience: seconds within which a resumed partition must deliver what is there.
+        member: what it shares with the member's other partitions.
 
     Attributes:
         findings: what it broke by itself.
@@ -109,61 +199,73 @@ class Replay:
     # A delivery may take that many polls after a resume, whatever the clock says.
     _POLLS = 3
 
-    def __init__(self, tp: TopicPartition, patience: float) -> None:
+    def __init__(self, tp: TopicPartition, patience: float, member: Member) -> None:
         self._tp = tp
+        self._name = tp_text(tp)
         self._patience = patience
+        self._member = member
         self._position: int | None = None
         self._is_owned = False
-        self._holds: dict[tuple[str, str], _Hold] = {}
-        self._calls: dict[object, int] = {}
+        self._holds: dict[tuple[str, str], Placed] = {}
         self._asked: dict[object, str] = {}
+        self._departed_at = 0
         self._resumed: _Resumed | None = None
-        self._lifts: list[Entry] = []
         self._covers: dict[str, bool] = {}
         self.findings: list[Finding] = []
         self.epochs: list[Epoch] = []
-        self.commits: list[Committed] = []
+        self.commits = Commits()
+        self._takers = {
+            "assigned": self._assigned,
+            "call": self._call,
+            "deliver": self._deliver,
+            "hold": self._hold,
+            "lift": self._lift,
+            "lost": self._revoked,
+            "moved": self._moved,
+            "parked": self._parked,
+            "return": self._return,
+            "revoked": self._revoked,
+        }
 
-    def follow(self, entries: Iterable[Entry]) -> "Replay":
+    def take(self, entry: Entry) -> None:
         """
-        Take over a whole journal.
+        Follow one entry that is about this partition, or about all.
         """
-        entries = tuple(entries)
-        self._lifts = [one for one in entries if one.event == "lift"]
-        for entry in entries:
-            if entry.event in _EVENTS:
-                getattr(self, f"_{entry.event}")(entry)
-        return self
+        self._takers[entry.event](entry)
+
+    def take_hold(self, key: tuple[str, str], hold: Placed) -> None:
+        """
+        Take note of a hold, which may have been placed before this was heard of.
+        """
+        if self._is_covered_by(key[0]):
+            self._holds[key] = hold
 
     # ------------------------------------------------------------ calls
 
     def _call(self, entry: Entry) -> None:
-        self._calls[entry["id"]] = entry.number
-        if entry["op"] == "commit":
-            self._commits(entry)
-        elif entry["op"] == "resume":
+        if entry["op"] == "resume":
             for key in self._keys(entry):
                 self._holds.pop(key, None)
-        elif entry["op"] == "seek" and tp_text(self._tp) in (entry["offsets"] or {}):
+        elif entry["op"] == "commit":
+            self._commits(entry)
+        elif entry["op"] == "seek":
             self._position = None
             if self.epochs:
                 self.epochs[-1].was_sought = True
 
     def _return(self, entry: Entry) -> None:
         if entry["ok"] is False:
+            self._asked.pop(entry["id"], None)
             return
         match entry["op"]:
             case "pause":
                 for key in self._keys(entry):
-                    end = self._end(entry, key, entry.at)
-                    self._holds[key] = _Hold(entry.number, end, entry.at)
+                    self._holds[key] = self._member.placed(entry, key)
                 self._check_paused(entry)
             case "resume":
                 if self._is_owned and not self._held_before(math.inf, entry.at):
-                    self._resumed = _Resumed(entry.at)
+                    self._resumed = _Resumed(entry.at, self._member.polls)
                 self._check_paused(entry)
-            case "poll" if self._resumed is not None:
-                self._resumed.polls += 1
             case "commit":
                 self._committed(entry)
 
@@ -182,11 +284,11 @@ class Replay:
         return [
             key
             for key, hold in self._holds.items()
-            if hold.placed < number and at < hold.until
+            if hold.number < number and at < hold.until
         ]
 
     def _check_paused(self, entry: Entry) -> None:
-        name = tp_text(self._tp)
+        name = self._name
         if entry["paused"] is None or name not in (entry["assigned"] or ()):
             return
         held = self._held_before(math.inf, entry.at)
@@ -197,11 +299,10 @@ class Replay:
             self._find("S7", entry, None, evidence)
 
     def _commits(self, entry: Entry) -> None:
-        offset = (entry["offsets"] or {}).get(tp_text(self._tp))
+        offset = (entry["offsets"] or {}).get(self._name)
         if offset is None:
             return
-        # Without an answer it may have been done all the same.
-        self.commits.append(Committed(at=entry.at, offset=offset, is_sure=False))
+        self.commits.add(entry.at, offset, is_sure=False)
         evidence = ""
         if not self._is_owned:
             evidence = "committed without owning it"
@@ -210,41 +311,29 @@ class Replay:
         self._asked[entry["id"]] = evidence
 
     def _committed(self, entry: Entry) -> None:
-        offset = (entry["offsets"] or {}).get(tp_text(self._tp))
+        offset = (entry["offsets"] or {}).get(self._name)
         evidence = self._asked.pop(entry["id"], "")
         if offset is not None:
-            self.commits.append(Committed(at=entry.at, offset=offset))
+            self.commits.add(entry.at, offset, is_sure=True)
             if evidence:
                 self._find("S5", entry, offset, evidence)
 
     # ------------------------------------------------------------ holds from elsewhere
 
     def _hold(self, entry: Entry) -> None:
-        if self._is_covered_by(entry["scope"]):
-            key = entry["scope"], entry["owner"] or ""
-            self._holds[key] = _Hold(entry.number, self._end(entry, key))
-
-    def _end(self, entry: Entry, key: tuple[str, str], earliest: float = 0.0) -> float:
-        # That a hold ended may be written down after the delivery that it allowed, and
-        # after the call that placed the next one.
-        ends = (
-            one["since"] or one.at
-            for one in self._lifts
-            if one.number > entry.number and (one["scope"], one["owner"] or "") == key
-        )
-        later = (end for end in ends if end >= earliest)
-        return min(entry["until"] or math.inf, *later, math.inf)
+        key = entry["scope"], entry["owner"] or ""
+        self.take_hold(key, self._member.placed(entry, key))
 
     def _lift(self, entry: Entry) -> None:
         key = entry["scope"], entry["owner"] or ""
         hold = self._holds.get(key)
-        if hold is not None and (entry["since"] or entry.at) >= hold.since:
+        if hold is not None and hold.is_ended_by(entry):
             del self._holds[key]
 
     # ------------------------------------------------------------ ownership
 
     def _assigned(self, entry: Entry) -> None:
-        if tp_text(self._tp) in entry["partitions"] and not self._is_owned:
+        if not self._is_owned:
             self._is_owned = True
             self._position = None
             generation = entry["generation"]
@@ -253,17 +342,13 @@ class Replay:
             )
 
     def _revoked(self, entry: Entry) -> None:
-        if tp_text(self._tp) in entry["partitions"]:
-            self._is_owned = False
-            self._resumed = None
-
-    _lost = _revoked
+        self._is_owned = False
+        self._departed_at = entry.number
+        self._resumed = None
 
     # ------------------------------------------------------------ records
 
     def _deliver(self, entry: Entry) -> None:
-        if entry["tp"] != tp_text(self._tp):
-            return
         if not self._is_owned:
             self._find("S3", entry, entry["first"], "delivered without owning it")
             self.epochs.append(Epoch(member=entry.member, at=entry.at))
@@ -271,12 +356,25 @@ class Replay:
         self._check_held(entry)
         self._check_order(entry)
         self._check_liveness(entry)
+        self._went_on(entry, entry.at)
+
+    def _moved(self, entry: Entry) -> None:
+        # Over what is no record: markers of transactions, what was compacted away.
+        if self._is_owned:
+            self._went_on(entry, math.inf)
+
+    def _went_on(self, entry: Entry, at: float) -> None:
         self._position = entry["next"]
-        run = Delivered(start=entry["from"], end=entry["next"], at=entry.at)
-        self.epochs[-1].runs.append(run)
+        run = Delivered(start=entry["from"], end=entry["next"], at=at)
+        runs = self.epochs[-1].runs
+        if runs and runs[-1].end == run.start:
+            start, at = runs[-1].start, min(runs[-1].at, at)
+            runs[-1] = Delivered(start=start, end=run.end, at=at)
+        else:
+            runs.append(run)
 
     def _check_held(self, entry: Entry) -> None:
-        called = self._calls.get(entry["poll"], entry.number)
+        called = self._member.called_at(entry)
         held = self._held_before(called, entry.at)
         if held:
             scope, owner = held[0]
@@ -305,15 +403,17 @@ class Replay:
         if resumed is None or written is None:
             return
         waited = entry.at - max(resumed.at, written)
-        if waited > self._patience and resumed.polls > self._POLLS:
-            evidence = f"{waited:.1f} s and {resumed.polls} polls after the resume"
+        polls = self._member.polls - resumed.polls
+        if waited > self._patience and polls > self._POLLS:
+            evidence = f"{waited:.1f} s and {polls} polls after the resume"
             self._find("L1", entry, entry["first"], evidence)
 
     def _parked(self, entry: Entry) -> None:
-        if entry["tp"] != tp_text(self._tp):
-            return
         parked, limit = entry["bytes"], entry["limit"]
-        if parked and not self._is_owned:
+        # What departs in the middle of a poll is thrown away by the next.
+        polling = self._member.polling
+        is_late = polling is not None and self._departed_at > polling
+        if parked and not self._is_owned and not is_late:
             self._find("S8", entry, None, f"{parked} bytes parked without owning it")
         elif limit is not None and parked > limit:
             self._find("S8", entry, None, f"{parked} bytes parked, {limit} allowed")
@@ -334,5 +434,6 @@ class Replay:
                 offset=offset,
                 evidence=said,
                 at=entry.at,
+                entry=entry.number,
             )
         )

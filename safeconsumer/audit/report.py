@@ -26,6 +26,7 @@ class Row:
         offset: of the first violation, or None.
         member: by whom the first was.
         evidence: what its journal says.
+        entry: the number of the entry that shows it; None if it takes several.
     """
 
     check: str
@@ -35,6 +36,7 @@ class Row:
     offset: int | None = None
     member: str = ""
     evidence: str = ""
+    entry: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         """
@@ -72,4 +74,5 @@ def _row(tp: TopicPartition, name: str, findings: Sequence[Finding]) -> Row:
         offset=own[0].offset,
         member=own[0].member,
         evidence=own[0].evidence,
+        entry=own[0].entry,
     )

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from safeconsumer.errors import JournalError
 
 class JournalWriter:
     """
-    Writes one process's journal into a folder; a forked child writes one of its own.
+    Writes one member's journal into a folder; a forked child writes one of its own.
+
+    Several members in one process have a writer each.
 
     What was written is with the operating system when the call returns: it survives the
     death of the process, not that of the machine.
 
-    Thread rules: any thread.
+    Thread rules: any thread, and signal handlers.
 
     Args:
         folder: where journals are kept; made if it is not there.
@@ -48,7 +51,11 @@ class JournalWriter:
         self._group = group
         self._clock = clock
         self._offset = wall() - clock()
-        self._lock = threading.Lock()
+        # A signal handler may write while this thread does: it gets in, and waits.
+        self._lock = threading.RLock()
+        self._is_writing = False
+        self._interrupting: deque[tuple[str, Mapping[str, object]]] = deque()
+        self._is_closed = False
         self._begin()
 
     @property
@@ -58,34 +65,66 @@ class JournalWriter:
         """
         return self._path
 
+    @property
+    def number(self) -> int:
+        """
+        The number of the last entry; 0 before the first.
+        """
+        return self._number
+
+    def now(self) -> float:
+        """
+        Return the time that an entry written now would have.
+        """
+        return round(self._offset + self._clock(), 6)
+
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """
         Append one entry.
 
+        What a signal handler writes in the middle of this very call is appended when
+        the call goes on, or before the next one.
+
         Raises:
-            JournalError: it could not be written; what is done unseen proves nothing.
+            JournalError: it could not be written, or the journal is closed; what is
+                done unseen proves nothing.
         """
         with self._lock:
-            if os.getpid() != self._pid:
-                self._begin()
-            self._number += 1
-            head = {"n": self._number, "at": self.now(), "e": event}
-            self._append({**head, **fields})
-
-    def now(self) -> float:
-        """
-        Return the moment that an entry written now would bear.
-        """
-        return round(self._offset + self._clock(), 6)
+            if self._is_writing:
+                self._interrupting.append((event, fields))
+                return
+            self._is_writing = True
+            try:
+                self._write_interrupting()
+                self._write(event, fields)
+                self._write_interrupting()
+            finally:
+                self._is_writing = False
 
     def close(self) -> None:
         """
-        Close the file.
+        Close the file; a second call does nothing.
         """
         with self._lock:
-            os.close(self._file)
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._file)
 
     # ------------------------------------------------------------ inside
+
+    def _write_interrupting(self) -> None:
+        while self._interrupting:
+            self._write(*self._interrupting.popleft())
+
+    def _write(self, event: str, fields: Mapping[str, object]) -> None:
+        if self._is_closed:
+            message = f"{self._path} is closed: {event} cannot be written"
+            raise JournalError(message)
+        if os.getpid() != self._pid:
+            self._begin()
+        self._number += 1
+        head = {"n": self._number, "at": self.now(), "e": event}
+        self._append({**head, **fields})
 
     def _begin(self) -> None:
         self._pid = os.getpid()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from safeconsumer.cli.failing import CommandError, explained
-from safeconsumer.cli.sparking import session
+from safeconsumer.cli.sparking import is_submitted, session
 from safeconsumer.group.properties import read_properties
 
 
@@ -81,9 +81,11 @@ def _run(
     connector: Path | None,
 ) -> None:
     safe: Any = importlib.import_module("safeconsumer.spark")
-    settings = {"spark.jars": safe.jars(connector)}
-    if connector is None:
-        settings["spark.jars.packages"] = safe.packages()
+    settings = {}
+    if not is_submitted():  # whoever calls spark-submit has named the jars to it
+        settings["spark.jars"] = safe.jars(connector)
+        if connector is None:
+            settings["spark.jars.packages"] = safe.packages()
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGINT, lambda *_: stopping.set())

@@ -2,24 +2,30 @@
 ``safeconsumer audit``: what journals prove, or refute.
 """
 
+import contextlib
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 from kafka.errors import KafkaError
 
-from safeconsumer.audit.checker import Settings, check, digests
-from safeconsumer.audit.journal import Journal
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.audit.around import excerpts, lines
+from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
+from safeconsumer.audit.journal import Journal, Source, tp_of
+from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
+from safeconsumer.audit.stream import opened, pack
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.failing import CommandError, Status, give_up
-from safeconsumer.cli.journals import files, read_all
+from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors import JournalError, SafeConsumerError
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
+Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
 Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
 
 _EPILOG = """\b
@@ -44,6 +50,18 @@ Exit status:
     help="Read the topics too: finds what a client lost without noticing.",
 )
 @click.option("--bootstrap", metavar="HOST:PORT,...", help="For --against-topic.")
+@click.option(
+    "--partition",
+    metavar="TOPIC:NUMBER",
+    help="Only this one, with what the journals say around each violation.",
+)
+@click.option(
+    "--pack",
+    "packed",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Keep the journals as Parquet there, too; this command reads them as well.",
+)
 @click.option("--master", help="Run it on Spark, for example local[*].")
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
@@ -57,52 +75,67 @@ def audit(  # noqa: PLR0913 - one parameter per option
     report: Path | None,
     against_topic: bool,
     bootstrap: str | None,
+    partition: str | None,
+    packed: Path | None,
     master: str | None,
 ) -> None:
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together.
+    JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
+    members, producers and operators together.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
-    paths = files(journals)
+    paths = files(journals, "*.journal", "*.parquet")
     judge = _here if master is None else _on_spark(master)
     if against_topic != bool(bootstrap):
         message = "--against-topic and --bootstrap belong together"
         raise click.UsageError(message)
     try:
+        only = None if partition is None else _named(partition)
         more = _topics(paths, bootstrap) if bootstrap else ()
         rows, troubles = judge(paths, settings, more)
+        _pack(paths, packed, troubles)
     except (CommandError, KafkaError, SafeConsumerError) as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
+    if only is not None:
+        rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     if report is not None:
         lines = (json.dumps(row.as_dict()) for row in rows)
         report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     for trouble in troubles:
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    click.echo("\n".join(_said(rows, len(paths), status)))
+    said = _said(rows, len(paths), status, paths if only is not None else ())
+    click.echo("\n".join(said))
     context.exit(status)
 
 
 def _topics(paths: Sequence[Path], bootstrap: str) -> tuple[Journal, ...]:
-    named = {
-        tp
-        for journal in read_all(paths)[0]
-        for tp, _ in digests(journal, Settings())
-        if tp is not None
-    }
+    told, _ = _digested(paths, Settings())
+    named = {tp for tp, _ in told if tp is not None}
     base = {"bootstrap_servers": bootstrap.split(",")}
     return (topic_journal(base, sorted(named)),) if named else ()
+
+
+def _digested(paths: Sequence[Path], settings: Settings) -> Digested:
+    told: list[tuple[TopicPartition | None, Digest]] = []
+    troubles: list[str] = []
+    for path in paths:
+        try:
+            told.extend(digests(opened(path), settings))
+        except JournalError as error:
+            troubles.append(str(error))
+    return told, troubles
 
 
 def _here(
     paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
 ) -> Judged:
-    journals, troubles = read_all(paths)
-    judged = check((*journals, *more), settings)
+    told, troubles = _digested(paths, settings)
+    told += [one for journal in more for one in digests(journal, settings)]
+    judged = check_digests(told, settings)
     rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
     return rows, tuple(troubles)
 
@@ -122,15 +155,55 @@ def _on_spark(master: str) -> Judge:
     return on_spark
 
 
-def _said(rows: Sequence[Row], journals: int, status: int) -> list[str]:
-    broken = [row for row in rows if row.violations]
-    lines = [
-        printable(
-            f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first by "
-            f"{row.member or 'the fleet'}: {row.evidence}"
-        )
-        for row in broken
-    ]
+def _named(text: str) -> TopicPartition:
+    try:
+        return tp_of(text)
+    except ValueError as error:
+        message = f"--partition: {text!r} is not TOPIC:NUMBER, such as orders:3"
+        raise CommandError(message) from error
+
+
+def _pack(paths: Sequence[Path], folder: Path | None, troubles: Sequence[str]) -> None:
+    if folder is None:
+        return
+    if troubles:
+        message = f"not packed, for {len(troubles)} journals are broken: {troubles[0]}"
+        raise CommandError(message)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        pack(opened(path), folder / f"{path.stem}.parquet")
+
+
+def _said(
+    rows: Sequence[Row], journals: int, status: int, shown: Sequence[Path]
+) -> list[str]:
+    said: list[str] = []
+    for row in rows:
+        if row.violations:
+            line = (
+                f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first "
+                f"by {row.member or 'the fleet'}: {row.evidence}"
+            )
+            said += map(printable, (line, *_around(row, shown)))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    return [*lines, f"{what}: {journals} journals, {partitions} partitions"]
+    return [*said, f"{what}: {journals} journals, {partitions} partitions"]
+
+
+def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
+    tp = row.topic, row.partition
+    finding = Finding(
+        check=row.check,
+        partition=tp,
+        member=row.member,
+        offset=row.offset,
+        evidence=row.evidence,
+        entry=row.entry,
+    )
+    return lines(excerpts(_readable(paths), tp, finding))
+
+
+def _readable(paths: Sequence[Path]) -> Iterator[Source]:
+    for path in paths:
+        with contextlib.suppress(JournalError):  # it was named
+            yield opened(path)

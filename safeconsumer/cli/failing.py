@@ -91,9 +91,9 @@ def explained(context: click.Context) -> Iterator[None]:
     except ControlTopicError as error:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
-        give_up(context, str(error), _of_kafka(error.__cause__))
+        give_up(context, str(error), status_of(error.__cause__))
     except (kafka_errors.KafkaError, OSError) as error:
-        give_up(context, _said(error), _of_kafka(error))
+        give_up(context, said(error), status_of(error))
     except KeyboardInterrupt:
         give_up(context, "interrupted", Status.INTERRUPTED)
 
@@ -107,11 +107,17 @@ def give_up(context: click.Context, why: str, status: Status) -> None:
     context.exit(status)
 
 
-def _of_kafka(error: BaseException | None) -> Status:
+def status_of(error: BaseException | None) -> Status:
+    """
+    Return the status for an error of the cluster or of the way to it.
+    """
     return Status.REFUSED if isinstance(error, _REFUSED) else Status.UNREACHABLE
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """
+    Say what went wrong at the cluster and what to do.
+    """
     if isinstance(error, _REFUSED):
         return (
             f"the broker refuses: {error}; safeconsumer control init prints the ACLs "

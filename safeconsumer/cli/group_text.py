@@ -51,13 +51,18 @@ def standing_row(one: Standing) -> tuple[str, ...]:
     """
     Return a hold as cells: scope, owner, since, until, why.
     """
-    hold = one.hold
-    why = (hold.reason if hold else None) or ""
-    until = (
-        "until resumed" if one.expires_at is None else f"until {utc(one.expires_at)}"
-    )
+    why = (one.hold.reason if one.hold else None) or ""
     owner = f"{one.source}:{one.key.owner}"
-    return one.key.scope, owner, f"since {utc(one.at)}", until, why
+    since = "since unknown" if one.at is None else f"since {utc(one.at)}"
+    return one.key.scope, owner, since, _until(one), why
+
+
+def _until(one: Standing) -> str:
+    if one.expires_at is not None:
+        return f"until {utc(one.expires_at)}"
+    if one.hold is not None and one.hold.ttl_ms is not None:
+        return f"for {words_of(one.hold.ttl_ms / 1000)} after a member heard of it"
+    return "until resumed"
 
 
 def standing_document(one: Standing) -> dict[str, object]:

@@ -3,10 +3,13 @@
 """
 
 import getpass
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+from kafka.errors import KafkaError
 
 from safeconsumer._core import wire
 from safeconsumer._core.holds import checked_owner, checked_reason
@@ -15,12 +18,12 @@ from safeconsumer._core.scopes import Everything, Scope
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
-from safeconsumer.cli.failing import EPILOG, CommandError, explained
+from safeconsumer.cli.failing import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.publisher import changes, new_hold
+from safeconsumer.group.publisher import Acknowledged, changes, new_hold
 
 Connect = Callable[[], tuple[dict[str, Any], Any]]
 
@@ -85,13 +88,17 @@ def pause(  # noqa: PLR0913 - one parameter per option
             operator.check()
             facts = _known(operator, group, is_new=is_new)
             done = operator.write(OPERATOR, wanted)
-            keys = {one.change.key for one in done}
-            standing = operator.standing(group)
-            own = [
-                one for one in standing if one.source == OPERATOR and one.key in keys
-            ]
-            click.echo(printable_lines("\n".join(_paused(operator, facts, found, own))))
-            _tell_others(standing, own, found, facts)
+            with _written("held", done):
+                standing = in_force(operator, operator.standing(group))
+                keys = {one.change.key for one in done}
+                own = [
+                    one
+                    for one in standing
+                    if one.source == OPERATOR and one.key in keys
+                ]
+                shown = "\n".join(_paused(operator, facts, found, own))
+                click.echo(printable_lines(shown))
+                _tell_others(standing, own, found, facts)
 
 
 @click.command(epilog=EPILOG)
@@ -139,9 +146,10 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 was = (source, key) in before
                 said = "resumed" if was else "was not held:"
                 click.echo(f"{said} {key.scope} {source}:{whose}")
-            standing = operator.standing(group)
-            click.echo(_covers(operator, facts, found))
-            _tell_others(standing, (), found, facts)
+            with _written("resumed", done):
+                standing = in_force(operator, operator.standing(group))
+                click.echo(_covers(operator, facts, found))
+                _tell_others(standing, (), found, facts)
 
 
 def _login() -> str:
@@ -150,6 +158,27 @@ def _login() -> str:
     except (KeyError, OSError) as error:  # a container's user has no name
         message = "nobody knows who you are here: say it with --owner NAME"
         raise CommandError(message) from error
+
+
+@contextmanager
+def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        scopes = ", ".join(one.change.key.scope for one in done)
+        message = (
+            f"{what} and acknowledged: {scopes}; but it could not be looked at "
+            f"afterwards: {said(error)}"
+        )
+        raise CommandError(message, status_of(error)) from error
+
+
+def in_force(operator: Operator, standing: Sequence[Standing]) -> tuple[Standing, ...]:
+    """
+    Return the holds whose time is not over, with the skew that members allow.
+    """
+    now, skew = time.time(), operator.settings.clock_skew
+    return tuple(one for one in standing if one.in_force(now, skew))
 
 
 def refuse_unknown(

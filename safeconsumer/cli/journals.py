@@ -9,13 +9,14 @@ from safeconsumer.audit.journal import Journal, read
 from safeconsumer.errors import JournalError
 
 
-def files(given: Sequence[Path]) -> list[Path]:
+def files(given: Sequence[Path], *patterns: str) -> list[Path]:
     """
-    Return the files themselves, and the ``*.journal`` files of folders.
+    Return the files themselves, and those of folders: ``*.journal``, or as named.
     """
     found: list[Path] = []
     for path in given:
-        found.extend(sorted(path.glob("*.journal")) if path.is_dir() else [path])
+        inside = (one for name in patterns or ("*.journal",) for one in path.glob(name))
+        found.extend(sorted(inside) if path.is_dir() else [path])
     return found
 
 

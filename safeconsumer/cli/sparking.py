@@ -11,6 +11,13 @@ from typing import Any
 from safeconsumer.errors import MissingExtraError
 
 
+def is_submitted() -> bool:
+    """
+    Tell whether ``spark-submit`` has started the JVM already, with settings of its own.
+    """
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 @contextmanager
 def session(
     master: str | None, name: str, settings: Mapping[str, str] | None = None

@@ -22,7 +22,7 @@ from safeconsumer.cli.failing import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import Connect, refuse_unknown
+from safeconsumer.cli.holding import Connect, in_force, refuse_unknown
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.explain import utc
 from safeconsumer.group import patterns
@@ -80,6 +80,7 @@ def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values,
     standing = operator.standing(group)
     reports = operator.reports(group)
     refuse_unknown(group, facts, standing, reports)
+    standing = in_force(operator, standing)
     held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
     return facts, standing, reports, operator.ends(), operator.lags(facts, held)
 
@@ -214,7 +215,7 @@ def history(
             return
         rows = [
             (
-                utc(one.at),
+                "time unknown" if one.at is None else utc(one.at),
                 "resume" if one.hold is None else "pause",
                 one.key.group,
                 one.key.scope,

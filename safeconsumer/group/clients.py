@@ -3,6 +3,7 @@ The control clients of a member or a command: one reader, one producer, one admi
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -10,6 +11,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.control_reader import NoTopicsClient
 from safeconsumer.consumer import SafeConsumer
+from safeconsumer.errors import ControlSettingError
 
 # What says where a cluster is and how to get in; everything else is not our business.
 _CONNECTION = (
@@ -27,6 +29,16 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
+# Control clients are no members of a group, and read and write bytes.
+_NOT_TO_CHOOSE = frozenset(
+    {
+        *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
+        *("group_id", "group_instance_id", "kafka_client"),
+        *("key_deserializer", "key_serializer"),
+        *("value_deserializer", "value_serializer"),
+    }
+)
+
 # Control records are small and must not wait for a dead broker for long.
 _BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
@@ -42,7 +54,12 @@ def connection(
         configs: the consumer's.
         more: what differs for control clients.
         name: what is added to the ``client_id``.
+
+    Raises:
+        ControlSettingError: ``more`` has a setting that no client knows, or that is
+            not for a user to choose.
     """
+    _check_names(more)
     known = KafkaConsumer.DEFAULT_CONFIG
     kept = {
         key: value
@@ -57,6 +74,20 @@ def connection(
         "client_id": f"{client_id}-{name}",
         **more,
     }
+
+
+def _check_names(more: Mapping[str, Any]) -> None:
+    kinds = (KafkaConsumer, KafkaProducer, KafkaAdminClient)
+    known = {key for kind in kinds for key in kind.DEFAULT_CONFIG}
+    for key in more:
+        if key in _NOT_TO_CHOOSE:
+            message = f"client_configs: {key} is not to be chosen for control clients"
+            raise ControlSettingError(message)
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            message = f"client_configs: kafka-python has no setting {key!r}{hint}"
+            raise ControlSettingError(message)
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:

@@ -20,14 +20,15 @@ class Standing:
         source: ``operator`` or ``group``: which topic it is on.
         key: group, owner and scope.
         hold: what it says; None for a tombstone.
-        at: the broker's time of the record, seconds since the epoch.
+        at: the broker's time of the record, seconds since the epoch; None if it has
+            none: each member counts from when it heard of it.
         offset: its place in the topic.
     """
 
     source: str
     key: ControlKey
     hold: ControlHold | None
-    at: float
+    at: float | None
     offset: int
 
     @property
@@ -35,7 +36,7 @@ class Standing:
         """
         When it expires by the broker's clock, seconds since the epoch.
         """
-        if self.hold is None or self.hold.ttl_ms is None:
+        if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
@@ -44,6 +45,12 @@ class Standing:
         Tell whether its time is over, at so many seconds since the epoch.
         """
         return self.expires_at is not None and self.expires_at <= now
+
+    def in_force(self, now: float, skew: float) -> bool:
+        """
+        Tell whether members still obey it: they lift it late by the allowed skew.
+        """
+        return self.hold is not None and not self.is_over(now - skew)
 
     def covers(self, tp: TopicPartition) -> bool:
         """

@@ -2,10 +2,10 @@
 What an operator does and sees: placing and lifting holds, and who obeys them.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import kafka.errors as kafka_errors
 from attrs import evolve
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -18,6 +18,7 @@ from safeconsumer._core.wire import ControlKey
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, topics, whole
 from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
@@ -37,18 +38,28 @@ class Operator:
     Args:
         base: how to reach the cluster, in kafka-python's keys.
         settings: which control topics.
+        clock: tells the broker's time.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
+        ControlTopicError: from every method that reads a control topic, if there is
+            none.
     """
 
-    def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        settings: Control,
+        clock: LogClock | None = None,
+    ) -> None:
         self.settings = settings
+        self._clock = clock or LogClock()
         self._base = {"client_id": "safeconsumer-cli", **base}
         self._producer = LazyProducer(
             lambda: clients.producer(self._base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
+        self._there: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +94,17 @@ class Operator:
         if faults:
             raise ControlTopicError("; ".join(faults))
 
+    def _require(self, *names: str) -> None:
+        # Asking a topic that is not there for its offsets waits until the timeout.
+        names = tuple(one for one in names if one not in self._there)
+        if not names:
+            return
+        try:
+            topics.require(self.admin, names)
+        except kafka_errors.UnknownTopicOrPartitionError as error:
+            raise ControlTopicError(*error.args) from error
+        self._there.update(names)
+
     def topic_of(self, source: str) -> str:
         """
         Return the control topic of operators' or of the group's own holds.
@@ -114,6 +136,7 @@ class Operator:
         """
         sources = dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
         found = []
+        self._require(*self.settings.topics)
         for record in whole.read(self._base, self.settings.topics):
             key = wire.decode_key(record.key)
             value = record.value
@@ -126,39 +149,44 @@ class Operator:
                         source=sources[record.topic],
                         key=key,
                         hold=hold,
-                        at=record.timestamp / 1000,
+                        at=_time_of(record),
                         offset=record.offset,
                     )
                 )
-        return tuple(sorted(found, key=lambda one: one.at))
+        return tuple(sorted(found, key=lambda one: one.at or 0.0))
 
     # ------------------------------------------------------------ members
 
-    def reports(self, group: str, now: float | None = None) -> tuple[Report, ...]:
+    def reports(self, group: str) -> tuple[Report, ...]:
         """
         Return the last report of every member that said something lately.
 
-        Times are compared on the broker's clock, by the records' own times.
+        Times are compared on the broker's clock, by the records' own times. Where ours
+        differs, this waits once for somebody's next report, two intervals at most.
         """
         topic = self.settings.status_topic
         if topic is None:
             return ()
+        self._require(topic)
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
         for record in whole.read(self._base, (topic,), since=SILENT_AFTER):
-            newest = max(newest, record.timestamp / 1000)
+            at = _time_of(record) or 0.0
+            newest = max(newest, at)
             report = report_wire.decode_report(record.value)
             if report is not None and report.group == group:
-                at = record.timestamp / 1000
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
                 last[report.member] = (at, report)
-        now = max(newest, time.time() if now is None else now)
-        live = [
-            report
-            for at, report in last.values()
-            if report.state != "stopped" and now - at <= SILENT_AFTER
-        ]
+        there = [one for one in last.values() if one[1].state != "stopped"]
+        if not there:
+            return ()
+        now = self._clock.now(newest, lambda: self._next_report_at(topic))
+        live = [report for at, report in there if now - at <= SILENT_AFTER]
         return tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
+
+    def _next_report_at(self, topic: str) -> float | None:
+        timeout = 2 * self.settings.status_interval + 0.5
+        return whole.next_time(self._base, topic, timeout)
 
     def group(self, group: str) -> GroupFacts:
         """
@@ -237,6 +265,7 @@ class Operator:
         """
         Return where the control topics end.
         """
+        self._require(*self.settings.topics)
         consumer = clients.asker(self._base)
         try:
             partitions = [TopicPartition(name, 0) for name in self.settings.topics]
@@ -246,6 +275,11 @@ class Operator:
         finally:
             consumer.close(autocommit=False)
         return {tp.topic: end for tp, end in ends.items()}
+
+
+def _time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
+    at_ms = record.timestamp
+    return None if at_ms is None or at_ms < 0 else at_ms / 1000
 
 
 def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -6,9 +6,9 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 
+import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
 
 from safeconsumer._core import wire
 from safeconsumer._core.wire import ControlHold, ControlKey
@@ -103,7 +103,10 @@ def publish(
         for change, value, future in sent:
             written = future.get(timeout)
             done.append(Acknowledged(change, written.offset, written.timestamp, value))
-    except (KafkaError, AssertionError) as error:  # no partition 0: assert in send()
+    except (
+        kafka_errors.KafkaError,
+        AssertionError,
+    ) as error:  # no partition 0: assert in send()
         raise ControlWriteError(_explained(topic, wanted, done, error)) from error
     return tuple(done)
 
@@ -117,7 +120,15 @@ def _explained(
     kept = ", ".join(one.change.key.scope for one in done) or "nothing"
     there = {one.change.key for one in done}
     left = ", ".join(one.key.scope for one in wanted if one.key not in there)
+    late = ""
+    if isinstance(error, kafka_errors.RetriableError) and any(
+        one.hold is None for one in wanted if one.key not in there
+    ):
+        late = (
+            ". It may still be written later, and would lift what is placed again "
+            "meanwhile: look at status before you place it again"
+        )
     return (
         f"{left} could not be written to {topic} ({type(error).__name__}: "
-        f"{str(error)[:200]}); acknowledged: {kept}. Running it again is safe"
+        f"{str(error)[:200]}); acknowledged: {kept}. Running it again is safe{late}"
     )

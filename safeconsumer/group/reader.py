@@ -17,10 +17,11 @@ from safeconsumer._core import control_events
 from safeconsumer._kafka.control_reader import ControlReader, EndOffsets, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, topics
+from safeconsumer.group import clients
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.settings import Control
-from safeconsumer.group.state import ControlState, Written
+from safeconsumer.group.state import NO_TIME_MS, ControlState, Written
+from safeconsumer.group.topic_check import TopicCheck
 from safeconsumer.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
@@ -68,6 +69,7 @@ class Reader:
         self._ledger = ledger
         self._state = state
         self._barrier = barrier
+        self._topics = TopicCheck(settings, base, ledger)
         self._partitions = tuple(TopicPartition(name, 0) for name in settings.topics)
         self._positions: dict[TopicPartition, int] = {}
         self._identities: dict[str, object] = {}
@@ -76,9 +78,8 @@ class Reader:
         self._refused: ControlTopicError | None = None
         self._is_ready = False
         self._is_told = False
-        self._is_advised = False
         self._failures = 0
-        self._unasked: Exception | None = None
+        self._spoilt: Exception | None = None
         self._client: ControlReader | None = None
         self.on_change: Callable[[], object] = _nothing
         self._thread = threading.Thread(
@@ -108,6 +109,7 @@ class Reader:
             self._client.wake()
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
+        self._topics.stop()
 
     @property
     def is_ready(self) -> bool:
@@ -136,7 +138,7 @@ class Reader:
         try:
             self._read_until_stopped()
         except ControlTopicError as error:
-            self._refused = error
+            self._refused = error  # before _lose() lets start() go on
             self._lose(str(error))
         except BaseException as error:  # noqa: BLE001 - a dead reader obeys nobody
             self._lose(f"{type(error).__name__}: {error}")
@@ -196,9 +198,10 @@ class Reader:
             self.on_change()
         self._barrier.ask_again()
         self._barrier.run_out()
+        self._topics.now_and_then(self._found_unfit)
         self._ledger.deliver()
-        if self._unasked is not None:
-            raise self._unasked
+        if self._spoilt is not None:
+            raise self._spoilt
         if session.client.silence() > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
@@ -206,30 +209,14 @@ class Reader:
     # ------------------------------------------------------------ beginning
 
     def _check(self) -> None:
-        if self._settings.trust_topic:
-            self._checked.set()
-            return
-        with clients.admin(self._base) as admin:
-            facts = topics.ask(admin, self._settings.topics)
-        missing = [one.name for one in facts if not one.partitions]
-        if missing:
-            message = f"no topic {', '.join(missing)}: run safeconsumer control init"
-            raise kafka_errors.UnknownTopicOrPartitionError(message)
-        faults = [fault for one in facts for fault in topics.faults(one)]
-        if faults:
-            self._refused = ControlTopicError("; ".join(faults))
-            self._checked.set()
-            raise self._refused
+        self._topics.at_once()
         self._refused = None
-        advice = [said for one in facts for said in topics.advice(one)]
-        if advice and not self._is_advised:
-            self._is_advised = True
-            self._ledger.emit(
-                control_events.ControlUnchecked,
-                topics=self._settings.topics,
-                reason="; ".join(advice),
-            )
         self._checked.set()
+
+    def _found_unfit(self, error: ControlTopicError) -> None:
+        self._spoilt = error
+        if self._client is not None:
+            self._client.wake()
 
     def _begin(self, session: _Session) -> None:
         session.asker.assign(self._partitions)
@@ -247,7 +234,7 @@ class Reader:
         self._identities.update(
             {name: one for name, one in identities.items() if one is not None}
         )
-        self._unasked = None
+        self._spoilt = None
         self._barrier.connect(
             lambda answer: self._ask(session, answer), self._positions
         )
@@ -305,12 +292,13 @@ class Reader:
         try:
             EndOffsets(session.asker).ask(self._partitions, _ASK_TIMEOUT_MS, answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
-            self._unasked = error  # that client is no use; the next one asks again
+            self._spoilt = error  # that client is no use; the next one asks again
             answer(None)
 
 
 def _written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
-    return Written(record.key, record.value, record.offset, record.timestamp or 0)
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return Written(record.key, record.value, record.offset, at_ms)
 
 
 def _nothing() -> None:

@@ -78,6 +78,9 @@ class Control:
         clock_skew: seconds by which this machine's clock may differ from the
             broker's; a hold that expires is lifted so much later, never early.
         status_interval: seconds between reports while nothing changes.
+        check_interval: seconds between looks at the topics' settings, besides that when
+            the reader connects. A topic that was made unfit meanwhile counts as
+            unavailable until it is mended.
         start_timeout: for how many seconds at most the consumer's constructor waits
             for the topics' settings, to refuse what does not keep holds for good.
         trust_topic: do not ask for those settings; for brokers that cannot tell.
@@ -96,6 +99,9 @@ class Control:
     clock_skew: float = field(default=30.0, converter=_seconds, validator=_is_seconds)
     status_interval: float = field(
         default=3.0, converter=_seconds, validator=_is_seconds
+    )
+    check_interval: float = field(
+        default=300.0, converter=_seconds, validator=_is_seconds
     )
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)

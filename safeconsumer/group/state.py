@@ -18,6 +18,9 @@ from safeconsumer.ledger import PauseLedger
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
+# A record may carry no time: old clients wrote such, and a producer may ask for it.
+NO_TIME_MS = -1
+
 _NEVER_HEARD = Register((-1, -1), is_held=False)
 
 # Topic and key as it was written: there is one way to write it.
@@ -30,7 +33,7 @@ _News = dict[_SourceKey, tuple[Register, ControlKey, ControlHold | None]]
 @frozen
 class Written:
     """
-    A record of a control topic, as far as it matters.
+    A record of a control topic, as far as it matters; its time may be NO_TIME_MS.
     """
 
     key: bytes | None
@@ -83,8 +86,9 @@ class ControlState:
         """
         with self._lock:
             news: _News = {}
+            bodies: dict[bytes, ControlHold | None] = {}
             for record in records:
-                self._read(topic, record, news)
+                self._read(topic, record, news, bodies)
             registers = {key: register for key, (register, *_) in news.items()}
             fresh = changed(self._registers, registers)
             self._registers.update(fresh)
@@ -119,7 +123,13 @@ class ControlState:
 
     # ------------------------------------------------------------ reading
 
-    def _read(self, topic: str, record: Written, news: _News) -> None:
+    def _read(
+        self,
+        topic: str,
+        record: Written,
+        news: _News,
+        bodies: dict[bytes, ControlHold | None],
+    ) -> None:
         key = wire.decode_key(record.key)
         if key is None:
             self._skip(topic)
@@ -129,7 +139,12 @@ class ControlState:
         if key.version <= wire.VERSION and patterns.read(key.scope) is None:
             self._skip(topic)
             return
-        body = None if record.value is None else wire.decode_hold(record.value)
+        body = None
+        if record.value is not None:
+            # One command's records have one value: ten thousand are decoded once.
+            if record.value not in bodies:
+                bodies[record.value] = wire.decode_hold(record.value)
+            body = bodies[record.value]
         if record.value is not None and body is None:
             self._skip(topic)
             return
@@ -168,7 +183,9 @@ class ControlState:
             found = self._scope_and_owner(topic, key, tell=register.is_held)
             hold = None
             if body is not None:
-                at = register.at_ms / 1000
+                # Without a time it begins when it is heard: late, never early.
+                is_timeless = register.at_ms == NO_TIME_MS
+                at = moment[1] if is_timeless else register.at_ms / 1000
                 hold = as_hold(found, body, at, moment, self._skew)
             if hold is None:
                 change.remove.append(found)

@@ -3,7 +3,9 @@ What the control topics must be like, and asking whether they are.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
@@ -18,6 +20,8 @@ HOLDS_SETTINGS: Mapping[str, str] = {
     "segment.ms": str(3600 * 1000),
     "unclean.leader.election.enable": "false",
 }
+_REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
+
 # Soft state: said again every few seconds.
 STATUS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
@@ -42,6 +46,32 @@ class Facts:
     name: str
     partitions: int
     settings: Mapping[str, str] | None
+
+
+def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
+    """
+    Return if all topics are there, and this principal may see them.
+
+    Raises:
+        UnknownTopicOrPartitionError: one is missing; says what to do.
+        TopicAuthorizationFailedError: one may not be seen; says what to do.
+    """
+    _check_seen(admin.describe_topics(list(names)))
+
+
+def _check_seen(described: Iterable[Mapping[str, Any]]) -> None:
+    described = tuple(described)
+    refused = [one["name"] for one in described if one["error_code"] == _REFUSED]
+    if refused:
+        message = (
+            f"no right to read {', '.join(refused)}: safeconsumer control init prints "
+            "the ACLs that are needed"
+        )
+        raise kafka_errors.TopicAuthorizationFailedError(message)
+    missing = [one["name"] for one in described if not one["partitions"]]
+    if missing:
+        message = f"no topic {', '.join(missing)}: run safeconsumer control init"
+        raise kafka_errors.UnknownTopicOrPartitionError(message)
 
 
 def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:

@@ -41,6 +41,28 @@ def read(
         consumer.close(autocommit=False)
 
 
+def next_time(base: Mapping[str, Any], name: str, timeout: float) -> float | None:
+    """
+    Wait for the next record of a topic; return its time, or None after so many seconds.
+
+    Raises:
+        KafkaError: the topic could not be read.
+    """
+    consumer = clients.reader(base)
+    try:
+        partition = TopicPartition(name, 0)
+        consumer.assign([partition])
+        ends = consumer.end_offsets([partition], timeout_ms=READ_TIMEOUT * 1000)
+        consumer.seek(partition, ends[partition])
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            for records in consumer.poll(left * 1000).values():
+                return float(records[-1].timestamp) / 1000
+        return None
+    finally:
+        consumer.close(autocommit=False)
+
+
 def _firsts_since(
     consumer: KafkaConsumer,
     seconds: float,

@@ -5,7 +5,7 @@ Importing this needs no pyspark; :func:`register` does.
 """
 
 from safeconsumer.spark.controller import Controller
-from safeconsumer.spark.provision import jars, packages
+from safeconsumer.spark.provision import builder, jars, packages
 from safeconsumer.spark.session import register
 
-__all__ = ["Controller", "jars", "packages", "register"]
+__all__ = ["Controller", "builder", "jars", "packages", "register"]

@@ -9,8 +9,9 @@ from typing import Any
 
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.checker import Digest, Settings, digests, judge
-from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.audit.stream import opened
 from safeconsumer.errors import JournalError
 
 Item = tuple[TopicPartition | None, Digest | str]
@@ -53,7 +54,7 @@ def audit(
 
 def _digested(path: str, settings: Settings) -> list[Item]:
     try:
-        return list(digests(read(Path(path)), settings))
+        return list(digests(opened(Path(path)), settings))
     except JournalError as error:
         return [(None, str(error))]
 

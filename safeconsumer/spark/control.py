@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from safeconsumer._core import control_events
+from safeconsumer._core.events import Event
 from safeconsumer._core.ledger import LedgerState
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.errors import HoldsUnreadableError
@@ -92,6 +94,8 @@ class ControlFollower:
         self._topics = settings.topics
         self._timeout = timeout
         self._number = 0
+        self._trouble: str | None = None
+        hooks = (self._note, *hooks)
         self._ledger = PlanLedger(hooks, client_id="spark", group_id=group)
         self._barrier = PlanBarrier(self._ledger, None)
         sources = ControlState.sources(*settings.topics)
@@ -117,13 +121,20 @@ class ControlFollower:
         self._barrier.close({(_PLANS, 0): self._number})
         if not self._ledger.await_plan(self._number, self._timeout):
             self._barrier.forget()
+            why = self._trouble or "nobody answers; is holds.control.kafka.* right?"
             message = (
                 f"holds.control: {' and '.join(self._topics)} could not be read within "
-                f"{self._timeout:g} s; do they exist (safeconsumer control init), and "
-                "may this program read them?"
+                f"{self._timeout:g} s: {why}"
             )
             raise HoldsUnreadableError(message)
         return self.state()
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case control_events.ControlUnavailable():
+                self._trouble = event.reason
+            case control_events.ControlReady():
+                self._trouble = None
 
     def close(self) -> None:
         """

@@ -3,15 +3,20 @@ What a session needs besides pyspark: our shim, and Spark's own Kafka connector.
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Iterator
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
+from typing import Any
 
 from safeconsumer.errors import SparkSetupError
+
+log = logging.getLogger("safeconsumer.spark")
 
 SCALA = "2.13"
 JARS_VARIABLE = "SAFECONSUMER_SPARK_JARS"
@@ -56,6 +61,24 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
     folder = connector or os.environ.get(JARS_VARIABLE)
     found = connector_jars(Path(folder)) if folder else ()
     return ",".join(map(str, (shim(), *found)))
+
+
+def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - pyspark is optional
+    """
+    Return ``SparkSession.builder`` with what ``format("safekafka")`` needs.
+
+    Args:
+        connector: as for :func:`jars`; without it Spark fetches its connector.
+
+    Raises:
+        SparkSetupError: as :func:`jars`.
+    """
+    named = jars(connector)
+    sql = import_module("pyspark.sql")
+    made = sql.SparkSession.builder.config("spark.jars", named)
+    if connector or os.environ.get(JARS_VARIABLE):
+        return made
+    return made.config("spark.jars.packages", packages())
 
 
 def spark_version() -> str:
@@ -114,11 +137,30 @@ def shim() -> Path:
     """
     Return the shim's jar: the wheel's, or one compiled here against this pyspark.
 
+    A jar beside the sources that was built of others is left alone, and not used.
+
     Raises:
-        SparkSetupError: it is not in the package, and there is no ``javac``, or
-            ``javac`` failed.
+        SparkSetupError: it is not in the package, or of other sources, and there is no
+            ``javac``, or ``javac`` failed.
     """
-    return _BUILT if _BUILT.exists() else _compiled()
+    return _BUILT if _is_of_these_sources(_BUILT) else _compiled()
+
+
+def _is_of_these_sources(jar: Path) -> bool:
+    if not jar.exists():
+        return False
+    try:
+        with zipfile.ZipFile(jar) as opened:
+            same = all(
+                opened.read(file.relative_to(_SOURCES / "java").as_posix())
+                == file.read_bytes()
+                for file in _java_files()
+            )
+    except (KeyError, OSError, zipfile.BadZipFile):
+        same = False
+    if not same:
+        log.warning("%s was built of other sources, and is not used", jar)
+    return same
 
 
 def _compiled() -> Path:
@@ -127,8 +169,8 @@ def _compiled() -> Path:
         javac = shutil.which("javac")
         if javac is None:
             message = (
-                "the shim for Spark is not built: install a wheel of safeconsumer, or "
-                "put javac of a JDK 17 or newer into PATH"
+                "the shim for Spark is not built, or of other sources: install a wheel "
+                "of safeconsumer, or put javac of a JDK 17 or newer into PATH"
             )
             raise SparkSetupError(message)
         target.parent.mkdir(parents=True, exist_ok=True)

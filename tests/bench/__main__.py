@@ -1,10 +1,10 @@
 """
-``python -m tests.bench overhead | throughput | worker | group | spark``: figures.
+``python -m tests.bench overhead | throughput | worker | group | spark | auditing``.
 
-As JSON on stdout. ``overhead`` tells what safety costs over the stock client,
+Figures, as JSON on stdout. ``overhead`` tells what safety costs over the stock client,
 ``throughput`` how fast all clients read, ``worker`` what a worker costs over a plain
 poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark source stands
-beside the official one.
+beside the official one, ``auditing`` how fast journals are judged.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from tests.bench import cases
 from tests.bench.against.rows import ROWS as AGAINST_ROWS
 from tests.bench.against.rows import run as run_against
 from tests.bench.against.venvs import PINNED
+from tests.bench.auditing import ROWS as AUDIT_ROWS
+from tests.bench.auditing import run as run_auditing
 from tests.bench.group import ROWS as GROUP_ROWS
 from tests.bench.group import run as run_group
 from tests.bench.overhead import ROWS
@@ -56,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             result = run_worker(stage, options.rows, smoke=options.smoke)
         elif options.benchmark == "group":
             result = run_group(stage, options.only_group, smoke=options.smoke)
+        elif options.benchmark == "auditing":
+            result = run_auditing(stage, options.only_auditing, smoke=options.smoke)
         elif options.benchmark == "spark":
             spark = importlib.import_module("tests.bench.spark")  # the extra "spark"
             result = spark.run(stage, options.only_spark, smoke=options.smoke)
@@ -106,7 +110,8 @@ def _frameworks(text: str) -> tuple[str, ...]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument(
-        "benchmark", choices=["overhead", "throughput", "worker", "group", "spark"]
+        "benchmark",
+        choices=["overhead", "throughput", "worker", "group", "spark", "auditing"],
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     parser.add_argument(
@@ -145,6 +150,10 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--only-group", nargs="+", default=(), choices=list(GROUP_ROWS))
     spark = parser.add_argument_group("spark")
     spark.add_argument("--only-spark", nargs="+", default=(), metavar="ROW")
+    audit = parser.add_argument_group("auditing")
+    audit.add_argument(
+        "--only-auditing", nargs="+", default=(), choices=list(AUDIT_ROWS)
+    )
     throughput = parser.add_argument_group("throughput")
     throughput.add_argument(
         "--targets", action="store_true", help="only the two cases that have targets"

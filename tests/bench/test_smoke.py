@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import overhead, worker
+from tests.bench import auditing, group, overhead, worker
 from tests.bench.against import rows as against
 from tests.bench.stage import SMOKE, Stage
 
@@ -21,7 +21,7 @@ _KEYS = {"row", "name", "target", "measured", "unit", "passed", "rounds", "note"
 
 @pytest.mark.embedded_broker  # once is enough
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("benchmark", [overhead, worker])
+@pytest.mark.parametrize("benchmark", [auditing, group, overhead, worker])
 def test_every_row_is_measured_and_reported_as_json(
     tmp_path: Path,
     benchmark: Any,  # noqa: ANN401 - a module

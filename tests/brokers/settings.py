@@ -25,6 +25,8 @@ TEST_SETTINGS = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "num.partitions": 4,
+    # The log cleaner looks every 15 s by default.
+    "log.cleaner.backoff.ms": 500,
     # A broker killed and started again is itself only when its old session is over:
     # 9 s by default.
     "broker.session.timeout.ms": 3000,

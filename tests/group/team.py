@@ -126,6 +126,20 @@ class Team:
     def with_settings(self, **changed: Any) -> Control:  # noqa: ANN401 - its fields
         return evolve(self.settings, **changed)
 
+    @property
+    def quick(self) -> Control:
+        """
+        The settings of members that report often.
+        """
+        return self.with_settings(status_interval=0.3)
+
+    def silence(self, consumer: SafeConsumer) -> None:
+        """
+        Let a member say nothing any more, as if its process was killed.
+        """
+        control: Any = consumer._control
+        control._reporter._say = lambda **_: None
+
     def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
         return lambda: consumer.assignment() == set(self.partitions)
 

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner, Result
 from kafka.admin import KafkaAdminClient
+from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer import SafeConsumer
+from safeconsumer._core import wire
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.failing import Status
+from safeconsumer.group import topics
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
 from tests.group.team import Team
@@ -235,6 +239,50 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert run(team, "history", "--group", team.group).stdout == "nothing\n"
 
 
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_what_was_written_is_said_though_it_cannot_be_read_back(
+    team: Team, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """One line says both; the status is that of what went wrong."""
+    group = ("--group", team.group, "--owner", "alice")
+    team.operator_holds("@all")
+    reading = Operator.standing
+
+    def refuse(self: Operator, group: str | None = None) -> Any:  # noqa: ANN401 - standing's
+        if any(one.hold is None or one.hold.reason == "x" for one in self.records()):
+            raise TopicAuthorizationFailedError(team.settings.operator_topic)
+        return reading(self, group)
+
+    monkeypatch.setattr(Operator, "standing", refuse)
+    why = ("--reason", "x", "--new-group") if command == "pause" else ()
+    ended = run(team, command, "@all", *group, *why)
+    assert ended.exit_code == Status.REFUSED
+    assert ended.stderr.count("\n") == 1
+    said = "held" if command == "pause" else "resumed"
+    assert f"{said} and acknowledged: @all; but" in ended.stderr
+    assert "the broker refuses" in ended.stderr
+
+
+def test_status_leaves_out_what_is_over(team: Team) -> None:
+    """Members lift it late by the skew: until then it is shown. history keeps it."""
+    key = wire.ControlKey(team.group, "alice", "@all")
+    name, at = f"old-{team.group}", int(time.time() * 1000)
+    team.create(name, {**topics.HOLDS_SETTINGS, "message.timestamp.type": "CreateTime"})
+    team.settings = team.with_settings(operator_topic=name)
+    for scope, ago in (("over", 60_000), ("lifted-soon", 20_000)):
+        team.writer.send(
+            name,
+            key=wire.encode_key(evolve(key, scope=scope)),
+            value=wire.encode_hold(wire.ControlHold("1", None, 1)),
+            partition=0,
+            timestamp_ms=at - ago,
+        ).get(10)
+    group = ("--group", team.group)
+    shown = json.loads(run(team, "status", *group, "--json").stdout)
+    assert [one["scope"] for one in shown["holds"]] == ["lifted-soon"]
+    assert run(team, "history", *group).stdout.count("\n") == 2
+
+
 def test_several_scopes_one_of_them_bad(team: Team) -> None:
     """Nothing half-written: all are looked at first."""
     status, _ = bad(
@@ -315,7 +363,8 @@ def test_connection_by_a_properties_file(team: Team, tmp_path: Path) -> None:
     ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
     with KafkaAdminClient(**team.broker.client_config) as admin:
         there = "__safeconsumer_holds_ops" in admin.list_topics()
-    assert ended.exit_code == (Status.DONE if there else Status.UNREACHABLE)
+    assert ended.exit_code == (Status.DONE if there else Status.REFUSED)
+    assert there or "control init" in ended.stderr
 
 
 def test_watching_ends_with_an_interrupt(

@@ -4,6 +4,7 @@ Members obey holds that are kept in Kafka: those that run, and those that start 
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeCon
 from safeconsumer._core import control_events
 from safeconsumer._core import reports as report_wire
 from safeconsumer.group.barrier import Barrier
+from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.group.team import Team, control_threads
@@ -187,6 +189,29 @@ def test_members_report_what_they_obey(team: Team) -> None:
     assert report.applied[team.settings.operator_topic] == done.offset + 1
 
 
+@pytest.mark.parametrize("ahead", [-120.0, 120.0])
+def test_an_operator_with_a_wrong_clock_sees_who_is_there(
+    team: Team, ahead: float
+) -> None:
+    """Who is alive is told by the reports; who was killed is not among them."""
+    consumer = team.subscribed("alive", control=team.quick)
+    killed = team.member("killed", control=team.quick)
+    team.settled(consumer)
+    clock = LogClock(wall=lambda: time.time() + ahead)
+    with Operator(team.broker.client_config, team.quick, clock) as operator:
+
+        def look() -> set[str]:
+            return {one.client_id for one in operator.reports(team.group)}
+
+        poll_until(consumer, lambda: look() == {"alive", "killed"})
+        team.silence(killed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("safeconsumer.group.operator.SILENT_AFTER", 1.5)
+            poll_until(consumer, lambda: look() == {"alive"})
+            team.silence(consumer)
+            poll_until(consumer, lambda: not look())
+
+
 def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
     """sys.exit() in a hook ends the thread that delivers: not this one."""
     asked = []
@@ -326,6 +351,24 @@ def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+@embedded
+def test_a_resume_that_may_come_late_says_so(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would lift what is placed again meanwhile; one that was refused would not."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError) as refused:
+        consumer.resume_group(team.topic)
+    late = team.broker.hold("Produce", client_id="a-control")
+    with pytest.raises(ControlWriteError, match="may still be written later"):
+        consumer.resume_group(team.topic)
+    assert "later" not in str(refused.value)
+    late.release()
 
 
 @embedded

@@ -9,12 +9,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka.admin import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
-from safeconsumer._core import control_events
+from safeconsumer._core import control_events, wire
 from safeconsumer.group import clients, topics
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.group.team import LIMIT, Team, control_threads
 from tests.kafka.polling import poll_until
@@ -63,6 +64,33 @@ def test_a_topic_that_loses_holds_with_time_is_refused(team: Team, policy: str) 
     with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
         team.member(control=team.with_settings(operator_topic=name))
     assert set(control_threads()) - before == set()
+
+
+def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:
+    """An alarm says what to do; what is held stays; mended, it is read again."""
+    consumer = team.subscribed(control=team.with_settings(check_interval=0.2))
+    team.settled(consumer)
+    told, name = team.told[id(consumer)], team.settings.operator_topic
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    set_policy(team, name, "delete")
+    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    (alarm,) = told.of(control_events.ControlUnavailable)
+    assert f"{name} has cleanup.policy=delete" in alarm.reason
+    assert consumer.paused() == set(team.partitions)
+    set_policy(team, name, "compact")
+    poll_until(consumer, lambda: len(told.of(control_events.ControlReady)) == 2)
+    team.operator_lifts("@all")
+    poll_until(consumer, lambda: not consumer.paused())
+
+
+def set_policy(team: Team, name: str, policy: str) -> None:
+    """Change a topic's cleanup policy."""
+    change = ConfigResource(
+        ConfigResourceType.TOPIC, name, configs={"cleanup.policy": policy}
+    )
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.alter_configs([change])
 
 
 def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
@@ -163,8 +191,11 @@ def wait_until_cleaned(team: Team, scope: str) -> None:
         time.sleep(0.2)
 
 
-def test_no_topic_is_made_by_a_member(team: Team) -> None:
+def test_no_topic_is_made_by_a_member(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group topic that is gone fails the call; it must not come back unfit."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 2.0)
     consumer = team.subscribed()
     team.settled(consumer)
     name = team.settings.group_topic
@@ -204,3 +235,22 @@ def pour(team: Team, over: threading.Event) -> None:
             team.producer.send(
                 team.settings.operator_topic, key=b"%d" % number, value=b"\xff" * 20
             )
+
+
+def test_a_record_without_a_time_is_a_hold(team: Team) -> None:
+    """As a producer may write where the topic does not set the broker's time."""
+    name = f"timeless-{team.group}"
+    team.create(name, {**topics.HOLDS_SETTINGS, "message.timestamp.type": "CreateTime"})
+    settings = team.with_settings(operator_topic=name)
+    key = wire.encode_key(wire.ControlKey(team.group, "old", "@all"))
+    value = wire.encode_hold(wire.ControlHold("1", None, 600_000))
+    team.writer.send(name, key=key, value=value, partition=0, timestamp_ms=-1).get(
+        LIMIT
+    )
+    consumer = team.subscribed(control=settings)
+    assert team.settled(consumer) == {}
+    (hold,) = consumer.holds()
+    assert hold.owner == "operator:old"
+    with Operator(team.broker.client_config, settings) as operator:
+        (standing,) = operator.standing(team.group)
+    assert (standing.at, standing.expires_at) == (None, None)

@@ -37,6 +37,7 @@ from tests.kafka.conftest import Maker
         {"clock_skew": float("nan")},
         {"clock_skew": "30"},
         {"status_interval": 0},
+        {"check_interval": 0},
         {"run_after": True},
         {"trust_topic": 1},
     ],
@@ -53,6 +54,23 @@ def test_a_timedelta_is_seconds() -> None:
 def test_a_password_is_not_printed() -> None:
     secret = Control(client_configs={"sasl_plain_password": "hunter2"})
     assert "hunter2" not in repr(secret)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("sasl_plain_usrname", "did you mean sasl_plain_username?"),
+        ("security.protocol", "did you mean security_protocol?"),
+        ("quux", "no setting 'quux'"),
+        ("group_id", "group_id is not to be chosen"),
+    ],
+)
+def test_a_mistyped_client_setting_is_named(safe: Maker, key: str, said: str) -> None:
+    """Before anything connects, and without its value, which may be a password."""
+    control = Control(trust_topic=True, client_configs={key: "hunter2"})
+    with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
+        safe(group_id="g", control=control)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_it_does_not_change() -> None:

@@ -6,10 +6,11 @@ import sys
 from itertools import permutations
 
 import pytest
+from attrs import evolve
 
 from safeconsumer._core import control_events
 from safeconsumer.group import patterns
-from safeconsumer.group.state import Written
+from safeconsumer.group.state import NO_TIME_MS, Written
 from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 from tests.shell.lab import A, C
 
@@ -94,6 +95,19 @@ def test_an_expired_successor_lifts_what_it_replaced() -> None:
     lab.hear(written("orders", 0))
     lab.hear(written("orders", 1, ttl=1.0, at=-100.0))
     assert lab.held() == set()
+
+
+def test_without_a_time_it_begins_when_it_is_heard() -> None:
+    """Late, never early; hearing it again does not begin anew."""
+    lab = ControlLab()
+    lab.assign(A)
+    record = evolve(written("orders", 0, ttl=10.0), at_ms=NO_TIME_MS)
+    lab.hear(record)
+    lab.clock.now += 14.9
+    lab.hear(record)
+    assert lab.quiet() == {A}
+    lab.clock.now += 0.2
+    assert lab.quiet() == set()
 
 
 def test_garbage_is_counted_and_skipped() -> None:

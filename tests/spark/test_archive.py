@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from safeconsumer import spark as safe
+from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
 from tests.spark import connector
 from tests.spark.lake import LIMIT, Lake
@@ -73,6 +75,26 @@ class TestOnSpark:
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
+
+    def test_spark_submit_runs_it(self, lake: Lake) -> None:
+        """
+        As the README has it, with the jars named to spark-submit.
+        """
+        lake.produce(lake.orders, 30)
+        program = [str(Path(sys.executable).with_name("spark-submit"))]
+        program += ["--master", "local[2]", "--jars", safe.jars(connector.folder())]
+        program += ["--conf", "spark.driver.bindAddress=127.0.0.1", archive.__file__]
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [*program, *self.arguments(lake)[len(PROGRAM) :]],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "120 rows" in done.stdout
+        assert lake.rows() == lake.produced()
 
     def test_it_ends_cleanly_when_it_is_told_to(
         self, lake: Lake, tmp_path: Path

@@ -3,15 +3,23 @@ An operator's hold stops a fleet and a stream alike: control topics, in the driv
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
 
+from safeconsumer._core.ledger import LedgerState
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.errors import HoldsUnreadableError
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.settings import Control
+from safeconsumer.ledger import PauseLedger
 from safeconsumer.spark.control import ControlFollower
+from safeconsumer.spark.opening import open_stream
+from safeconsumer.spark.options import parse as options_of
+from tests.brokers import choice
+from tests.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.group.team import Team
 from tests.spark.lake import Lake
 from tests.spark.waiting import until
@@ -99,6 +107,75 @@ def test_without_the_control_topics_nothing_can_be_told(operator: Operator) -> N
             following.fresh()
     finally:
         following.close()
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredBroker]:
+    with SecuredBroker() as broker:
+        yield broker
+
+
+@pytest.mark.real_broker
+@pytest.mark.skipif(choice._why_no_java() is not None, reason="its own broker is Java")
+class TestWithPasswords:
+    """
+    SASL/PLAIN and ACLs: the driver reads the control topics as a principal.
+    """
+
+    def follow(self, operator: Operator, user: str, **more: str) -> str | LedgerState:
+        """
+        Return the holds that a plan sees, or why it sees none.
+        """
+        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        options = {
+            **operator.options(),
+            "kafka.bootstrap.servers": operator.team.broker.bootstrap,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{jaas} username="{user}" '
+            f'password="{PASSWORDS[user]}";',
+            "holds.controlTimeoutMs": "8000",
+            **more,
+        }
+        stream = open_stream(PauseLedger(), "s", options_of(options))
+        (following,) = stream._followers
+        try:
+            return following.fresh()
+        except HoldsUnreadableError as error:
+            return str(error)
+        finally:
+            following.close()
+
+    def test_a_stream_reads_the_control_topics_with_its_own_login(
+        self, secured: SecuredBroker
+    ) -> None:
+        """
+        kafka.* is the stream's; holds.control.kafka.* wins over it.
+        """
+        operator = Operator(secured)
+        with operator.team as team:
+            operator.hold("orders")
+            refused = self.follow(operator, "member")
+            assert isinstance(refused, str)
+            assert "TopicAuthorizationFailedError" in refused
+            assert f"no right to read {operator.topics[0]}" in refused
+            assert "control init prints the ACLs" in refused
+            acls = [
+                one
+                for name in operator.topics
+                for one in allow("member", ResourceType.TOPIC, name, ACLOperation.READ)
+            ]
+            with KafkaAdminClient(**team.broker.client_config) as admin:
+                admin.create_acls(acls)
+            held = self.follow(operator, "member")
+            assert isinstance(held, LedgerState)
+            assert held.covers(("orders", 0))
+            jaas = 'x required username="member" password="wrong";'
+            more = {"holds.control.kafka.sasl.jaas.config": jaas}
+            wrong = self.follow(operator, "member", **more)
+            assert isinstance(wrong, str)
+            assert "wrong" not in wrong
+            assert "could not be read within 8 s" in wrong
 
 
 class TestOnSpark:

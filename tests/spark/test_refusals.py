@@ -2,6 +2,7 @@
 What cannot be done is refused by name, with what to do instead.
 """
 
+import zipfile
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,6 +43,18 @@ class TestOnSpark:
         query = frame.writeStream.format("noop").trigger(continuous="1 second")
         query = query.option("checkpointLocation", str(lake.checkpoint))
         with pytest.raises(Exception, match="no continuous mode"):
+            query.start().awaitTermination(60)
+
+    def test_real_time_mode(self, lake: Lake) -> None:
+        """
+        Nothing is planned there either; Spark names the source that cannot do it.
+        """
+        frame = lake.stream({}).select("value")
+        query = frame.writeStream.format("kafka").option("topic", lake.returns)
+        query = query.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+        query = query.option("checkpointLocation", str(lake.checkpoint))
+        query = query.outputMode("update").trigger(realTime="5 seconds")
+        with pytest.raises(Exception, match=r"REAL_TIME_MODE(.|\n)*(?i:safe)"):
             query.start().awaitTermination(60)
 
     def test_a_bad_option_is_refused_when_the_stream_is_described(
@@ -163,6 +176,49 @@ def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
     with pytest.raises(SparkSetupError, match=r"put javac of a JDK 17"):
         provision.shim()
+
+
+def with_jar(path: Path, text: bytes | None) -> Path:
+    jar = path / "safekafka.jar"
+    with zipfile.ZipFile(jar, "w") as made:
+        for file in provision._java_files():
+            name = file.relative_to(provision._SOURCES / "java").as_posix()
+            made.writestr(name, file.read_bytes() if text is None else text)
+    return jar
+
+
+def test_a_built_shim_of_these_sources_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    As a wheel has it.
+    """
+    jar = with_jar(tmp_path, None)
+    monkeypatch.setattr(provision, "_BUILT", jar)
+    assert provision.shim() == jar
+
+
+@pytest.mark.parametrize("how", ["changed", "without", "broken"])
+def test_a_stale_shim_in_a_checkout_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+) -> None:
+    """
+    It was built of other sources: said, and compiled anew instead.
+    """
+    jar = with_jar(tmp_path, b"class Old {}")
+    if how == "without":
+        with zipfile.ZipFile(jar, "w"):
+            pass
+    elif how == "broken":
+        jar.write_bytes(b"no jar")
+    compiled = tmp_path / "compiled.jar"
+    monkeypatch.setattr(provision, "_BUILT", jar)
+    monkeypatch.setattr(provision, "_compiled", lambda: compiled)
+    assert provision.shim() == compiled
+    assert "was built of other sources" in caplog.text
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 from kafka import TopicPartition
@@ -26,6 +27,7 @@ from safeconsumer import (
     Hold,
     HoldSettingError,
     IllegalTargetError,
+    JournalError,
     KafkaConsumer,
     Lifetime,
     Limits,
@@ -45,6 +47,7 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer._core.events import Event
+from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker import Batch, Context, Health, Report, Stats
 
 TP = TopicPartition("orders", 3)
@@ -80,6 +83,10 @@ def construct() -> None:
     SafeConsumer(group_id="g", control=Control(clock_skew=timedelta(seconds=5)))
     SafeConsumer(group_id="g", control=Control(unavailable="run", trust_topic=True))
     SafeConsumer(group_id="g", pause_handover="offsets")
+    SafeConsumer(journal="journals")
+    SafeConsumer(journal=Path("journals"))
+    SafeConsumer(journal=JournalWriter("journals", member="a"))
+    SafeConsumer(journal=True)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(control=True)  # type: ignore[arg-type]  # must be refused
     SafeConsumer(start_paused="yes")  # type: ignore[arg-type]  # must be refused
     SafeConsumer(hooks=hook)  # type: ignore[arg-type]  # must be refused
@@ -162,6 +169,7 @@ def errors() -> None:
         BlockingCallInListenerError,
         ConcurrentPollError,
         ForkedConsumerError,
+        JournalError,
         HoldSettingError,
         IllegalTargetError,
         MissingExtraError,

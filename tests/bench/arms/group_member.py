@@ -29,7 +29,9 @@ def main() -> None:
         if isinstance(event, HoldsPlaced | HoldsRemoved):
             say(event=event.name)
 
-    control = options["control"]
+    client, control = options["client"], options["control"]
+    if "api_version" in client:  # the embedded broker's; JSON has no tuples
+        client["api_version"] = tuple(client["api_version"])
     consumer = SafeConsumer(
         options["topic"],
         group_id=options["group"],
@@ -37,7 +39,7 @@ def main() -> None:
         enable_auto_commit=False,
         control=None if control is None else attrs.evolve(Control(), **control),
         hooks=(tell,),
-        **options["client"],
+        **client,
     )
     first = False
     deadline = time.monotonic() + options["seconds"]

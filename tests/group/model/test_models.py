@@ -2,6 +2,7 @@
 Every interleaving of small worlds: what is promised never breaks, what is flawed does.
 """
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,9 @@ from tests.group.model.handover import Carrier, Handover
 
 
 def test_the_barrier_never_leaks(
-    model_seconds: float, record_property: Callable[[str, object], None]
+    model_seconds: float,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
     Crashes, restarts, delays, compaction, a topic cut off, late readers, zombies.
@@ -23,6 +26,9 @@ def test_the_barrier_never_leaks(
     )
     record_property("states", seen.states)
     record_property("complete", seen.is_complete)
+    with capsys.disabled():
+        rest = "complete" if seen.is_complete else "not complete"
+        sys.stdout.write(f"\n{seen.states:,} states in {model_seconds:.0f} s, {rest}\n")
     assert seen.trace == ()
 
 

@@ -1,0 +1,141 @@
+"""
+What journals say around a violation: for people who want to see it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from safeconsumer._core import scopes
+from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.audit.journal import Entry, Source, tp_text
+from safeconsumer.audit.replay import Finding
+from safeconsumer.errors import JournalError
+
+_BEFORE, _AFTER = 6, 3
+_CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
+
+
+@frozen
+class Excerpt:
+    """
+    Entries of one journal that belong together.
+
+    Attributes:
+        member: whose journal.
+        entries: in order; what does not concern the partition is left out.
+        marked: the numbers of those that show the violation.
+    """
+
+    member: str
+    entries: tuple[Entry, ...]
+    marked: frozenset[int]
+
+
+def excerpts(
+    journals: Iterable[Source], tp: TopicPartition, finding: Finding
+) -> Iterator[Excerpt]:
+    """
+    Yield what the journals say around one violation, a few entries of each.
+
+    Of the member that broke a promise by itself, around the entry that shows it; else
+    of all members, around the runs that touch the offset.
+    """
+    for journal in journals:
+        if finding.member and journal.member != finding.member:
+            continue
+        try:
+            found = _around(_concerning(journal, tp), _Shows(finding))
+        except JournalError:
+            continue  # broken further on: said where it was judged
+        if found is not None:
+            yield Excerpt(journal.member, *found)
+
+
+def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
+    name = tp_text(tp)
+    covers: dict[str, bool] = {}
+
+    def is_covered(scope: str) -> bool:
+        if scope not in covers:
+            covers[scope] = scopes.parse(scope).covers(tp)
+        return covers[scope]
+
+    for one in journal.entries:
+        if one["op"] in _CALLS_WITH_SCOPES or one["scope"] is not None:
+            if any(map(is_covered, one["scopes"] or (one["scope"],))):
+                yield one
+        elif (
+            one["tp"] == name
+            or name in (one["partitions"] or ())
+            or name in (one["offsets"] or ())
+        ):
+            yield one
+
+
+class _Shows:
+    """
+    Tells whether an entry shows a violation.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        self._finding = finding
+
+    def __call__(self, entry: Entry) -> bool:
+        finding = self._finding
+        if finding.entry is not None:
+            return entry.number == finding.entry
+        if finding.offset is None or entry.event not in {"deliver", "moved", "acked"}:
+            return False
+        start = entry["from"] if entry["first"] is None else entry["first"]
+        end = entry["next"] if entry["last"] is None else entry["last"] + 1
+        return bool(start <= finding.offset <= end)
+
+
+def _around(
+    entries: Iterable[Entry], shows: _Shows
+) -> tuple[tuple[Entry, ...], frozenset[int]] | None:
+    before: deque[Entry] = deque(maxlen=_BEFORE)
+    found: list[Entry] = []
+    marked: set[int] = set()
+    left = 0
+    for one in entries:
+        if shows(one):
+            found.extend(before)
+            before.clear()
+            marked.add(one.number)
+            left = _AFTER + 1
+        if left:
+            found.append(one)
+            left -= 1
+            if not left:
+                break
+        else:
+            before.append(one)
+    return (tuple(found), frozenset(marked)) if marked else None
+
+
+def lines(found: Iterable[Excerpt]) -> Sequence[str]:
+    """
+    Return excerpts as text: what shows the violation begins with ``>``.
+    """
+    said = []
+    for excerpt in found:
+        said.append(f"  {excerpt.member}")
+        for one in excerpt.entries:
+            mark = ">" if one.number in excerpt.marked else " "
+            fields = "  ".join(
+                f"{key}={_text(value)}" for key, value in one.fields.items()
+            )
+            said.append(
+                f"  {mark} {one.number:>6}  {one.at:.3f}  {one.event}  {fields}"
+            )
+    return said
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        shown = ",".join(map(str, value[:8]))
+        return shown if len(value) <= 8 else f"{shown},... ({len(value)})"  # noqa: PLR2004 - as many as fit
+    return str(value)

@@ -1,0 +1,72 @@
+"""
+Calls and their returns, as entries of a journal.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from safeconsumer.audit.writer import JournalWriter
+
+
+class Calls:
+    """
+    Writes when something was called and when it had returned, under one number.
+
+    Thread rules: any thread.
+    """
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._ids = itertools.count(1)
+
+    def begin(self, op: str, said: Mapping[str, object] | None = None) -> "Answer":
+        """
+        Write the call; what is returned writes its return.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        return self._begin(next(self._ids), op, said)
+
+    @contextmanager
+    def around(
+        self, op: str, said: Mapping[str, object] | None = None
+    ) -> Iterator[int]:
+        """
+        Write the call, run the block, write the return; yields the number.
+
+        Raises:
+            JournalError: one of them could not be written.
+        """
+        number = next(self._ids)
+        answer = self._begin(number, op, said)
+        is_done = False
+        try:
+            yield number
+            is_done = True
+        finally:
+            answer(is_done=is_done)
+
+    def _begin(
+        self, number: int, op: str, said: Mapping[str, object] | None
+    ) -> "Answer":
+        head = {"op": op, "id": number, **(said or {})}
+        self._journal.write("call", head)
+
+        def answer(*, is_done: bool) -> None:
+            self._journal.write("return", head if is_done else {**head, "ok": False})
+
+        return answer
+
+
+class Answer(Protocol):
+    """
+    Writes the return of a call, once.
+    """
+
+    def __call__(self, *, is_done: bool) -> None:
+        """
+        Raise JournalError if it could not be written.
+        """

@@ -1,0 +1,100 @@
+"""
+Whether the control topics keep holds for good: asked at first, and now and then.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from safeconsumer._core import control_events
+from safeconsumer.errors import ControlTopicError
+from safeconsumer.group import clients, topics
+from safeconsumer.group.settings import Control
+from safeconsumer.ledger import PauseLedger
+
+log = logging.getLogger("safeconsumer.group")
+
+
+class TopicCheck:
+    """
+    Asks the broker about the control topics' settings.
+
+    Args:
+        settings: which topics, and how often.
+        base: the connection.
+        ledger: takes the events.
+
+    Thread rules: the reader's thread; :meth:`stop` on any.
+    """
+
+    def __init__(
+        self, settings: Control, base: Mapping[str, Any], ledger: PauseLedger
+    ) -> None:
+        self._settings = settings
+        self._base = base
+        self._ledger = ledger
+        self._is_advised = False
+        self._asked_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def at_once(self) -> None:
+        """
+        Return if the topics are fit, as far as can be told.
+
+        Raises:
+            ControlTopicError: they are not; says what to do.
+            KafkaError: there are none, they may not be read, or nobody answers.
+        """
+        self._asked_at = time.monotonic()
+        if self._settings.trust_topic:
+            return
+        with clients.admin(self._base) as admin:
+            topics.require(admin, self._settings.topics)
+            facts = topics.ask(admin, self._settings.topics)
+        faults = [fault for one in facts for fault in topics.faults(one)]
+        if faults:
+            raise ControlTopicError("; ".join(faults))
+        advice = [said for one in facts for said in topics.advice(one)]
+        if advice and not self._is_advised:
+            self._is_advised = True
+            self._ledger.emit(
+                control_events.ControlUnchecked,
+                topics=self._settings.topics,
+                reason="; ".join(advice),
+            )
+
+    def now_and_then(self, found: Callable[[ControlTopicError], object]) -> None:
+        """
+        Ask again if it is time, on a thread that nobody waits for.
+
+        Args:
+            found: told, on that thread, if a topic has become unfit.
+        """
+        since = time.monotonic() - self._asked_at
+        if self._settings.trust_topic or since < self._settings.check_interval:
+            return
+        self._asked_at = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._ask_again,
+            args=(found,),
+            name="safeconsumer-control-check",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """
+        Wait for a question under way, two seconds at most.
+        """
+        if self._thread is not None:
+            self._thread.join(2.0)
+
+    def _ask_again(self, found: Callable[[ControlTopicError], object]) -> None:
+        try:
+            self.at_once()
+        except ControlTopicError as error:
+            found(error)
+        except Exception:  # the reader finds out by itself what cannot be reached
+            log.debug("the control topics' settings could not be asked", exc_info=True)

@@ -1,0 +1,404 @@
+"""
+``SafeConsumer(journal=...)``: what it did stands in its journal, and nothing is asked.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.testing.clients import Clients
+from safeconsumer.testing.polling import poll_until as poll_all
+from tests.kafka.polling import poll_until
+
+
+@pytest.fixture
+def clients(kafka_broker: Any) -> Iterator[Clients]:  # noqa: ANN401 - any kind
+    made = Clients(kafka_broker)
+    yield made
+    made.close()
+
+
+def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
+    topic = clients.topic(partitions)
+    producer = KafkaProducer(**clients._broker.client_config)
+    for partition in range(partitions):
+        for _ in range(records):
+            producer.send(topic, b"x", partition=partition)
+    producer.flush(10)
+    producer.close()
+    return topic
+
+
+def journal_of(folder: Path) -> Journal:
+    (path,) = folder.glob("*.journal")
+    return read(path)
+
+
+def of(journal: Journal, *events: str) -> list[Entry]:
+    return [one for one in journal.entries if one.event in events]
+
+
+def violations(*folders: Path) -> list[tuple[str, str]]:
+    journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
+    found = check(journals, Settings())
+    assert found
+    return [(one.check, one.evidence) for several in found.values() for one in several]
+
+
+def has(got: dict[Any, list[int]], count: int) -> Callable[[], bool]:
+    return lambda: sum(map(len, got.values())) >= count
+
+
+@pytest.mark.any_broker
+def test_a_consumers_life_is_written_down_and_clean(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """Calls, deliveries, commits and ownerships, with the generation; none is amiss."""
+    topic = filled(clients)
+    first = TopicPartition(topic, 0)
+    consumer = clients.consumer(
+        SafeConsumer, group=uuid4().hex, journal=tmp_path, max_poll_records=7
+    )
+    consumer.subscribe([topic])
+    consumer.pause(first, reason="x")
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 20), got=got)
+    assert first not in got
+    consumer.resume(first)
+    poll_until(consumer, has(got, 40), got=got)
+    consumer.commit()
+    consumer.seek(first, 15)
+    poll_until(consumer, has(got, 45), got=got)
+    consumer.commit({first: OffsetAndMetadata(17, "", -1)})
+    consumer.close()
+    journal = journal_of(tmp_path)
+    delivered = of(journal, "deliver")
+    assert sum(one["count"] for one in delivered) == 45
+    assert all(one["count"] <= 7 for one in delivered)
+    (assigned,) = of(journal, "assigned")
+    assert assigned["partitions"] == [f"{topic}:0", f"{topic}:1"]
+    assert assigned["generation"] >= 1
+    (gone,) = of(journal, "revoked", "lost")
+    assert gone["partitions"] == assigned["partitions"]
+    calls = [one["op"] for one in of(journal, "call") if one["op"] != "poll"]
+    assert calls[:5] == ["pause", "resume", "commit", "seek", "commit"]
+    assert violations(tmp_path) == []
+
+
+@pytest.mark.any_broker
+def test_iteration_is_written_record_by_record(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """What a hold keeps back does not stand there as delivered; the rest does."""
+    topic = filled(clients, 1)
+    tp = TopicPartition(topic, 0)
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
+    consumer.assign([tp])
+    for record in consumer:
+        if record.offset == 9:
+            break
+    consumer.pause(tp)
+    assert consumer.poll(100) == {}
+    consumer.resume(tp)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 10), got=got)
+    assert got[tp] == list(range(10, 20))
+    runs = [(one["from"], one["next"]) for one in of(journal_of(tmp_path), "deliver")]
+    assert runs == [(n, n + 1) for n in range(10)] + [(10, 20)]
+    assert violations(tmp_path) == []
+
+
+@pytest.mark.any_broker
+def test_a_record_delivered_while_held_is_found(
+    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests above can fail: without the final check iteration leaks."""
+    topic = filled(clients, 1)
+    tp = TopicPartition(topic, 0)
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
+    consumer.assign([tp])
+    next(consumer)
+    ledger = consumer._subscription.ledger
+    monkeypatch.setattr(ledger, "quiet", frozenset)
+    consumer.pause(tp)
+    next(consumer)
+    assert {name for name, _ in violations(tmp_path)} == {"S1"}
+
+
+@pytest.mark.any_broker
+def test_a_fleet_of_members_in_one_process(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """A writer each: what moves between them is neither lost nor twice."""
+    topic, group = filled(clients, 4), uuid4().hex
+    writers = [JournalWriter(tmp_path, member=f"m{n}", group=group) for n in range(3)]
+    made = [
+        clients.consumer(SafeConsumer, group=group, journal=one) for one in writers[:2]
+    ]
+    for one in made:
+        one.subscribe([topic])
+    poll_all(made, lambda: all(len(one.assignment()) == 2 for one in made))
+    made[0].close()
+    third = clients.consumer(SafeConsumer, group=group, journal=writers[2])
+    third.subscribe([topic])
+    both = [made[1], third]
+    poll_all(both, lambda: all(len(one.assignment()) == 2 for one in both))
+    for one in both:
+        one.close()
+    assert len(list(tmp_path.glob("*.journal"))) == 3
+    writers[1].write("note", {"what": "still open: it is the caller's"})
+    found = violations(tmp_path)
+    # The embedded broker refuses commits during a rebalance.
+    allowed = {"S6"} if is_embedded(kafka_broker) else set()
+    assert {name for name, _ in found} <= allowed
+
+
+@pytest.mark.any_broker
+def test_what_is_parked_and_thrown_away(clients: Clients, tmp_path: Path) -> None:
+    """Each with its partition, how much, and why."""
+    topic = filled(clients, 2)
+    tps = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path, max_poll_records=5)
+    consumer.assign(tps)
+    poll_until(consumer, lambda: len(of(journal_of(tmp_path), "deliver")) >= 1)
+    consumer.pause(*tps)
+    poll_until(consumer, lambda: bool(of(journal_of(tmp_path), "parked")))
+    consumer.assign(tps[:1])
+    poll_until(consumer, lambda: bool(of(journal_of(tmp_path), "purged")))
+    (purged,) = of(journal_of(tmp_path), "purged")
+    assert (purged["tp"], purged["why"]) == (f"{topic}:1", "its ownership ended")
+    assert 0 < purged["count"] <= 20
+    assert violations(tmp_path) == []
+
+
+@pytest.mark.any_broker
+def test_holds_that_expire_and_those_of_the_whole_consumer(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """What flows again because its time is over is no violation."""
+    topic = filled(clients, 1)
+    consumer = clients.consumer(
+        SafeConsumer, topic, journal=tmp_path, start_paused=True
+    )
+    consumer.pause_all(owner="b", for_=0.3)
+    consumer.resume_all()
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 20), got=got)
+    assert violations(tmp_path) == []
+    placed = [one for one in of(journal_of(tmp_path), "call") if one["op"] == "pause"]
+    assert [one["scopes"] for one in placed] == [["@all"], ["@all"]]
+
+
+def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path: Path) -> None:
+    """It waits for no lock; every entry is there, and their numbers are in order."""
+    writer = JournalWriter(tmp_path)
+    numbers = iter(range(10_000))
+
+    def handle(_number: int, _frame: object) -> None:
+        writer.write("note", {"n_th": next(numbers)})
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for number in range(5_000):
+            writer.write("call", {"op": "poll", "id": number})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.write("end", {})
+    journal = journal_of(tmp_path)
+    told = [one["n_th"] for one in of(journal, "note")]
+    assert len(told) > 3
+    assert sorted(told) == list(range(next(numbers)))  # handlers interrupt each other
+    assert len(of(journal, "call")) == 5_000
+
+
+@pytest.mark.any_broker
+def test_a_journal_that_cannot_be_written_on_loses_nothing(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """The poll says so, and its records come again."""
+    topic = filled(clients, 1)
+    writer = JournalWriter(tmp_path)
+    consumer = clients.consumer(SafeConsumer, journal=writer)
+    tp = TopicPartition(topic, 0)
+    consumer.assign([tp])
+    writing = writer.write
+
+    def full(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
+        if event == "deliver":
+            message = "is the disk full?"
+            raise JournalError(message)
+        writing(event, fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "write", full)
+        with pytest.raises(JournalError, match="disk full"):
+            poll_until(consumer, lambda: False)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 20), got=got)
+    assert got[tp] == list(range(20))
+
+
+@pytest.mark.any_broker
+def test_a_subclass_stays_one(clients: Clients, tmp_path: Path) -> None:
+    """Also one that has a poll of its own."""
+    topic = filled(clients, 1)
+    counted = []
+
+    class Counting(SafeConsumer):
+        def poll(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the parent's
+            counted.append(1)
+            return super().poll(*args, **kwargs)
+
+    consumer = clients.consumer(Counting, topic, journal=tmp_path)
+    assert isinstance(consumer, Counting)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 20), got=got)
+    assert counted
+    assert sum(one["count"] for one in of(journal_of(tmp_path), "deliver")) == 20
+
+
+@pytest.mark.any_broker
+def test_a_second_poll_is_refused_as_ever(clients: Clients, tmp_path: Path) -> None:
+    """The refused call is written as one that failed."""
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
+    consumer.assign([TopicPartition(clients.topic(1), 0)])
+    thread = threading.Thread(target=consumer.poll, args=(3_000,))
+    thread.start()
+    with pytest.raises(ConcurrentPollError):
+        poll_until(consumer, lambda: False)
+    thread.join()
+    assert any(one["ok"] is False for one in of(journal_of(tmp_path), "return"))
+
+
+@pytest.mark.any_broker
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """No thread was started."""
+    (tmp_path / "file").touch()
+    before = threading.active_count()
+    with pytest.raises(JournalError, match="no journal can be written"):
+        clients.consumer(SafeConsumer, journal=tmp_path / "file")
+    assert threading.active_count() == before
+
+
+def test_without_a_journal_nothing_of_it_is_loaded() -> None:
+    """No module, no class in between."""
+    code = (
+        "import sys, safeconsumer, safeconsumer.consumer\n"
+        "assert not [m for m in sys.modules if 'journaling' in m or '.audit' in m]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, env=os.environ)  # noqa: S603 - our own
+    assert done.returncode == 0
+
+
+@pytest.mark.real_broker
+@pytest.mark.parametrize("handover", ["off", "offsets"])
+def test_transactions_and_commits_by_themselves_are_no_gaps(
+    clients: Clients, tmp_path: Path, handover: str
+) -> None:
+    """Markers and aborted records are passed over; the next begins behind them."""
+    topic, group = clients.topic(2), uuid4().hex
+    producer = KafkaProducer(
+        **clients._broker.client_config, transactional_id=uuid4().hex
+    )
+    producer.init_transactions()
+    for is_kept in (True, False, True, True, False):
+        producer.begin_transaction()
+        for n in range(6):
+            producer.send(topic, b"x", partition=n % 2)
+        (producer.commit_transaction if is_kept else producer.abort_transaction)()
+    producer.close()
+    for _ in range(2):
+        consumer = clients.consumer(
+            SafeConsumer,
+            topic,
+            group=group,
+            journal=tmp_path,
+            isolation_level="read_committed",
+            enable_auto_commit=True,
+            auto_commit_interval_ms=50,
+            max_poll_records=1,
+            pause_handover=handover,
+        )
+        ends = ends_of(consumer, topic)
+        poll_until(
+            consumer,
+            lambda: all(
+                tp in consumer.assignment() and consumer.position(tp) >= end  # noqa: B023
+                for tp, end in ends.items()  # noqa: B023
+            ),
+        )
+        consumer.close()
+    journals = [read(path) for path in tmp_path.glob("*.journal")]
+    moved = [one for journal in journals for one in of(journal, "moved")]
+    assert len(moved) >= 1
+    assert sum(one["count"] for j in journals for one in of(j, "deliver")) == 18
+    assert violations(tmp_path) == []
+
+
+def ends_of(consumer: SafeConsumer, topic: str) -> dict[TopicPartition, int]:
+    ends: dict[TopicPartition, int] = consumer.end_offsets(
+        [TopicPartition(topic, number) for number in range(2)]
+    )
+    return ends
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
+)
+def test_rebalances_under_load_are_clean(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+    assignor: type,
+) -> None:
+    """Members come and go while some is paused; the fleet's journals agree."""
+    topic, group = filled(clients, 6, 50), uuid4().hex
+
+    def member() -> Any:  # noqa: ANN401 - a consumer
+        return clients.consumer(
+            SafeConsumer,
+            topic,
+            group=group,
+            journal=tmp_path,
+            enable_auto_commit=True,
+            max_poll_records=3,
+            partition_assignment_strategy=[assignor],
+        )
+
+    members = [member()]
+    poll_all(members, lambda: len(members[0].assignment()) == 6)
+    for _ in range(2):
+        members.append(member())
+        members[0].pause(*list(members[0].assignment())[:1])
+        poll_all(members, lambda: all(one.assignment() for one in members))
+    members.pop(0).close()
+    poll_all(members, lambda: sum(len(one.assignment()) for one in members) == 6)
+    found = violations(tmp_path)
+    allowed = {"S6"} if is_embedded(kafka_broker) else set()
+    assert {name for name, _ in found} <= allowed
+
+
+def is_embedded(broker: Any) -> bool:  # noqa: ANN401 - any kind
+    return bool(broker.kind == "embedded")

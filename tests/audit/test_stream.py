@@ -1,0 +1,128 @@
+"""
+Journals read as streams: the same verdict, little memory, and what is around a finding.
+"""
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from safeconsumer.audit.checker import Settings, check, digests
+from safeconsumer.audit.stream import opened
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.errors import JournalError
+from tests.audit.bad import BAD, GOOD, TP
+from tests.audit.telling import Telling
+from tests.bench import auditing
+
+
+def written(folder: Path, *told: Telling) -> list[Path]:
+    paths = []
+    for number, one in enumerate(told):
+        path = folder / f"{number}.journal"
+        path.write_text(one.text())
+        paths.append(path)
+    return paths
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=lambda make: make.__name__)
+def test_reading_line_by_line_gives_the_same_verdict(
+    tmp_path: Path, make: Callable[[], list[Telling]]
+) -> None:
+    """As reading it as a whole."""
+    told = make()
+    expected = check([one.journal() for one in told])
+    paths = written(tmp_path, *told)
+    assert check(map(opened, paths)) == expected
+
+
+def test_a_hold_that_was_lifted_stays_lifted_for_a_partition_that_comes_later() -> None:
+    """Of two scopes paused together one is resumed before anything is assigned."""
+    told = Telling().pause("orders", "returns").resume("orders")
+    told.assigned(TP, "returns:0").poll(TP, 0, 5).poll("returns:0", 0, 5)
+    found = check([told.journal()])
+    assert [one.check for one in found["orders", 0]] == []
+    assert [one.check for one in found["returns", 0]] == ["S1"]
+
+
+def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
+    """What polls deliver without a gap is one run, however many there are."""
+    peaks = []
+    for polls in (100, 1_000):
+        folder = tmp_path / str(polls)
+        folder.mkdir()
+        auditing.write(folder, 500 * polls, 500)
+        tracemalloc.start()
+        for path in folder.iterdir():
+            list(digests(opened(path), Settings()))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
+
+
+def test_a_journal_that_breaks_further_on_is_named_while_it_is_read(
+    tmp_path: Path,
+) -> None:
+    text = Telling().assigned(TP).poll(TP, 0, 5).text()
+    path = tmp_path / "a.journal"
+    path.write_text(text + "garbage\n")
+    with pytest.raises(JournalError, match="line 6: not JSON"):
+        list(digests(opened(path), Settings()))
+    ended = run(path)
+    assert ended.exit_code == 2
+    assert "line 6: not JSON" in ended.stderr
+    path.write_text(text + "cut off")
+    assert run(path).exit_code == 0
+
+
+def test_a_partition_is_shown_with_what_happened_around_each_violation(
+    tmp_path: Path,
+) -> None:
+    """The entry that shows it is marked; others' partitions are not told of."""
+    told = Telling().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
+    told.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
+    written(tmp_path, told)
+    ended = run(tmp_path, "--partition", TP)
+    assert ended.exit_code == 1
+    lines = ended.stdout.splitlines()
+    assert lines[0].startswith("S1  orders:0  1 x, first by a: entry 11")
+    (marked,) = [one for one in lines if one.startswith("  > ")]
+    assert "11  " in marked
+    assert "deliver  tp=orders:0" in marked
+    assert any("pause" in one and "alice" in one for one in lines)
+    assert not any("audit:0" in one and "deliver" in one for one in lines)
+    assert lines[-1] == "violations: 1 journals, 1 partitions"
+    assert "S3  audit:0" in run(tmp_path).stdout
+
+
+def test_what_the_fleet_lost_is_shown_with_the_runs_on_both_sides(
+    tmp_path: Path,
+) -> None:
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)
+    producer = Telling("p").then("acked", tp=TP, first=0, last=9)
+    written(tmp_path, one, two, producer)
+    shown = run(tmp_path, "--partition", TP).stdout
+    marked = [line for line in shown.splitlines() if line.startswith("  > ")]
+    assert any("next=5" in line for line in marked)
+    assert any("acked" in line for line in marked)
+
+
+def test_a_partition_must_be_one(tmp_path: Path) -> None:
+    written(tmp_path, Telling().assigned(TP))
+    ended = run(tmp_path, "--partition", "orders")
+    assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)
+
+
+def test_faults_and_purges_are_no_violations(tmp_path: Path) -> None:
+    told = Telling().assigned(TP)
+    told.then("fault", id=1, kind="kill", targets=["1"], seconds=0.0).then("heal", id=1)
+    told.then("purged", tp=TP, count=3, why="its ownership ended")
+    written(tmp_path, told.poll(TP, 0, 5))
+    assert run(tmp_path).exit_code == 0

@@ -1,0 +1,133 @@
+"""
+The audit in figures: rows a second, and memory, over journals made for it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from tests.bench import report
+from tests.bench.figures import Figure
+from tests.bench.stage import Stage
+
+_PARTITIONS = 8
+_COMMIT_EVERY = 10  # polls
+
+# Rows to a run, rows of the smaller measurement, target.
+ROWS: dict[str, tuple[int, int, float | None]] = {
+    "polled": (500, 10_000_000, 1_400_000.0),
+    "iterated": (1, 200_000, None),
+}
+
+
+def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
+    """
+    Write clean journals: members that own four partitions each, poll, and commit.
+    """
+    each = _PARTITIONS // members
+    for number in range(members):
+        names = [f"orders:{n}" for n in range(number * each, (number + 1) * each)]
+        with (folder / f"m{number}.journal").open("w") as file:
+            _write_one(file.write, f"m{number}", names, rows // members, run)
+
+
+def _write_one(
+    emit: Callable[[str], object], member: str, names: list[str], rows: int, run: int
+) -> None:
+    count, at, next_ = 0, 1000.0, dict.fromkeys(names, 0)
+
+    def line(event: str, **fields: object) -> None:
+        nonlocal count, at
+        count, at = count + 1, at + 0.001
+        entry = {"n": count, "at": round(at, 6), "e": event, **fields}
+        emit(json.dumps(entry, separators=(",", ":")) + "\n")
+
+    head = {"journal": 1, "member": member, "group": "g", "at": at}
+    emit(json.dumps(head, separators=(",", ":")) + "\n")
+    line("assigned", partitions=names, generation=1)
+    for poll in range(rows // run):
+        call = {"op": "poll", "id": poll}
+        line("call", **call)
+        name = names[poll % len(names)]
+        first, last = next_[name], next_[name] + run - 1
+        span = {"from": first, "next": last + 1, "first": first, "last": last}
+        line("deliver", tp=name, **span, count=run, poll=poll, written=at)
+        next_[name] = last + 1
+        line("return", **call)
+        if poll % _COMMIT_EVERY == 0:
+            said = {"op": "commit", "id": -poll - 1, "offsets": dict(next_)}
+            line("call", **said)
+            line("return", **said)
+
+
+def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
+    """
+    Measure the rows and return everything as plain JSON values; needs no broker.
+    """
+    began = time.monotonic()
+    figures: list[Figure] = []
+    for name, (length, scale, limit) in ROWS.items():
+        if only and name not in only:
+            continue
+        figures += _figures(name, length, 10_000 if smoke else scale, limit)
+    sys.stderr.write(report.as_table(figures) + "\n")
+    return report.as_dict(
+        figures,
+        broker=stage.broker.kind,
+        smoke=smoke,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _figures(
+    name: str, length: int, rows: int, limit: float | None
+) -> tuple[Figure, Figure]:
+    seconds, memory = _judged(rows, length)
+    more_seconds, more_memory = _judged(10 * rows, length)
+    return (
+        Figure(
+            row=name,
+            name=f"rows judged, {length} to a run",
+            measured=10 * rows / more_seconds,
+            unit="1/s",
+            at_least=limit,
+            rounds={"s": [seconds, more_seconds]},
+            note=f"{10 * rows:,} rows, two journals, one process, with its start",
+        ),
+        Figure(
+            row=name,
+            name=f"memory, {10 * rows:,} rows over {rows:,}",
+            measured=more_memory / memory,
+            unit="ratio",
+            at_most=1.3,
+            rounds={"KiB": [memory, more_memory]},
+        ),
+    )
+
+
+def _judged(rows: int, run: int) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        write(folder, rows, run)
+        began = time.monotonic()
+        code = (
+            "import resource, sys\n"
+            "from safeconsumer.cli.commands import safeconsumer\n"
+            "try:\n"
+            "    safeconsumer(['audit', sys.argv[1]])\n"
+            "finally:\n"
+            "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+            "    sys.stderr.write(str(used.ru_maxrss))\n"
+        )
+        done = subprocess.run(  # noqa: S603 - our own
+            [sys.executable, "-c", code, str(folder)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "clean: 2 journals" in done.stdout
+        return time.monotonic() - began, float(done.stderr)
