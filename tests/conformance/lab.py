@@ -168,7 +168,7 @@ class Lab:
             until(
                 [consumer],
                 lambda wanted=wanted: wanted in consumer.log,
-                f"a beat of {tp}",
+                "a record that was just written",
             )
 
     def end_case(self) -> None:

@@ -63,7 +63,10 @@ def _come_back(here: Team, other: Consumer, paused: Pause) -> None:
     paused.prove()
 
 
-@case(PART, "Polling briefly while another member is slow to join, it stays a member")
+@case(
+    PART,
+    "Two members poll briefly, one of them rarely: they settle on a new assignment",
+)
 def joins_by_short_polls(lab: Lab) -> None:
     stem, group = lab.name("pattern"), lab.name("g")
     old = lab.topic(4, f"{stem}-old")
