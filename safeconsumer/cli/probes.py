@@ -22,6 +22,7 @@ PATIENCE = 5.0
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64  # five of somebody else's would make a probe wait
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
         """

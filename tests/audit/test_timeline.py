@@ -63,6 +63,20 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
     assert len(lane.held) == 1
 
 
+def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
+    """
+    Who was there before delivers until it hears of it; nothing of that is a fault.
+    """
+    operator = Telling("o", at=0).then("group-hold", scope="orders", group="g")
+    operator.at = 9.0
+    operator.then("group-lift", scope="orders", group="g")
+    before = Telling("a", at=-1).assigned(TP).poll(TP, 0, 5)
+    before.at = 3.0
+    before.poll().revoked(TP)
+    after = Telling("b", at=4).assigned(TP).poll().poll()
+    assert spans(only_lane(operator, before, after)) == [(4.1, 4.5)]
+
+
 def test_a_hold_of_another_topic_is_not_in_the_lane() -> None:
     """
     Only what covers the partition.
@@ -139,6 +153,15 @@ def test_a_restarted_member_goes_on_in_its_lane() -> None:
     two = Telling("m1-99-0badcafe", at=2000).assigned(TP).poll()
     (member,) = told_of(one, two).members
     assert (member.name, len(member.lives), len(member.points)) == ("m1", 2, 2)
+
+
+def test_members_stand_as_people_count() -> None:
+    """
+    The tenth after the second, whatever else is in their names.
+    """
+    fleet = [Telling(name).assigned(TP) for name in ("m10", "m2", "9-x", "m", "m2b")]
+    names = [one.name for one in told_of(*fleet).members]
+    assert names == ["9-x", "m", "m2", "m2b", "m10"]
 
 
 def test_producers_and_operators_are_no_members() -> None:

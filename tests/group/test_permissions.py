@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    ResourcePatternFilter,
+    ResourceType,
+)
 
 from safeconsumer._core import control_events
 from safeconsumer.cli.commands import safeconsumer
@@ -126,3 +134,29 @@ def test_a_member_that_may_not_describe_warns(team: Team) -> None:
     team.settled(consumer)
     told = team.told[id(consumer)].of(control_events.ControlUnchecked)
     assert ["DescribeConfigs" in one.reason for one in told] == [True]
+
+
+def test_a_member_whose_rights_are_taken_away_stays_quiet(team: Team) -> None:
+    """What it was told last counts; that it hears no more is told."""
+    permit(team)
+    consumer = member(team)
+    team.settled(consumer)
+    team.operator_holds("@all")
+    poll_until(consumer, team.is_quiet(consumer))
+    topic = ResourcePatternFilter(
+        ResourceType.TOPIC,
+        team.settings.operator_topic,
+        ACLResourcePatternType.LITERAL,
+    )
+    every = ACLFilter(
+        principal="User:member",
+        host="*",
+        operation=ACLOperation.READ,
+        permission_type=ACLPermissionType.ALLOW,
+        resource_pattern=topic,
+    )
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.delete_acls([every])
+    told = team.told[id(consumer)]
+    poll_until(consumer, lambda: bool(told.of(control_events.ControlUnavailable)))
+    assert team.is_quiet(consumer)()

@@ -41,13 +41,13 @@ def status(answer: bytes) -> int:
 
 def test_those_who_send_nothing_are_cut(port: int) -> None:
     """
-    A hundred half requests keep no thread and no socket, and nobody else waits.
+    Fifty half requests keep no thread and no socket, and nobody else waits.
     """
     before = threading.active_count()
     with ExitStack() as stack:
         slow = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-            for _ in range(100)
+            for _ in range(50)
         ]
         for one in slow:
             one.sendall(b"GET /live HTTP/1.1\r\nX: ")

@@ -149,7 +149,11 @@ def test_settings_that_are_wrong(collected: Collected) -> None:
     The error names the setting, not what was written beside it.
     """
     secret = PASSWORDS["member"]
-    config = {"sasl_plain_password": secret, "sasl_plain_username": "member"}
+    config: dict[str, object] = {
+        "sasl_plain_password": secret,
+        "sasl_plain_username": "member",
+    }
+    config["bootstrap_timeout_ms"] = 500
     for wrong in (
         {"no_such_setting": 1},
         {"max_poll_records": "x"},

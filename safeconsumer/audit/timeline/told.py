@@ -2,6 +2,7 @@
 What journals tell, as a picture needs it: lanes of partitions and of members, in time.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +15,6 @@ from safeconsumer.audit.timeline.member import (
     Fault,
     Followed,
     Held,
-    Level,
     Owned,
     Point,
     followed,
@@ -242,9 +242,14 @@ class _Lanes:
             for one in part.held:
                 if not one.scope.covers(tp):
                     continue
-                if one.level is Level.GROUP and part.member not in tenures:
-                    found.append(one)
-                for start, end in tenures.get(part.member, ()):
+                stretches = tenures.get(part.member, ())
+                if not part.is_consumer:
+                    # An operator's: it binds who got the partition after it; others
+                    # as soon as they hear of it, which their own journals tell.
+                    stretches = [
+                        (own.start, own.end) for own in owned if own.start > one.start
+                    ]
+                for start, end in stretches:
                     if one.start < end and one.end > start:
                         found.append(one.within(start, end))
         return _united(found)
@@ -301,16 +306,12 @@ def _united(held: Iterable[Held]) -> list[Held]:
 def _members(parts: Iterable[Followed], start: float, end: float) -> list[MemberLane]:
     found: dict[str, list[Followed]] = {}
     for part in parts:
-        if part.is_consumer:
+        if part.is_consumer and part.began <= end and part.ended >= start:
             found.setdefault(part.member, []).append(part)
     return [
         MemberLane(
             name=name,
-            lives=[
-                (max(start, one.began), min(end, one.ended))
-                for one in own
-                if one.ended >= start and one.began <= end
-            ],
+            lives=[(max(start, one.began), min(end, one.ended)) for one in own],
             points=sorted(
                 (
                     point
@@ -321,5 +322,13 @@ def _members(parts: Iterable[Followed], start: float, end: float) -> list[Member
                 key=lambda point: point.at,
             ),
         )
-        for name, own in sorted(found.items())
+        for name, own in sorted(
+            found.items(), key=lambda item: _as_people_count(item[0])
+        )
     ]
+
+
+def _as_people_count(name: str) -> list[str | int]:
+    # Text and numbers by turns: m2 stands before m10.
+    parts = re.split("([0-9]{1,9})", name)
+    return [int(part) if n % 2 else part for n, part in enumerate(parts)]
