@@ -83,7 +83,7 @@ class TestOnSpark:
         lake.produce(lake.orders, 30)
         program = [str(Path(sys.executable).with_name("spark-submit"))]
         program += ["--master", "local[2]", "--jars", safe.jars(connector.folder())]
-        program += ["--conf", "spark.driver.bindAddress=127.0.0.1", archive.__file__]
+        program += [archive.__file__]
         done = subprocess.run(  # noqa: S603 - our own command line
             [*program, *self.arguments(lake)[len(PROGRAM) :]],
             capture_output=True,
