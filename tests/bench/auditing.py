@@ -104,7 +104,7 @@ def _figures(
             measured=more_memory / memory,
             unit="ratio",
             at_most=1.3,
-            rounds={"KiB": [memory, more_memory]},
+            rounds={"MB": [memory, more_memory]},
         ),
     )
 
@@ -115,13 +115,13 @@ def _judged(rows: int, run: int) -> tuple[float, float]:
         write(folder, rows, run)
         began = time.monotonic()
         code = (
-            "import resource, sys\n"
+            "import sys\n"
             "from safeconsumer.cli.commands import safeconsumer\n"
+            "from tests.bench.memory import peak_mb\n"
             "try:\n"
             "    safeconsumer(['audit', sys.argv[1]])\n"
             "finally:\n"
-            "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
-            "    sys.stderr.write(str(used.ru_maxrss))\n"
+            "    sys.stderr.write(str(peak_mb()))\n"
         )
         done = subprocess.run(  # noqa: S603 - our own
             [sys.executable, "-c", code, str(folder)],

@@ -83,7 +83,7 @@ def _measured(
             client=client,
             records_per_s=[records / wall for wall in taken[client]["wall"]],
             cpu_us=[cpu / records * 1e6 for cpu in taken[client]["cpu"]],
-            peak_mb=[peak / 1e6 for peak in taken[client]["peak"]],
+            peak_mb=taken[client]["peak"],
         )
         for client in kinds
     )

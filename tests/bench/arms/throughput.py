@@ -3,19 +3,16 @@ Reads a topic from start to end with one of the clients, key, value and offset.
 """
 
 import asyncio
-import contextlib
 import importlib
-import resource
 import time
-from pathlib import Path
 from typing import Any
 
 from kafka import TopicPartition
 
 from tests.bench.arms.clients import make
+from tests.bench.memory import peak_mb
 
 _BOUND = 120.0
-_STATUS = Path("/proc/self/status")
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
 
@@ -62,7 +59,7 @@ class Throughput:
             message = f"{got} records instead of {records}"
             raise ValueError(message)
         self._reader.rest()
-        return {"cpu": cpu, "wall": wall, "peak": _peak()}
+        return {"cpu": cpu, "wall": wall, "peak": peak_mb()}
 
     def close(self) -> None:
         self._reader.close()
@@ -207,12 +204,3 @@ def _look(batch: list[Any]) -> int:
     for one in batch:
         _ = one.key, one.value, one.offset
     return len(batch)
-
-
-def _peak() -> float:
-    # What getrusage tells may be the parent's peak, from before the start.
-    with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
