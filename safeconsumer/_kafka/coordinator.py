@@ -180,8 +180,10 @@ class PauseSafeCoordinator(CommittedOffsets):
         # 3. upstream, which keeps the positions of what comes back, would go on where
         #    this member once was, and commit that over their offsets.
         # A cooperative member claims what it owns when it joins: nobody else gets it.
+        # A follower that joins again may be answered with the generation it knows.
         owned = frozenset(self._subscription.assigned_partitions())
-        missed = self._applied is not None and generation != self._applied + 1
+        applied = generation if self._applied is None else self._applied
+        missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
             self._subscription.assign_from_subscribed([])  # the listener was told
             self._lost |= owned

@@ -206,3 +206,26 @@ def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
     reader.until(lambda: len(reader.log) >= 16)
     assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
     assert consumer._coordinator.losses == losses
+
+
+def test_joining_again_without_a_new_generation_ends_nothing(lab: Lab) -> None:
+    """
+    A broker may answer a follower with the generation that there is already.
+    """
+    topic, tps = lab.topic_with(each=10, partitions=2)
+    name = lab.name("g")
+    leader = lab.member(topic, group=name)
+    leader.wait_for(tps)
+    reader = lab.reader("safe", topic, group=name)
+    coordinator, ledger = reader.consumer._coordinator, reader.consumer._ledger
+    reader.until_joined(lambda: len(reader.consumer.assignment()) == 1)
+    (own,) = reader.consumer.assignment()
+    reader.until(lambda: bool(reader.log))
+    before = ledger.ownership().epochs[own]
+    for _ in range(2):
+        coordinator.request_rejoin()
+        wire = Wire(reader.consumer)
+        reader.until(
+            lambda wire=wire: wire.count("SyncGroup") and not coordinator.rejoining
+        )
+        assert ledger.ownership().epochs == {own: before}
