@@ -206,3 +206,29 @@ def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
     reader.until(lambda: len(reader.log) >= 16)
     assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
     assert consumer._coordinator.losses == losses
+
+
+def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
+    """
+    It is answered with the generation that it has: nobody had its partition meanwhile.
+    """
+    topic, tps = lab.topic_with(each=10, partitions=2)
+    group = lab.name("g")
+    leader = lab.reader("safe", topic, group=group)
+    leader.until_joined(leader.owns(tps))
+    follower = lab.reader("safe", topic, group=group)
+    consumer = follower.consumer
+    while len(consumer.assignment()) != 1 or len(leader.consumer.assignment()) != 1:
+        leader.round()
+        follower.round()
+    (own,) = consumer.assignment()
+    follower.until(lambda: len(follower.log) == 10)
+    consumer.commit({own: OffsetAndMetadata(4, "", -1)})
+    coordinator = consumer._coordinator
+    before = coordinator._generation
+    coordinator.request_rejoin()
+    follower.until(lambda: coordinator._generation is not before)
+    assert coordinator._generation.generation_id == before.generation_id
+    lab.produce(own)
+    follower.until(lambda: len(follower.log) > 10)
+    assert [record.offset for record in follower.log[10:]] == [10]
