@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,14 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import events
-from safeconsumer._core.holds import APP, Hold, HoldKey, Lifetime, checked_duration
+from safeconsumer._core.holds import (
+    APP,
+    Hold,
+    HoldKey,
+    Lifetime,
+    checked_duration,
+    checked_lifetime,
+)
 from safeconsumer._core.rebalance import Reassignment
 from safeconsumer._core.scopes import Scope
 from safeconsumer._kafka.journaled import JournaledParts
@@ -57,7 +64,7 @@ class Journaling:
             else JournalWriter(journal, member=str(client_id), group=str(group or ""))
         )
         self.group = str(group or "")
-        self.calls = Calls(self.writer)
+        self._calls = Calls(self.writer)
         self.came = Deliveries(self.writer)
         self._write_holds = holds_hook(self.writer)
         self._failed: JournalError | None = None
@@ -90,7 +97,7 @@ class Journaling:
             JournalError: something could not, on a thread where nobody could be told.
         """
         if self._failed is not None:
-            raise self._failed
+            raise JournalError(*self._failed.args) from self._failed
 
     # ------------------------------------------------------------ what parts tell
 
@@ -109,7 +116,7 @@ class Journaling:
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         said = {tp_text(tp): offset for tp, offset in offsets.items()}
-        return self.calls.around("commit", {"offsets": said})
+        return self.around("commit", {"offsets": said})
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
         """
@@ -161,6 +168,27 @@ class Journaling:
 
     # ------------------------------------------------------------ what calls tell
 
+    def around(
+        self, op: str, said: Mapping[str, object] | None = None
+    ) -> AbstractContextManager[int]:
+        """
+        Write a call, and its return behind the block; nothing once this has ended.
+
+        Raises:
+            JournalError: one of them could not be written.
+        """
+        return nullcontext(0) if self._has_ended else self._calls.around(op, said)
+
+    def tell(self, event: str, said: Mapping[str, object]) -> None:
+        """
+        Write one entry; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write(event, said)
+
     def delivered(
         self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
     ) -> None:
@@ -208,10 +236,10 @@ class JournalingConsumer(SafeConsumer):
             return super().poll(timeout_ms, max_records, update_offsets)
         journal = self._journaling
         journal.check()
-        with journal.calls.around("poll") as call:
-            records = super().poll(timeout_ms, max_records, update_offsets)
-            with self._again_if_unwritten(records):
-                journal.delivered(records, call)
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        with self._again_if_unwritten(records), journal.around("poll") as call:
+            records |= super().poll(timeout_ms, max_records, update_offsets)
+            journal.delivered(records, call)
         return records
 
     def __next__(self) -> ConsumerRecord:
@@ -235,7 +263,8 @@ class JournalingConsumer(SafeConsumer):
             yield
         except JournalError:
             for tp, several in records.items():
-                super().seek(tp, several[0].offset)
+                with suppress(ValueError, KeyError):  # it is another's by now
+                    super().seek(tp, several[0].offset)
             raise
 
     # ------------------------------------------------------------ calls
@@ -266,7 +295,7 @@ class JournalingConsumer(SafeConsumer):
         self, offsets: Mapping[Any, int | None]
     ) -> AbstractContextManager[int]:
         said = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
-        return self._journaling.calls.around("seek", {"offsets": said})
+        return self._journaling.around("seek", {"offsets": said})
 
     def pause_group(
         self,
@@ -292,7 +321,7 @@ class JournalingConsumer(SafeConsumer):
         journal = self._journaling
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
-            journal.writer.write(event, said)
+            journal.tell(event, said)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -318,9 +347,10 @@ class JournalingConsumer(SafeConsumer):
         journal = self._journaling
         said: dict[str, object] = {"scopes": [str(one) for one in found]}
         said["owner"] = owner
+        said["lifetime"] = checked_lifetime(lifetime or self._default_lifetime).value
         if seconds is not None:
             said["until"] = journal.writer.now() + seconds
-        with journal.calls.around("pause", said):
+        with journal.around("pause", said):
             super()._place(
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
@@ -328,5 +358,5 @@ class JournalingConsumer(SafeConsumer):
     def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
         owner = keys[0][1] if keys else APP
         said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
-        with self._journaling.calls.around("resume", said):
+        with self._journaling.around("resume", said):
             return super()._lift(keys)

@@ -5,7 +5,7 @@ The product's face: a ``KafkaConsumer`` whose pauses hold.
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -117,12 +117,8 @@ class SafeConsumer(PausingCalls):
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
-        journaling = None
-        if journal is not None:
-            module = import_module("safeconsumer._journaling")
-            journaling = module.Journaling(
-                journal, settings["client_id"], settings["group_id"]
-            )
+        journaling = None if journal is None else _journaling(journal, settings)
+        if journaling is not None:
             hooks = (*hooks, journaling.hook)
         self._ledger = PauseLedger(
             hooks, client_id=settings["client_id"], group_id=settings["group_id"]
@@ -130,9 +126,12 @@ class SafeConsumer(PausingCalls):
         self._poll_guard = threading.Lock()
         self._early = EarlyHolds()
         self._control: Attached | None = None
-        super().__init__(**configs)
-        _fork.watch(self, _ForkedConsumer)
-        try:
+        with ExitStack() as undo:
+            if journaling is not None:
+                undo.callback(journaling.end)
+            super().__init__(**configs)
+            undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
+            _fork.watch(self, _ForkedConsumer)
             adopt(self, self._ledger, parked_max_bytes, chosen.records, handover)
             self._parts = Parts(self)
             self._decoder = chosen.name
@@ -141,17 +140,12 @@ class SafeConsumer(PausingCalls):
                 journaling.begin(self)
             if control is not None:
                 self._control = control.attach(self._ledger, self.config)
+                undo.callback(self._control.close)
             if start_paused:
                 self.pause_all(reason="start_paused")
             if topics:
                 self.subscribe(topics=topics)
-        except BaseException:
-            if self._control is not None:
-                self._control.close()
-            super().close(autocommit=False, timeout_ms=0)  # its IO thread runs already
-            if journaling is not None:
-                journaling.end()
-            raise
+            undo.pop_all()
 
     @property
     def decoder(self) -> str:
@@ -311,6 +305,13 @@ def _refuse_forked() -> NoReturn:
 
 KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
+
+
+def _journaling(
+    journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
+) -> Any:  # noqa: ANN401 - it stands above this module, for those who want one
+    module = import_module("safeconsumer._journaling")
+    return module.Journaling(journal, settings["client_id"], settings["group_id"])
 
 
 def _check_parked_max_bytes(value: object) -> None:

@@ -101,6 +101,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (consumer.ConsumerCoordinator, "poll", ("self", "timeout_ms")),
     (
         consumer.ConsumerCoordinator,
+        "_invoke_completed_offset_commit_callbacks",
+        ("self",),
+    ),
+    (
+        consumer.ConsumerCoordinator,
         "_handle_offset_commit_response",
         ("self", "offsets", "send_time", "response"),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.base import MemberState
-from kafka.errors import FencedInstanceIdError, KafkaConnectionError
+from kafka.errors import FencedInstanceIdError, RetriableError
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import events, rebalance
@@ -67,6 +67,7 @@ class PauseSafeCoordinator(CommittedOffsets):
         self._has_stale_join = False
         self._applied: int | None = None  # the generation whose assignment is here
         self._fenced: FencedInstanceIdError | None = None
+        self._raised_by_callback: RetriableError | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
 
@@ -76,11 +77,13 @@ class PauseSafeCoordinator(CommittedOffsets):
         """
         Do what upstream does; answer False while a join must be repeated first.
 
-        Also when a connection broke: a member that subscribed to a pattern asks for
-        metadata before it joins, and upstream (3.0.12) raises if that fails, into
-        programs that did nothing wrong and can do nothing but poll again.
+        Also when a connection broke or a broker was silent: a member that subscribed to
+        a pattern asks for metadata before it joins, and upstream (3.0.12) raises if
+        that fails, into programs that did nothing wrong and can do nothing but poll
+        again. It asks ``retry_backoff_ms`` apart. A refused login is no such failure.
 
         Raises:
+            Exception: what a callback of ``commit_async`` raised.
             FencedInstanceIdError: on every call, once another member took over this
                 one's ``group_instance_id``.
         """
@@ -91,12 +94,22 @@ class PauseSafeCoordinator(CommittedOffsets):
         except FencedInstanceIdError as error:
             self._fenced = error
             raise
-        except KafkaConnectionError:
+        except RetriableError as error:
+            if error is self._raised_by_callback:
+                raise
             return False
         finally:
+            self._raised_by_callback = None
             self._deliver()
         waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
         return ready and not waits
+
+    def _invoke_completed_offset_commit_callbacks(self) -> None:
+        try:
+            super()._invoke_completed_offset_commit_callbacks()
+        except RetriableError as error:  # what a commit met, say, passed on
+            self._raised_by_callback = error
+            raise
 
     def need_rejoin(self) -> bool:
         """

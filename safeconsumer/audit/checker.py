@@ -20,6 +20,7 @@ from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.following import Follower
 from safeconsumer.audit.journal import Entry, Source, tp_of
 from safeconsumer.audit.replay import Commits, Epoch, Finding
+from safeconsumer.audit.spans import holes, merged
 
 CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
 
@@ -164,7 +165,7 @@ def _starts(
 ) -> Iterator[Finding]:
     delivered = -math.inf
     waiting = deque(commits)
-    before: tuple[str, int] | None = None
+    before: Epoch | None = None
     last, most = None, -1  # committed for sure; and at the very most
     for epoch in _in_time(epochs):
         start = epoch.runs[0].start
@@ -172,9 +173,8 @@ def _starts(
             _, offset, is_sure = waiting.popleft()
             last = offset if is_sure else last
             most = max(most, offset)
-        # What a rebalance gives back goes on where it was, committed or not.
-        is_kept = before == (epoch.member, start)
-        before = epoch.member, epoch.runs[-1].end
+        is_kept = before is not None and _gave_back(before, epoch)
+        before = epoch
         if last is not None and not epoch.was_sought and not is_kept:
             if start > most:
                 said = f"an ownership began at {start}, {last} was committed"
@@ -185,13 +185,21 @@ def _starts(
         delivered = max(delivered, *(run.end for run in epoch.runs))
 
 
+def _gave_back(before: Epoch, epoch: Epoch) -> bool:
+    # What a rebalance gives back goes on where it was, committed or not. After a loss
+    # the work on it may have been dropped.
+    is_same = before.member == epoch.member and not before.was_lost
+    return is_same and before.runs[-1].end == epoch.runs[0].start
+
+
 def _in_time(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
     # A member that was frozen while it joined may thaw into a generation that is over,
-    # and deliver from it until it learns that: no client can know (contract, N).
+    # and deliver from it until it learns that: no client can know (contract, N). It
+    # cannot commit there. Who can is in a group that began to count anew.
     newest = -1
     for epoch in epochs:
         generation = newest if epoch.generation is None else epoch.generation
-        if generation >= newest:
+        if generation >= newest or epoch.has_committed:
             newest = generation
             yield epoch
 
@@ -202,44 +210,23 @@ def _missing(
     acknowledged: Sequence[tuple[int, int]],
     settings: Settings,
 ) -> Iterator[Finding]:
-    covered = _merged((run.start, run.end) for one in epochs for run in one.runs)
     if not acknowledged:
-        for (_, end), (start, _) in pairwise(covered):
+        # Where an ownership went on, nobody can tell a record from what never was one.
+        passed = merged((run.start, run.end) for one in epochs for run in one.runs)
+        for (_, end), (start, _) in pairwise(passed):
             said = f"nobody delivered offsets {end} to {start - 1}"
             yield _finding("S2", tp, None, end, said)
         return
+    covered = merged(span for one in epochs for span in one.came)
     # What lies before the first delivery may have been read before there were journals,
     # what lies after the last one may still come.
     bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
     for first, last in acknowledged:
         if settings.is_drained:
             bottom, top = first, last + 1
-        for start, end in _holes(max(first, bottom), min(last + 1, top), covered):
+        for start, end in holes(max(first, bottom), min(last + 1, top), covered):
             said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
             yield _finding("S2", tp, None, start, said)
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _holes(
-    start: int, end: int, covered: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    for first, last in covered:
-        if start >= end:
-            return
-        if first > start:
-            yield start, min(first, end)
-        start = max(start, last)
-    if start < end:
-        yield start, end
 
 
 def _group_holds(

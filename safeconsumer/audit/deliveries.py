@@ -3,6 +3,7 @@ Records that came, as entries of a journal.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from safeconsumer._core.scopes import TopicPartition
@@ -45,7 +46,7 @@ class Deliveries:
         **more: object,
     ) -> None:
         """
-        Write one run.
+        Write what came in one call: a run, or several where offsets go back.
 
         Args:
             tp: its partition.
@@ -57,11 +58,39 @@ class Deliveries:
         Raises:
             JournalError: it could not be written.
         """
-        name, first, last = tp_text(tp), records[0].offset, records[-1].offset
-        end = last + 1 if end is None else max(end, last + 1)
-        run = {"from": self.next.get(name, first), "next": end}
-        run |= {"first": first, "last": last, "count": len(records)}
-        written = records[0].timestamp
+        name, written = tp_text(tp), records[0].timestamp
         when = {} if written is None or written < 0 else {"written": written / 1000}
-        self._journal.write("deliver", {"tp": name, **run, **more, **when})
-        self.next[name] = end
+        runs = _rising([one.offset for one in records])
+        starts = [self.next.get(name, runs[0][0]), *(run[0] for run in runs[1:])]
+        ends = [run[-1] + 1 for run in runs]
+        ends[-1] = max(ends[-1], end or 0)
+        for start, offsets, after in zip(starts, runs, ends, strict=True):
+            run = {"tp": name, "from": start, "next": after, **_said(offsets)}
+            self._journal.write("deliver", {**run, **more, **when})
+            self.next[name] = after
+
+
+def _rising(offsets: list[int]) -> list[list[int]]:
+    if _is_whole(offsets):
+        return [offsets]
+    turns = (at for at in range(1, len(offsets)) if offsets[at] <= offsets[at - 1])
+    return [offsets[a:b] for a, b in pairwise((0, *turns, len(offsets)))]
+
+
+def _said(offsets: list[int]) -> dict[str, object]:
+    said: dict[str, object] = {
+        "first": offsets[0],
+        "last": offsets[-1],
+        "count": len(offsets),
+    }
+    if _is_whole(offsets):
+        return said
+    gaps = [[a + 1, b] for a, b in pairwise(offsets) if b > a + 1]
+    return {**said, "gaps": gaps}
+
+
+def _is_whole(offsets: list[int]) -> bool:
+    # So it is nearly always, and nothing is looked at one by one.
+    first, last = offsets[0], offsets[-1]
+    is_wide = last - first >= len(offsets)
+    return not is_wide and offsets == list(range(first, last + 1))

@@ -85,6 +85,12 @@ def _offsets(value: object) -> bool:
     )
 
 
+def _is_span(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != len(("start", "end")):
+        return False
+    return _is_whole(value[0]) and _is_whole(value[1]) and value[0] < value[1]
+
+
 def _or_none(rule: tuple[str, Check]) -> tuple[str, Check]:
     what, is_right = rule
     return f"{what} or nothing", lambda value: value is None or is_right(value)
@@ -98,6 +104,7 @@ _PARTITION = ("a partition, topic:number", _is_partition)
 _PARTITIONS = ("a list of partitions", _all(_is_partition))
 _SCOPE = ("a scope", _is_scope)
 _SCOPES = ("a list of scopes", _all(_is_scope))
+_SPANS = ("a list of spans, [start, end]", _all(_is_span))
 _OFFSETS = ("offsets by partition", _offsets)
 
 _CALL = {
@@ -106,6 +113,7 @@ _CALL = {
     "scopes": _or_none(_SCOPES),
     "owner": _or_none(_TEXT),
     "until": _or_none(_TIME),
+    "lifetime": _or_none(_TEXT),
     "offsets": _or_none(_OFFSETS),
     "paused": _or_none(_PARTITIONS),
     "gated": _or_none(_PARTITIONS),
@@ -117,6 +125,7 @@ _HOLD = {
     "owner": _or_none(_TEXT),
     "until": _or_none(_TIME),
     "since": _or_none(_TIME),
+    "why": _or_none(_TEXT),
     "group": _or_none(_TEXT),
 }
 
@@ -131,6 +140,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "first": _WHOLE,
         "last": _WHOLE,
         "count": _WHOLE,
+        "gaps": _or_none(_SPANS),
         "poll": _or_none(_KEY),
         "after": _or_none(_WHOLE),
         "written": _or_none(_TIME),

@@ -7,16 +7,19 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
-  ``offsets`` (commit; seek, null: the first or the next), ``ok`` false if it failed;
-  ``paused``, ``gated`` and ``assigned`` after it (pause, resume);
+  ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
+  (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
+  ``gated`` and ``assigned`` after it (pause, resume);
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
-  and ``last`` offset, ``count``, ``poll``: the call it belongs to, or ``after``: the
-  last entry before the step of an iteration that yielded it, ``written``: when the
-  first record was appended, seconds since the epoch;
+  and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
+  ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
+  before the step of an iteration that yielded it, ``written``: when the first record
+  was appended, seconds since the epoch;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
-  ``since`` when it was lifted, as the entry may be written a little later;
+  ``since`` when it was lifted, as the entry may be written a little later, and ``why``
+  where nobody lifted it: expired, or ended with an ownership;
 - ``parked``: ``tp``, ``bytes``, ``limit``;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
@@ -43,6 +46,9 @@ from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
 
 VERSION = 1
+
+# Why a hold is over that nobody lifted.
+EXPIRED, ENDED = "expired", "ended"
 
 # Without the search for blanks around a document that json.loads begins and ends with.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]

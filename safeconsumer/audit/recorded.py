@@ -9,7 +9,7 @@ from safeconsumer._core import events
 from safeconsumer._core.holds import Hold
 from safeconsumer.audit.calls import Calls
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import tp_of, tp_text
+from safeconsumer.audit.journal import ENDED, EXPIRED, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.hooks import Hook
 
@@ -185,8 +185,10 @@ def holds_hook(journal: JournalWriter) -> Hook:
                     if hold.is_remote:
                         journal.write("lift", {**_named(hold), "since": event.at})
             case events.HoldsExpired() | events.HoldsEnded():
+                why = EXPIRED if isinstance(event, events.HoldsExpired) else ENDED
+                said = {"since": event.at, "why": why}
                 for hold in event.holds:
-                    journal.write("lift", {**_named(hold), "since": event.at})
+                    journal.write("lift", {**_named(hold), **said})
 
     return write
 

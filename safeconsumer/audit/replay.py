@@ -6,11 +6,13 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer._core import scopes
+from safeconsumer._core.holds import APP
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer.audit.journal import Entry, tp_text
+from safeconsumer.audit.journal import ENDED, EXPIRED, Entry, tp_text
+from safeconsumer.audit.spans import Spans
 
 
 @frozen(kw_only=True)
@@ -52,12 +54,25 @@ class Delivered:
 class Epoch:
     """
     One ownership: from assigned to revoked or lost.
+
+    Attributes:
+        member: whose.
+        at: when it began.
+        runs: how its position went.
+        came: the offsets of its records, without what the position passed over.
+        was_sought: whether somebody moved the position.
+        was_lost: whether it ended without the member's doing.
+        has_committed: whether a commit of it was acknowledged.
+        generation: of the group, if it is known.
     """
 
     member: str
     at: float
     runs: list[Delivered] = field(factory=list)
+    came: Spans = field(factory=Spans)
     was_sought: bool = False
+    was_lost: bool = False
+    has_committed: bool = False
     generation: int | None = None
 
     @property
@@ -103,17 +118,20 @@ class Placed:
         until: when it ends at the latest, seconds since the epoch.
         since: ends that were earlier are those of another hold, of the same scope and
             owner; of a hold that was told of itself each later line is about it.
+        never: how it cannot end, whatever its own process says.
     """
 
     number: int
     until: float
     since: float = 0.0
+    never: frozenset[str] = frozenset()
 
     def is_ended_by(self, lift: Entry) -> bool:
         """
         Tell whether an entry about an end is about this one.
         """
-        return float(lift["since"] or lift.at) >= self.since
+        is_late = float(lift["since"] or lift.at) >= self.since
+        return is_late and lift["why"] not in self.never
 
 
 @frozen
@@ -170,15 +188,24 @@ class Member:
         That it ended may be written down after the delivery that it allowed, and after
         the call that placed the next one.
         """
-        since = entry.at if entry.event == "return" else 0.0
+        until = entry["until"] or math.inf
+        hold = Placed(entry.number, until)
+        if entry.event == "return":
+            hold = Placed(entry.number, until, entry.at, _never(entry, key))
         ends = (
             float(one["since"] or one.at)
             for one in self._lifts.get(key, ())
-            if one.number > entry.number
+            if one.number > entry.number and hold.is_ended_by(one)
         )
-        later = (end for end in ends if end >= since)
-        until = min(entry["until"] or math.inf, *later, math.inf)
-        return Placed(entry.number, until, since)
+        return evolve(hold, until=min(until, *ends, math.inf))
+
+
+def _never(entry: Entry, key: tuple[str, str]) -> frozenset[str]:
+    # When it expires stands with the call. It ends with an ownership if it was placed
+    # for one, or goes along with the partition (hand-over).
+    is_for_good = entry["lifetime"] == "until_resumed"
+    is_carried = key[1] == APP and isinstance(scopes.parse(key[0]), scopes.Partition)
+    return frozenset({EXPIRED, ENDED} if is_for_good and not is_carried else {EXPIRED})
 
 
 class Replay:
@@ -207,7 +234,7 @@ class Replay:
         self._position: int | None = None
         self._is_owned = False
         self._holds: dict[tuple[str, str], Placed] = {}
-        self._asked: dict[object, str] = {}
+        self._asked: dict[object, tuple[str, Epoch | None]] = {}
         self._departed_at = 0
         self._resumed: _Resumed | None = None
         self._covers: dict[str, bool] = {}
@@ -308,11 +335,14 @@ class Replay:
             evidence = "committed without owning it"
         elif self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
-        self._asked[entry["id"]] = evidence
+        epoch = self.epochs[-1] if self._is_owned else None
+        self._asked[entry["id"]] = evidence, epoch
 
     def _committed(self, entry: Entry) -> None:
         offset = (entry["offsets"] or {}).get(self._name)
-        evidence = self._asked.pop(entry["id"], "")
+        evidence, epoch = self._asked.pop(entry["id"], ("", None))
+        if epoch is not None:
+            epoch.has_committed = True
         if offset is not None:
             self.commits.add(entry.at, offset, is_sure=True)
             if evidence:
@@ -342,6 +372,8 @@ class Replay:
             )
 
     def _revoked(self, entry: Entry) -> None:
+        if self._is_owned:
+            self.epochs[-1].was_lost = entry.event == "lost"
         self._is_owned = False
         self._departed_at = entry.number
         self._resumed = None
@@ -357,6 +389,7 @@ class Replay:
         self._check_order(entry)
         self._check_liveness(entry)
         self._went_on(entry, entry.at)
+        self._came(entry)
 
     def _moved(self, entry: Entry) -> None:
         # Over what is no record: markers of transactions, what was compacted away.
@@ -372,6 +405,13 @@ class Replay:
             runs[-1] = Delivered(start=start, end=run.end, at=at)
         else:
             runs.append(run)
+
+    def _came(self, entry: Entry) -> None:
+        came, at = self.epochs[-1].came, entry["first"]
+        for start, end in entry["gaps"] or ():
+            came.add(at, start)
+            at = end
+        came.add(at, entry["last"] + 1)
 
     def _check_held(self, entry: Entry) -> None:
         called = self._member.called_at(entry)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,12 +52,11 @@ class JournalWriter:
         self._group = group
         self._clock = clock
         self._offset = wall() - clock()
-        # A signal handler may write while this thread does: it gets in, and waits.
-        self._lock = threading.RLock()
-        self._is_writing = False
-        self._interrupting: deque[tuple[str, Mapping[str, object]]] = deque()
         self._is_closed = False
+        self._is_writing: bool
+        self.renew()
         self._begin()
+        _alive.add(self)
 
     @property
     def path(self) -> Path:
@@ -110,6 +110,15 @@ class JournalWriter:
                 self._is_closed = True
                 os.close(self._file)
 
+    def renew(self) -> None:
+        """
+        Forget what threads are in the middle of; in a forked child, which has none.
+        """
+        # A signal handler may write while this thread does: it gets in, and waits.
+        self._lock = threading.RLock()
+        self._is_writing = False
+        self._interrupting: deque[tuple[str, Mapping[str, object]]] = deque()
+
     # ------------------------------------------------------------ inside
 
     def _write_interrupting(self) -> None:
@@ -151,3 +160,15 @@ class JournalWriter:
         if written != len(line):
             message = f"{self._path}: {written} of {len(line)} bytes; is the disk full?"
             raise JournalError(message)
+
+
+_alive: "weakref.WeakSet[JournalWriter]" = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for one in tuple(_alive):
+        one.renew()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_renew_all)

@@ -42,6 +42,23 @@ def s1_of_an_operator() -> Fleet:
     return [told.poll(TP, 0, 2)]
 
 
+def s1_expired_too_early() -> Fleet:
+    # The consumer says that a hold is over, before its time.
+    told = Telling().assigned(TP)
+    told.call("pause", scopes=["orders"], owner="app", until=told.at + 9)
+    told.then("lift", scope="orders", owner="app", since=told.at, why="expired")
+    return [told.poll(TP, 0, 2)]
+
+
+def s1_ended_by_a_rebalance() -> Fleet:
+    # The consumer says that a hold ended with an ownership, which it was not for.
+    told = Telling().assigned(TP)
+    told.call("pause", scopes=["orders"], owner="app", lifetime="until_resumed")
+    since = told.revoked(TP).at
+    told.then("lift", scope="orders", owner="app", since=since, why="ended")
+    return [told.assigned(TP, generation=2).poll(TP, 0, 2)]
+
+
 def s2() -> Fleet:
     # The next owner skips what nobody has delivered.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
@@ -54,6 +71,29 @@ def s2_acknowledged() -> Fleet:
     one = Telling("a").assigned(TP).poll(TP, 0, 4).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 6, 10)
     return [producer, one, two]
+
+
+def s2_within_an_ownership() -> Fleet:
+    # A record is skipped between two polls; the position went on as if it were none.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    run = {"tp": TP, "from": 5, "next": 10, "first": 7, "last": 9, "count": 3}
+    return [producer, told.then("deliver", **run)]
+
+
+def s2_within_a_poll() -> Fleet:
+    # A record is left out in the middle of what one poll returned.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 9, "count": 9}
+    return [producer, Telling().assigned(TP).then("deliver", **run, gaps=[[4, 5]])]
+
+
+def s2_moved_over() -> Fleet:
+    # A record is passed over and committed as a marker would be.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.then("moved", tp=TP, from_=5, next=7).commit(TP, 7)
+    return [producer, told.poll(TP, 7, 10)]
 
 
 def s3() -> Fleet:
@@ -79,6 +119,13 @@ def s4_after_the_commit() -> Fleet:
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 12)]
 
 
+def s4_kept_through_a_loss() -> Fleet:
+    # It goes on where it was, though membership was lost and work on it dropped.
+    told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 5)
+    told.then("lost", partitions=[TP], generation=-1)
+    return [told.assigned(TP, generation=3).poll(TP, 9, 12)]
+
+
 def s5() -> Fleet:
     # More is committed than was delivered.
     return [Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 6)]
@@ -102,6 +149,13 @@ def s6_after_a_missed_generation() -> Fleet:
     two.commit(TP, 9).revoked(TP, generation=2)
     one.at = 3000.0
     return [one.assigned(TP, generation=3).poll(TP, 5, 12), two]
+
+
+def s6_in_a_group_that_began_anew() -> Fleet:
+    # A small generation is no excuse for who can commit in it.
+    one = Telling("a").assigned(TP, generation=9).poll(TP, 0, 9).commit(TP, 9)
+    two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 4, 12)
+    return [one.revoked(TP, generation=9), two.commit(TP, 12)]
 
 
 def s7() -> Fleet:
@@ -146,7 +200,10 @@ def g2() -> Fleet:
 
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
-    *(s1_placed_again, s2_acknowledged, s3, s3_not_owned),
+    *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
+    *(s2_acknowledged, s3, s3_not_owned, s4_kept_through_a_loss),
+    s6_in_a_group_that_began_anew,
+    *(s2_within_an_ownership, s2_within_a_poll, s2_moved_over),
     *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s6_after_a_missed_generation),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2),
@@ -172,6 +229,20 @@ def compacted_and_transactional() -> Fleet:
     first = {"tp": TP, "from": 0, "next": 40, "first": 7, "last": 39, "count": 3}
     then = {"tp": TP, "from": 40, "next": 55, "first": 41, "last": 50, "count": 2}
     return [told.then("deliver", **first).then("deliver", **then).commit(TP, 55)]
+
+
+def transactional_and_acknowledged() -> Fleet:
+    # What nobody acknowledged as a record may be passed over; a seek fills a gap.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=2)
+    producer.then("acked", tp=TP, first=4, last=8).then(
+        "acked", tp=TP, first=10, last=12
+    )
+    told = Telling().assigned(TP)
+    run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 8, "count": 8}
+    told.then("deliver", **run, gaps=[[3, 4]])
+    run = {"tp": TP, "from": 10, "next": 13, "first": 10, "last": 12, "count": 2}
+    told.then("deliver", **run, gaps=[[11, 12]])
+    return [producer, told.call("seek", offsets={TP: 10}).poll(TP, 10, 13)]
 
 
 def killed_before_the_commit() -> Fleet:
@@ -241,7 +312,7 @@ def thawed_into_a_generation_that_is_over() -> Fleet:
     two = Telling("b", at=2000).assigned(TP, generation=3)
     two.poll(TP, 5, 9).commit(TP, 9)
     one.at = 3000.0
-    one.assigned(TP, generation=2).poll(TP, 5, 7).commit(TP, 7, back={"ok": False})
+    one.assigned(TP, generation=2).poll(TP, 5, 7).commit(TP, 7, ok=False)
     return [one.then("lost", partitions=[TP], generation=-1), two]
 
 
@@ -268,6 +339,19 @@ def ended_before_it_was_written() -> Fleet:
     return [told.then("lift", scope="orders", owner="app", since=since)]
 
 
+def ended_as_it_should() -> Fleet:
+    # With its ownership, with the partition it went along with, and by its limit.
+    told = Telling().assigned(TP, "returns:1")
+    told.call("pause", scopes=["orders"], owner="w", lifetime="while_assigned")
+    told.call("pause", scopes=[TP], owner="app", lifetime="until_resumed")
+    told.call("pause", scopes=[TP], owner="b", until=told.at + 0.2)
+    since = told.revoked(TP).at
+    told.assigned(TP, generation=2).poll(TP, 0, 2)
+    told.then("lift", scope="orders", owner="w", since=since, why="ended")
+    told.then("lift", scope=TP, owner="app", since=since, why="ended")
+    return [told.then("lift", scope=TP, owner="b", since=since, why="expired")]
+
+
 def faults_are_told() -> Fleet:
     # What was done to the fleet, and what was thrown away, is no delivery.
     nemesis = Telling("nemesis", group="")
@@ -280,10 +364,10 @@ def faults_are_told() -> Fleet:
 
 GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
-    resumed_before_it_was_owned,
+    *(resumed_before_it_was_owned, transactional_and_acknowledged),
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
-    *(ended_before_it_was_written, faults_are_told),
+    *(ended_before_it_was_written, ended_as_it_should, faults_are_told),
 )

@@ -16,6 +16,7 @@ import pytest
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import IllegalStateError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check
@@ -231,19 +232,21 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path: Path) -> 
 
 
 @pytest.mark.any_broker
+@pytest.mark.parametrize("refused", ["deliver", "return"])
 def test_a_journal_that_cannot_be_written_on_loses_nothing(
-    clients: Clients, tmp_path: Path
+    clients: Clients, tmp_path: Path, refused: str
 ) -> None:
-    """The poll says so, and its records come again."""
+    """The poll says so, and its records come again, whichever entry has no room."""
     topic = filled(clients, 1)
     writer = JournalWriter(tmp_path)
     consumer = clients.consumer(SafeConsumer, journal=writer)
     tp = TopicPartition(topic, 0)
     consumer.assign([tp])
-    writing = writer.write
+    writing, seen = writer.write, []
 
     def full(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
-        if event == "deliver":
+        seen.append(event)
+        if event == refused and "deliver" in seen:
             message = "is the disk full?"
             raise JournalError(message)
         writing(event, fields)
@@ -255,6 +258,32 @@ def test_a_journal_that_cannot_be_written_on_loses_nothing(
     got: dict[Any, list[int]] = {}
     poll_until(consumer, has(got, 20), got=got)
     assert got[tp] == list(range(20))
+
+
+@pytest.mark.any_broker
+def test_a_closed_consumer_behaves_as_one_without_a_journal(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """A hold that a block ends after the close, say; nothing is written any more."""
+    topic = clients.topic(1)
+    consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
+    with consumer.held(topic):
+        consumer.close()
+        entries = len(journal_of(tmp_path).entries)
+    consumer.pause(topic)
+    consumer.resume(topic)
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll()
+    assert len(journal_of(tmp_path).entries) == entries
+
+
+def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path: Path) -> None:
+    """A program that tries until a broker is there does not run out of them."""
+    before = len(list(Path("/dev/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(Exception, match="no_such"):
+            SafeConsumer(journal=tmp_path, no_such=1)
+    assert len(list(Path("/dev/fd").iterdir())) == before
 
 
 @pytest.mark.any_broker

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,32 @@ def test_a_forked_child_writes_a_journal_of_its_own(tmp_path: Path) -> None:
         for path in tmp_path.iterdir()
     )
     assert found == [(1, 3), (2,)]
+
+
+def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> None:
+    """
+    The thread that wrote is not there to give back the lock.
+    """
+    journal = JournalWriter(tmp_path)
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def writing() -> None:
+        with journal._lock:
+            is_held.set()
+            may_end.wait(LIMIT)
+
+    thread = threading.Thread(target=writing)
+    thread.start()
+    is_held.wait(LIMIT)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)  # ends a child that waits for ever
+        journal.write("call", {"op": "poll", "id": 1})
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    may_end.set()
+    thread.join()
+    assert status == 0
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

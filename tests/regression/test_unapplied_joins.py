@@ -208,24 +208,27 @@ def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
     assert consumer._coordinator.losses == losses
 
 
-def test_joining_again_without_a_new_generation_ends_nothing(lab: Lab) -> None:
+def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
     """
-    A broker may answer a follower with the generation that there is already.
+    It is answered with the generation that it has: nobody had its partition meanwhile.
     """
     topic, tps = lab.topic_with(each=10, partitions=2)
-    name = lab.name("g")
-    leader = lab.member(topic, group=name)
-    leader.wait_for(tps)
-    reader = lab.reader("safe", topic, group=name)
-    coordinator, ledger = reader.consumer._coordinator, reader.consumer._ledger
-    reader.until_joined(lambda: len(reader.consumer.assignment()) == 1)
-    (own,) = reader.consumer.assignment()
-    reader.until(lambda: bool(reader.log))
-    before = ledger.ownership().epochs[own]
-    for _ in range(2):
-        coordinator.request_rejoin()
-        wire = Wire(reader.consumer)
-        reader.until(
-            lambda wire=wire: wire.count("SyncGroup") and not coordinator.rejoining
-        )
-        assert ledger.ownership().epochs == {own: before}
+    group = lab.name("g")
+    leader = lab.reader("safe", topic, group=group)
+    leader.until_joined(leader.owns(tps))
+    follower = lab.reader("safe", topic, group=group)
+    consumer = follower.consumer
+    while len(consumer.assignment()) != 1 or len(leader.consumer.assignment()) != 1:
+        leader.round()
+        follower.round()
+    (own,) = consumer.assignment()
+    follower.until(lambda: len(follower.log) == 10)
+    consumer.commit({own: OffsetAndMetadata(4, "", -1)})
+    coordinator = consumer._coordinator
+    before = coordinator._generation
+    coordinator.request_rejoin()
+    follower.until(lambda: coordinator._generation is not before)
+    assert coordinator._generation.generation_id == before.generation_id
+    lab.produce(own)
+    follower.until(lambda: len(follower.log) > 10)
+    assert [record.offset for record in follower.log[10:]] == [10]
