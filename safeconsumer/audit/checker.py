@@ -19,7 +19,8 @@ from safeconsumer._core import scopes
 from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.following import Follower
 from safeconsumer.audit.journal import Entry, Source, tp_of
-from safeconsumer.audit.replay import Commits, Epoch, Finding
+from safeconsumer.audit.ownerships import Commits, Epoch
+from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.spans import holes, merged
 
 CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")

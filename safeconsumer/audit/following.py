@@ -5,7 +5,8 @@ One member's journal, followed entry by entry for all its partitions at once.
 from collections.abc import Iterable, Sequence
 
 from safeconsumer.audit.journal import Entry, tp_of
-from safeconsumer.audit.replay import Member, Placed, Replay
+from safeconsumer.audit.members import Member, Placed
+from safeconsumer.audit.replay import Replay
 
 _GROUP_HOLDS = frozenset({"group-hold", "group-lift"})
 _OWNERSHIP = frozenset({"assigned", "revoked", "lost"})

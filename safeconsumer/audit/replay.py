@@ -3,16 +3,15 @@ One member and one partition: its journal, followed line by line.
 """
 
 import math
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from attrs import define, evolve, field, frozen
+from attrs import frozen
 
 from safeconsumer._core import scopes
-from safeconsumer._core.holds import APP
 from safeconsumer._core.scopes import TopicPartition
-from safeconsumer.audit.journal import ENDED, EXPIRED, Entry, tp_text
-from safeconsumer.audit.spans import Spans
+from safeconsumer.audit.journal import Entry, tp_text
+from safeconsumer.audit.members import Member, Placed
+from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
 
 
 @frozen(kw_only=True)
@@ -39,173 +38,10 @@ class Finding:
     entry: int | None = None
 
 
-@frozen(kw_only=True)
-class Delivered:
-    """
-    Runs of delivered records without a gap between; ``at`` is when the first came.
-    """
-
-    start: int
-    end: int
-    at: float
-
-
-@define(kw_only=True)
-class Epoch:
-    """
-    One ownership: from assigned to revoked or lost.
-
-    Attributes:
-        member: whose.
-        at: when it began.
-        runs: how its position went.
-        came: the offsets of its records, without what the position passed over.
-        was_sought: whether somebody moved the position.
-        was_lost: whether it ended without the member's doing.
-        has_committed: whether a commit of it was acknowledged.
-        generation: of the group, if it is known.
-    """
-
-    member: str
-    at: float
-    runs: list[Delivered] = field(factory=list)
-    came: Spans = field(factory=Spans)
-    was_sought: bool = False
-    was_lost: bool = False
-    has_committed: bool = False
-    generation: int | None = None
-
-    @property
-    def delivered_at(self) -> float:
-        """
-        When its first record came, or when it began.
-        """
-        return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at
-
-
-@define
-class Commits:
-    """
-    What was asked for, and what was answered, in order; seventeen bytes each.
-    """
-
-    at: "array[float]" = field(factory=lambda: array("d"))
-    offset: "array[int]" = field(factory=lambda: array("q"))
-    is_sure: bytearray = field(factory=bytearray)
-
-    def add(self, at: float, offset: int, *, is_sure: bool) -> None:
-        """
-        Take note of one: without an answer it may have been done all the same.
-        """
-        self.at.append(at)
-        self.offset.append(offset)
-        self.is_sure.append(is_sure)
-
-    def __iter__(self) -> Iterator[tuple[float, int, bool]]:
-        """
-        Yield each one's time, offset, and whether it was answered.
-        """
-        return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
-
-
-@frozen
-class Placed:
-    """
-    A hold as a journal tells of it.
-
-    Attributes:
-        number: of the entry that placed it.
-        until: when it ends at the latest, seconds since the epoch.
-        since: ends that were earlier are those of another hold, of the same scope and
-            owner; of a hold that was told of itself each later line is about it.
-        never: how it cannot end, whatever its own process says.
-    """
-
-    number: int
-    until: float
-    since: float = 0.0
-    never: frozenset[str] = frozenset()
-
-    def is_ended_by(self, lift: Entry) -> bool:
-        """
-        Tell whether an entry about an end is about this one.
-        """
-        is_late = float(lift["since"] or lift.at) >= self.since
-        return is_late and lift["why"] not in self.never
-
-
 @frozen
 class _Resumed:
     at: float
     polls: int
-
-
-class Member:
-    """
-    What concerns all partitions of a member alike.
-
-    Args:
-        lifts: when holds from elsewhere ended.
-
-    Attributes:
-        polling: the entry of the poll under way; None between polls.
-        polls: how many have returned.
-    """
-
-    def __init__(self, lifts: Sequence[Entry] = ()) -> None:
-        self._lifts: dict[tuple[str, str], list[Entry]] = {}
-        for one in lifts:
-            self._lifts.setdefault((one["scope"], one["owner"] or ""), []).append(one)
-        self._called: tuple[object, int] = (None, 0)
-        self.polling: int | None = None
-        self.polls = 0
-
-    def take_poll(self, entry: Entry) -> None:
-        """
-        Follow a call or return of poll.
-        """
-        if entry.event == "call":
-            self._called = entry["id"], entry.number
-            self.polling = entry.number
-        else:
-            self.polling = None
-            self.polls += entry["ok"] is not False
-
-    def called_at(self, entry: Entry) -> int:
-        """
-        Return the entry before which a hold must stand to forbid a delivery.
-        """
-        after = entry["after"]  # a step of an iteration, which writes no call
-        if after is not None:
-            return int(after) + 1
-        call, number = self._called
-        return number if call == entry["poll"] else entry.number
-
-    def placed(self, entry: Entry, key: tuple[str, str]) -> Placed:
-        """
-        Return the hold that an entry tells of, with its end if that is known.
-
-        That it ended may be written down after the delivery that it allowed, and after
-        the call that placed the next one.
-        """
-        until = entry["until"] or math.inf
-        hold = Placed(entry.number, until)
-        if entry.event == "return":
-            hold = Placed(entry.number, until, entry.at, _never(entry, key))
-        ends = (
-            float(one["since"] or one.at)
-            for one in self._lifts.get(key, ())
-            if one.number > entry.number and hold.is_ended_by(one)
-        )
-        return evolve(hold, until=min(until, *ends, math.inf))
-
-
-def _never(entry: Entry, key: tuple[str, str]) -> frozenset[str]:
-    # When it expires stands with the call. It ends with an ownership if it was placed
-    # for one, or goes along with the partition (hand-over).
-    is_for_good = entry["lifetime"] == "until_resumed"
-    is_carried = key[1] == APP and isinstance(scopes.parse(key[0]), scopes.Partition)
-    return frozenset({EXPIRED, ENDED} if is_for_good and not is_carried else {EXPIRED})
 
 
 class Replay:

@@ -149,7 +149,7 @@ class Operator:
                         source=sources[record.topic],
                         key=key,
                         hold=hold,
-                        at=_time_of(record),
+                        at=whole.time_of(record),
                         offset=record.offset,
                     )
                 )
@@ -171,7 +171,7 @@ class Operator:
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
         for record in whole.read(self._base, (topic,), since=SILENT_AFTER):
-            at = _time_of(record) or 0.0
+            at = whole.time_of(record) or 0.0
             newest = max(newest, at)
             report = report_wire.decode_report(record.value)
             if report is not None and report.group == group:
@@ -275,11 +275,6 @@ class Operator:
         finally:
             consumer.close(autocommit=False)
         return {tp.topic: end for tp, end in ends.items()}
-
-
-def _time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
-    at_ms = record.timestamp
-    return None if at_ms is None or at_ms < 0 else at_ms / 1000
 
 
 def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -41,9 +41,17 @@ def read(
         consumer.close(autocommit=False)
 
 
+def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
+    """
+    Return a record's time, seconds since the epoch; None if it has none.
+    """
+    at_ms = record.timestamp
+    return None if at_ms is None or at_ms < 0 else at_ms / 1000
+
+
 def next_time(base: Mapping[str, Any], name: str, timeout: float) -> float | None:
     """
-    Wait for the next record of a topic; return its time, or None after so many seconds.
+    Wait for the next record that has a time; return that, or None after so many seconds.
 
     Raises:
         KafkaError: the topic could not be read.
@@ -57,7 +65,9 @@ def next_time(base: Mapping[str, Any], name: str, timeout: float) -> float | Non
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             for records in consumer.poll(left * 1000).values():
-                return float(records[-1].timestamp) / 1000
+                times = [at for one in records if (at := time_of(one)) is not None]
+                if times:
+                    return times[-1]
         return None
     finally:
         consumer.close(autocommit=False)

@@ -257,9 +257,13 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
     is_held.wait(LIMIT)
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(5)  # ends a child that waits for ever
-        journal.write("call", {"op": "poll", "id": 1})
-        os._exit(0)
+        try:
+            journal.write("call", {"op": "poll", "id": 1})
+            os._exit(0)
+        finally:
+            os._exit(1)
     _, status = os.waitpid(child, 0)
     may_end.set()
     thread.join()

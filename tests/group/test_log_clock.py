@@ -2,9 +2,15 @@
 The broker's time, told by records, whatever the reader's own clock says.
 """
 
-import pytest
+import threading
+import uuid
 
+import pytest
+from kafka import KafkaProducer
+
+from safeconsumer.group import whole
 from safeconsumer.group.log_clock import LogClock
+from safeconsumer.testing import EmbeddedBroker
 
 BROKER = 1_000_000.0
 
@@ -61,3 +67,29 @@ def test_a_clock_that_begins_to_agree_is_not_asked_any_more() -> None:
     reading.now(BROKER)
     reading.passed += 1
     assert reading.now(BROKER + 3.5) == BROKER + 3.5
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("time_ms", [-1, 5000])
+def test_a_record_without_a_time_tells_none(
+    kafka_broker: EmbeddedBroker, time_ms: int
+) -> None:
+    """Taken for a time it would put everybody's last report into the future."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, 1)
+    over = threading.Event()
+
+    def write() -> None:
+        producer = KafkaProducer(**kafka_broker.client_config)
+        while not over.wait(0.05):
+            producer.send(name, b"x", partition=0, timestamp_ms=time_ms).get(10)
+        producer.close()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        heard = whole.next_time(dict(kafka_broker.client_config), name, 3.0)
+    finally:
+        over.set()
+        writing.join()
+    assert heard == (None if time_ms < 0 else 5.0)

@@ -1,0 +1,80 @@
+"""
+What a member had of a partition: ownerships, what came in them, what was committed.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator
+
+from attrs import define, field, frozen
+
+from safeconsumer.audit.spans import Spans
+
+
+@frozen(kw_only=True)
+class Delivered:
+    """
+    Runs of delivered records without a gap between; ``at`` is when the first came.
+    """
+
+    start: int
+    end: int
+    at: float
+
+
+@define(kw_only=True)
+class Epoch:
+    """
+    One ownership: from assigned to revoked or lost.
+
+    Attributes:
+        member: whose.
+        at: when it began.
+        runs: how its position went.
+        came: the offsets of its records, without what the position passed over.
+        was_sought: whether somebody moved the position.
+        was_lost: whether it ended without the member's doing.
+        has_committed: whether a commit of it was acknowledged.
+        generation: of the group, if it is known.
+    """
+
+    member: str
+    at: float
+    runs: list[Delivered] = field(factory=list)
+    came: Spans = field(factory=Spans)
+    was_sought: bool = False
+    was_lost: bool = False
+    has_committed: bool = False
+    generation: int | None = None
+
+    @property
+    def delivered_at(self) -> float:
+        """
+        When its first record came, or when it began.
+        """
+        return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at
+
+
+@define
+class Commits:
+    """
+    What was asked for, and what was answered, in order; seventeen bytes each.
+    """
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    offset: "array[int]" = field(factory=lambda: array("q"))
+    is_sure: bytearray = field(factory=bytearray)
+
+    def add(self, at: float, offset: int, *, is_sure: bool) -> None:
+        """
+        Take note of one: without an answer it may have been done all the same.
+        """
+        self.at.append(at)
+        self.offset.append(offset)
+        self.is_sure.append(is_sure)
+
+    def __iter__(self) -> Iterator[tuple[float, int, bool]]:
+        """
+        Yield each one's time, offset, and whether it was answered.
+        """
+        return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
