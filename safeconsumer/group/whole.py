@@ -51,7 +51,7 @@ def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is unty
 
 def next_time(base: Mapping[str, Any], name: str, timeout: float) -> float | None:
     """
-    Wait for the next record that has a time; return that, or None after so many seconds.
+    Wait for the next record with a time; return that, or None after so many seconds.
 
     Raises:
         KafkaError: the topic could not be read.

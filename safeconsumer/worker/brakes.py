@@ -3,11 +3,13 @@ What a pump holds back, in its own name: too much, a partition's share, and a dr
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
 from safeconsumer._core import watermarks
 from safeconsumer._core.holds import WORKER
+from safeconsumer.errors import JournalError
 from safeconsumer.worker.client import Client
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.settings import Limits
@@ -119,9 +121,12 @@ class Brakes:
         self._throttled = throttled
 
     def _when_low(self) -> None:
-        # By the thread that finished: it wakes the poll that waits meanwhile.
+        # By the thread that finished: it wakes the poll that waits meanwhile. If that
+        # cannot be written down, the next turn lifts it, or says so where it is heard:
+        # here it would end a thread that is wanted for handlers.
         self._lifted_at = self._clock()
-        self._client.lift_all(BACKPRESSURE)
+        with suppress(JournalError):
+            self._client.lift_all(BACKPRESSURE)
 
     # ------------------------------------------------------------ room
 

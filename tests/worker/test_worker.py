@@ -4,13 +4,15 @@ What a worker does beside its executors: limits, health, holds, shutdown, the pu
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
 
 from safeconsumer._core import worker_events
-from safeconsumer.errors import WorkerStateError
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.errors import JournalError, WorkerStateError
 from safeconsumer.worker import (
     Commit,
     DeadLetter,
@@ -69,6 +71,40 @@ def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
     consumer.resume(lab.topic, owner="ops")
     running.wait_done(400)
     assert running.worker.stats().leaked == 0
+
+
+def test_a_lift_that_cannot_be_written_down_ends_no_thread(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """
+    A full disk for a moment, on the thread that runs handlers; there is but one.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 200})
+    writer = JournalWriter(tmp_path)
+    writing, polling, refused = writer.write, set(), []
+
+    def full(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
+        me = threading.get_ident()
+        if fields.get("op") == "poll":
+            polling.add(me)
+        is_lift = event == "call" and fields.get("owner") == BACKPRESSURE
+        if is_lift and fields["op"] == "resume" and me not in polling and not refused:
+            refused.append(me)
+            message = "is the disk full?"
+            raise JournalError(message)
+        writing(event, fields)
+
+    gate = Gate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "write", full)
+        consumer = lab.consumer(**SMALL, journal=writer)
+        running = lab.run(gate, consumer, limits=Limits(records=40), concurrency=1)
+        wait_for(lambda: BACKPRESSURE in running.worker.stats().paused, "a hold")
+        gate.opened.set()
+        running.wait_done(200)
+        assert refused
+        running.end()
 
 
 def test_an_unordered_hung_record_lets_exactly_the_span_pass(lab: Lab) -> None:
