@@ -18,6 +18,9 @@ from tests.regression import options as regression_options
 from tests.spark import options as spark_options
 from tests.worker import options as worker_options
 
+# Its assertions tell what they compared; tests of other folders use it, too.
+pytest.register_assert_rewrite("tests.regression.support")
+
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 
 CHOICE = pytest.StashKey[choice.Choice]()

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-pytest.register_assert_rewrite("tests.regression.support")
-
-from tests.regression.lab import Lab  # noqa: E402 - after the line above
-from tests.regression.matrix import generate  # noqa: E402 - the same
+from tests.regression.lab import Lab
+from tests.regression.matrix import generate
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
