@@ -87,6 +87,29 @@ def test_a_client_that_raises_cuts_only_its_own_play_short(
     assert stock.error is None
 
 
+def test_a_play_that_was_disturbed_is_played_once_more(kafka_broker: Broker) -> None:
+    """And the progress tells of it; what counts is the second play alone."""
+    plays = 0
+
+    def make(*topics: str, **configs: Any) -> KafkaConsumer:  # noqa: ANN401 - kafka-python's keys and types
+        nonlocal plays
+        plays += 1
+        if plays == 1:
+            message = "thrown out of the group"
+            raise RuntimeError(message)
+        return SAFE.make(*topics, **configs)
+
+    seen: list[Progress] = []
+    setting = Setting(broker=kafka_broker, report=seen.append)
+
+    result = play(scenario("resume-starvation"), evolve(SAFE, make=make), setting)
+
+    assert (result.error, result.failures) == (None, ())
+    told = [one.step for one in seen if "played again" in one.step]
+    why = "RuntimeError: thrown out of the group"
+    assert told == [f"played again, the first time ended early: {why}"]
+
+
 def test_partitions_that_are_never_gained_are_lost(
     kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

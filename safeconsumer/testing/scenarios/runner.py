@@ -11,6 +11,7 @@ from safeconsumer.testing.scenarios.clients import Client
 from safeconsumer.testing.scenarios.results import (
     CancelledError,
     CannotPlayError,
+    Progress,
     Result,
 )
 from safeconsumer.testing.scenarios.stage import Setting, Stage
@@ -21,9 +22,23 @@ def play(scenario: Scenario, client: Client, setting: Setting) -> Result:
     """
     Play a scenario with one client and say what became of the records.
 
+    A play that cannot be finished is played once more, and the progress says why:
+    a machine that stands still for some seconds costs a member its membership.
+
     Raises:
         CancelledError: it was asked to stop; everything is closed.
     """
+    result = _play_once(scenario, client, setting)
+    if result.error is None:
+        return result
+    step = f"played again, the first time ended early: {result.error}"
+    setting.report(
+        Progress(scenario=scenario.name, client=client.name, step=step, partitions=())
+    )
+    return _play_once(scenario, client, setting)
+
+
+def _play_once(scenario: Scenario, client: Client, setting: Setting) -> Result:
     began = time.monotonic()
     error = None
     tally = Tally()
