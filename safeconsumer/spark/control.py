@@ -20,6 +20,10 @@ from safeconsumer.hooks import Hook
 from safeconsumer.ledger import PauseLedger
 
 # What stands behind the barrier is no partition but a plan, by its number.
+_SILENT = (
+    "nothing was heard of them; do they exist (safeconsumer control init), and is "
+    "holds.control.kafka.* right?"
+)
 _PLANS = ""
 
 
@@ -121,7 +125,7 @@ class ControlFollower:
         self._barrier.close({(_PLANS, 0): self._number})
         if not self._ledger.await_plan(self._number, self._timeout):
             self._barrier.forget()
-            why = self._trouble or "nobody answers; is holds.control.kafka.* right?"
+            why = self._trouble or _SILENT
             message = (
                 f"holds.control: {' and '.join(self._topics)} could not be read within "
                 f"{self._timeout:g} s: {why}"

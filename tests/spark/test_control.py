@@ -101,7 +101,7 @@ def test_without_the_control_topics_nothing_can_be_told(operator: Operator) -> N
     S4; the message names the topics and what to do.
     """
     operator.topics = ("nowhere-ops", "nowhere-own")
-    following = follower(operator, timeout=5.0)
+    following = follower(operator, timeout=0.5)
     try:
         with pytest.raises(HoldsUnreadableError, match=r"nowhere-ops.*control init"):
             following.fresh()
