@@ -20,11 +20,11 @@ from safeconsumer.hooks import Hook
 from safeconsumer.ledger import PauseLedger
 
 # What stands behind the barrier is no partition but a plan, by its number.
+_PLANS = ""
 _SILENT = (
     "nothing was heard of them; do they exist (safeconsumer control init), and is "
     "holds.control.kafka.* right?"
 )
-_PLANS = ""
 
 
 class PlanLedger(PauseLedger):
