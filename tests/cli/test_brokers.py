@@ -38,7 +38,7 @@ def test_topics_and_groups_of_a_demo_are_deleted(
 
     # A broker hears of a deletion after its controller has acknowledged it.
     with cluster.admin() as admin:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 20
         while left(admin.list_topics(), stage) != [others]:
             assert time.monotonic() < deadline, left(admin.list_topics(), stage)
             time.sleep(0.02)

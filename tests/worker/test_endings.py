@@ -18,7 +18,7 @@ from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import Retry
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import Clock, FakeClient
-from tests.worker.model.machine import DRAIN, LIMITS, StandingEngine
+from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine
 
 pytestmark = pytest.mark.any_broker
 

@@ -14,7 +14,7 @@ from safeconsumer.worker.outcomes import Policy
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import EVERY, Clock, FakeClient
-from tests.worker.model.machine import DRAIN, LIMITS, StandingEngine
+from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine
 
 pytestmark = pytest.mark.any_broker
 

@@ -5,6 +5,7 @@ Handlers in threads of this process, and threads that drive handlers elsewhere.
 import functools
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -114,7 +115,7 @@ class Threads:
         return call_each(calls.handle, task, slot, context, calls.seconds)
 
 
-class Elsewhere(Threads):
+class Elsewhere(Threads, ABC):
     """
     A thread per place drives it and waits for its answer; subclasses know the place.
     """
@@ -122,8 +123,11 @@ class Elsewhere(Threads):
     def _stack_of(self, slot: Slot) -> StackOf:
         return functools.partial(self._look, slot)
 
+    @abstractmethod
     def _look(self, slot: Slot) -> str | None:
-        raise NotImplementedError
+        """
+        Return the stack of what runs there; None if it cannot be seen.
+        """
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         calls = self._calls
@@ -149,5 +153,8 @@ class Elsewhere(Threads):
         Get ready what takes its time, and is not the handler's.
         """
 
+    @abstractmethod
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - passed on
-        raise NotImplementedError
+        """
+        Have the records handled there, and wait for the answer.
+        """

@@ -19,17 +19,15 @@ from hypothesis.stateful import (
 from kafka.structs import TopicPartition
 
 from safeconsumer._core.scopes import Everything, partition, pattern, topic
-from safeconsumer.worker import Commit, Drain, Limits, Reject, Retry, RetryLater
+from safeconsumer.worker import Commit, Reject, RetryLater
 from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.lanes import Lanes, Order, Task
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
+from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 
-RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)
-LIMITS = Limits(records=12, bytes=5000, span=20)
-DRAIN = Drain(revoke=2.0, shutdown=3.0)
 OPS = "ops"
 MOST = 4
 SCOPES = (
@@ -42,15 +40,6 @@ SCOPES = (
 
 partitions = st.sampled_from(EVERY)
 assignments = st.frozensets(partitions)
-
-
-class StandingEngine(Engine):
-    """
-    An engine whose waits move the clock.
-    """
-
-    def _wait_idle(self, seconds: float) -> None:
-        self._clock.now += seconds  # type: ignore[attr-defined]  # it is our Clock
 
 
 class Violated(AssertionError):
