@@ -7,12 +7,22 @@ from hypothesis import HealthCheck, given, settings
 from kafka.errors import CorruptRecordError
 
 from safeconsumer._kafka.decoders import choose
-from tests.records.batches import ABORT, COMMIT, Frame, Row, many, marker, written
+from tests.records.batches import (
+    ABORT,
+    COMMIT,
+    Frame,
+    Row,
+    many,
+    marker,
+    sealed,
+    written,
+)
 from tests.records.compare import (
     Aborted,
     Case,
     compared,
     errors_of,
+    leaves_64_bits,
     records_of,
     story,
 )
@@ -174,3 +184,24 @@ def test_a_forged_delta_turns_over() -> None:
         for name in ("python", "compiled")
     }
     assert times == {"python": [first, forged], "compiled": [first, forged + 2**64]}
+
+
+def test_a_forged_delta_of_65_bits_loses_one() -> None:
+    """
+    The same difference in an offset: found by the damaged answers.
+    """
+    data, _ = written(0, [Row(5)], Frame())
+    body = bytes.fromhex("00 00" + "f2ffffffffffffff9203" + "01 01 00")
+    forged = bytes(sealed(data[:61] + bytes([2 * len(body)]) + body))
+
+    assert leaves_64_bits(forged)
+    assert not leaves_64_bits(data)
+    compared(Case(data=forged))
+    offsets = {
+        name: [
+            record[3]
+            for record in records_of(story(choose(name).records, Case(data=forged)))
+        ]
+        for name in ("python", "compiled")
+    }
+    assert offsets["python"][0] - offsets["compiled"][0] == 2**63
