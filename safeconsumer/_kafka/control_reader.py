@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaConsumer
-from kafka.net.compat import KafkaNetClient
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.fetcher import PauseSafeFetcher
@@ -133,21 +132,6 @@ class EndOffsets:
         )
         future.add_callback(lambda ends: answer(_offsets(ends)))
         future.add_errback(lambda _: answer(None))
-
-
-class NoTopicsClient(KafkaNetClient):
-    """
-    A network client that really obeys ``allow_auto_create_topics=False``.
-
-    kafka-python 3.0.12 takes the setting and does not hand it on
-    (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
-    asking for a topic that was deleted makes it anew, with the broker's defaults. To be
-    removed when ``tests/group/test_real.py`` passes without.
-    """
-
-    def __init__(self, **configs: object) -> None:
-        super().__init__(**configs)
-        self.cluster.config["allow_auto_create_topics"] = False
 
 
 def topic_ids(

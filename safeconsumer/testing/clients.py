@@ -64,6 +64,9 @@ class Clients:
         """
         Make a consumer that reads from the earliest record and does not auto-commit.
 
+        Nor does it make the broker create topics: a request for metadata that is
+        answered after its topic was deleted would bring the topic back.
+
         Args:
             cls: ``KafkaConsumer``, ``SafeConsumer`` or anything that takes their keys.
             topics: what to subscribe to; none leaves it to the test.
@@ -71,10 +74,13 @@ class Clients:
             config: wins over every default made here.
 
         """
+        from safeconsumer._kafka.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+
         timeouts = {} if group is None else self._broker.group_config
         defaults = {
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
+            "kafka_client": NoTopicsClient,
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
         }
         consumer = cls(
@@ -94,11 +100,14 @@ class Clients:
 
     def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
         """
-        Make a producer; ``config`` wins over every default made here.
+        Make a producer that makes no topics; ``config`` wins over the defaults here.
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
-        producer = KafkaProducer(**{**self._broker.client_config, **config})
+        from safeconsumer._kafka.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+
+        defaults = {**self._broker.client_config, "kafka_client": NoTopicsClient}
+        producer = KafkaProducer(**{**defaults, **config})
         self._closers.append(lambda: producer.close(timeout=_CLOSE_MS / 1000))
         return producer
 

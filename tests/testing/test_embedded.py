@@ -5,6 +5,7 @@ from socket import create_connection
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.testing import (
     BrokerCommandError,
@@ -14,6 +15,7 @@ from safeconsumer.testing import (
     UnsupportedByBrokerError,
     _librdkafka,
 )
+from safeconsumer.testing.existing import ExistingCluster
 from tests.testing.support import produce, read
 
 
@@ -44,6 +46,20 @@ def test_a_topic_has_the_partitions_asked_for(
     topic = clients.topic(partitions)
     consumer = clients.consumer(KafkaConsumer)
     assert consumer.partitions_for_topic(topic) == set(range(partitions))
+
+
+def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) -> None:
+    """
+    A request for metadata that comes late must not bring a deleted topic back.
+    """
+    consumer = clients.consumer(KafkaConsumer, "deleted")
+    consumer.poll(200)
+    producer = clients.producer(max_block_ms=500)
+    with pytest.raises(KafkaTimeoutError):
+        producer.send("deleted-too", b"x")
+
+    with ExistingCluster(broker.bootstrap).admin() as admin:
+        assert admin.list_topics() == []
 
 
 def test_several_brokers_share_the_partitions() -> None:
