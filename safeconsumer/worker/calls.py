@@ -66,8 +66,8 @@ def call_each(
     slot.task = task
     began = now = clock()
     until = began + seconds
-    count = 0
     failed: Errors = ()
+    count = 0
     try:
         for index in indexes:
             slot.index = index
@@ -77,12 +77,15 @@ def call_each(
                 refuse_coroutine(answer)
             records[index] = None
             done[index] = 1
-            count += 1
             now = clock()
             if now > until:
+                count = indexes.index(index) + 1
                 break
+        else:
+            count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
-        failed = [(indexes[count], error)]
+        count = indexes.index(slot.index)
+        failed = [(slot.index, error)]
         now = clock()
     finally:
         slot.task = None

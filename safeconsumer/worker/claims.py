@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
+from safeconsumer.worker.lanes import KEYLESS, Lane, Lanes, Order, State, Task
 from safeconsumer.worker.outcomes import Policy
 
 # As :data:`~safeconsumer.worker.outcomes.LANE_SECONDS`, for records that several
@@ -19,6 +19,9 @@ SHARED_SECONDS = 0.001
 # Records that take less are not worth another thread: they compute, and two threads
 # that compute only get in each other's way.
 WORTH_WAKING = 0.00002
+# Lanes of a partition that are kept while they are empty. A key that comes again finds
+# its lane; making one costs more than half of all that a record by key costs.
+KEPT_LANES = 128
 
 
 class Claims:
@@ -26,7 +29,6 @@ class Claims:
     Lanes that are ready or asleep, and handing them out.
 
     Attributes:
-        claimable: notified when there is something to claim; its lock is the held's.
         on_ready: called instead, under that lock, for who does not wait.
     """
 
@@ -42,8 +44,8 @@ class Claims:
         self._numbers = itertools.count()
         self._is_halted = False
         self._is_over = False
-        self._waiting = 0
-        self.claimable = threading.Condition(held.lock)
+        self._resting: list[threading.Lock] = []
+        self._coming = 0
         self.on_ready: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ work comes and goes
@@ -81,7 +83,8 @@ class Claims:
         """
         with self._held.lock:
             self._is_over = True
-            self.claimable.notify_all()
+            while self._resting:
+                self._rouse()
 
     def turn(self) -> float:
         """
@@ -111,10 +114,27 @@ class Claims:
                 tasks = self._claim()
                 if tasks:
                     return tasks
-                self._waiting += 1
-                self.claimable.wait()
-                self._waiting -= 1
+                self._rest()
         return None
+
+    def _rest(self) -> None:
+        # As a condition's wait(), but who lay down last is roused first: it is warm.
+        alarm = threading.Lock()
+        alarm.acquire()
+        self._resting.append(alarm)
+        self._held.lock.release()
+        try:
+            alarm.acquire()
+        finally:
+            self._held.lock.acquire()
+            if alarm in self._resting:  # interrupted
+                self._resting.remove(alarm)
+            else:
+                self._coming -= 1
+
+    def _rouse(self) -> None:
+        self._resting.pop().release()
+        self._coming += 1
 
     def claim(self) -> list[Task]:
         """
@@ -202,9 +222,16 @@ class Claims:
             self._make_ready(lane)
             self._wake_one()
             return
+        self._let_go(lane)
+
+    def _let_go(self, lane: Lane) -> None:
         lane.state = State.IDLE
-        if not lane.is_shared:  # tasks of a shared one may still be out
-            lane.epoch.lanes.pop(lane.key, None)
+        lanes = lane.epoch.lanes
+        if lane.key is KEYLESS or (
+            # Tasks of a shared one may still be out.
+            not lane.is_shared and len(lanes) > KEPT_LANES
+        ):
+            lanes.pop(lane.key, None)
 
     def _unpark(self, epoch: Epoch) -> None:
         # Something of it is complete: lanes beyond the span may look again.
@@ -223,12 +250,13 @@ class Claims:
         ready = self._ready
         if not ready or self._is_halted:
             return
-        if ready[0].epoch.pace >= WORTH_WAKING or not self._held.running:
+        is_busy = self._held.running or self._coming
+        if ready[0].epoch.pace >= WORTH_WAKING or not is_busy:
             self._notify()
 
     def _notify(self) -> None:
-        if self._waiting:
-            self.claimable.notify()
+        if self._resting:
+            self._rouse()
         if self.on_ready is not None:
             self.on_ready()
 

@@ -4,7 +4,7 @@ Lanes: queues of records that must not overlap, and which record belongs to whic
 
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -157,7 +157,7 @@ class Groups:
         failed: the index of the one whose key could not be told, and why.
     """
 
-    sorted: Sequence[tuple[object, Indexes]]
+    sorted: Collection[tuple[object, Indexes]]
     failed: tuple[int, BaseException] | None = None
 
 
@@ -193,11 +193,11 @@ class Lanes:
                 else:
                     groups[key] = [index]
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
-            return Groups(tuple(groups.items()), (index, error))
-        return Groups(tuple(groups.items()))
+            return Groups(groups.items(), (index, error))
+        return Groups(groups.items())
 
     def queue(
-        self, epoch: Epoch, chunk: Chunk, groups: Sequence[tuple[object, Indexes]]
+        self, epoch: Epoch, chunk: Chunk, groups: Iterable[tuple[object, Indexes]]
     ) -> list[Lane]:
         """
         Queue them; return the lanes that are to be made ready. The lock is held.

@@ -5,7 +5,7 @@ What becomes of results: completed, tried again, given up.
 from collections.abc import Iterable, Iterator, Sequence
 
 from safeconsumer._core.progress import Chunk
-from safeconsumer.worker.claims import record_at
+from safeconsumer.worker.claims import KEPT_LANES, record_at
 from safeconsumer.worker.failures import Failures
 from safeconsumer.worker.held import Epoch
 from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, State, Task
@@ -167,14 +167,15 @@ class Schedule(Failures):
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
-        lanes, ready = bundle[0][0].epoch.lanes, self._ready
+        ready, is_full = self._ready, len(bundle[0][0].epoch.lanes) > KEPT_LANES
         for lane, _ in bundle:
             if lane.runs:
                 lane.state = State.READY
                 ready.append(lane)
+            elif is_full:
+                self._let_go(lane)
             else:
                 lane.state = State.IDLE
-                lanes.pop(lane.key, None)
         self._wake_one()
 
     # ------------------------------------------------------------ questions
