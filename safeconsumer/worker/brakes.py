@@ -44,6 +44,8 @@ class Brakes:
         self._limits = limits
         self._clock = clock
         self._marks = watermarks.marks(limits)
+        self._shared_by = 0
+        self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
         self._is_throttled = False
         self._average = 1.0
@@ -108,10 +110,12 @@ class Brakes:
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
         owned = self._client.epochs()
-        marks = watermarks.marks_of_one(self._limits, len(owned), self._client.most)
+        marks = self._marks_of_one(len(owned))
         if marks is None:
             self._throttled.clear()
             return
+        if not self._throttled and not marks.is_throttled(self._held.load, was=False):
+            return  # none can be over its share if all together are not
         throttled = set()
         for tp, epoch in self._held.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
@@ -119,6 +123,14 @@ class Brakes:
                 throttled.add(tp)
                 yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
         self._throttled = throttled
+
+    def _marks_of_one(self, partitions: int) -> watermarks.Marks | None:
+        if self._shared_by != partitions:
+            self._shared_by = partitions
+            self._share = watermarks.marks_of_one(
+                self._limits, partitions, self._client.most
+            )
+        return self._share
 
     def _when_low(self) -> None:
         # By the thread that finished: it wakes the poll that waits meanwhile. If that
