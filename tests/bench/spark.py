@@ -20,12 +20,15 @@ from attrs import frozen
 from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
 from tests.bench import report
+from tests.bench.cases import Case
 from tests.bench.figures import Figure, ratio_of_pairs
+from tests.bench.loads import fill
 from tests.bench.stage import Stage
 from tests.spark import connector
 from tests.spark.conftest import SETTINGS
 
 _PARTITIONS = 8
+_SIZE = 100
 _SMALL = 1_000
 
 
@@ -60,8 +63,9 @@ class Bench:
         self.rounds = stage.sizes.rounds
         self.records = 20 * stage.sizes.records
 
-    def topic(self, records: int, size: int) -> str:
-        return self._stage.topic(_PARTITIONS, records=records, size=size)
+    def topic(self, records: int, size: int, codec: str = "none") -> str:
+        case = Case(partitions=_PARTITIONS, size=size, codec=codec)
+        return fill(self._stage, case, records)
 
     def read(self, source: str, topic: str, **options: str) -> Read:
         cpu, start = self._cpu(), time.monotonic()
@@ -102,12 +106,12 @@ class Bench:
         return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
-def throughput(bench: Bench, size: int, records: int) -> Iterator[Figure]:
+def throughput(bench: Bench, row: str, size: int, codec: str) -> Iterator[Figure]:
     """
     Compare with the official source, tuned alike and at its defaults.
     """
-    row = f"read-{size}"
-    topic = bench.topic(records, size)
+    records = bench.records if size == _SIZE else bench.records * 3 // 10
+    topic = bench.topic(records, size, codec)
     tuned, ours, default = bench.interleaved(
         lambda: bench.read("kafka", topic, **TUNED),
         lambda: bench.read("safekafka", topic),
@@ -144,7 +148,7 @@ def small_batches(bench: Bench) -> Iterator[Figure]:
     Compare the time of a trigger with 1,000 rows of each of 8 partitions.
     """
     batch = _PARTITIONS * _SMALL
-    topic = bench.topic(batch * 10, 100)
+    topic = bench.topic(batch * 10, _SIZE)
     limit = {"maxOffsetsPerTrigger": str(batch)}
     official, ours = bench.interleaved(
         lambda: bench.read("kafka", topic, **TUNED, **limit),
@@ -168,7 +172,7 @@ def half_held(bench: Bench) -> Iterator[Figure]:
     """
     Hold half of the partitions: the others keep their rate and use the whole limit.
     """
-    topic = bench.topic(bench.records, 100)
+    topic = bench.topic(bench.records, _SIZE)
     half = " ".join(f"{topic}:{number}" for number in range(_PARTITIONS // 2))
     limit = {"maxOffsetsPerTrigger": str(bench.records // 8)}
     free, held = bench.interleaved(
@@ -206,8 +210,10 @@ def _ratio(  # noqa: PLR0913, PLR0917 - a comparison has two sides, a measure, a
 
 
 ROWS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
-    "read-100": lambda bench: throughput(bench, 100, bench.records),
-    "read-1000": lambda bench: throughput(bench, 1000, bench.records * 3 // 10),
+    "read-100": lambda bench: throughput(bench, "read-100", 100, "none"),
+    "read-100-lz4": lambda bench: throughput(bench, "read-100-lz4", 100, "lz4"),
+    "read-1000": lambda bench: throughput(bench, "read-1000", 1000, "none"),
+    "read-1000-lz4": lambda bench: throughput(bench, "read-1000-lz4", 1000, "lz4"),
     "small": small_batches,
     "held": half_held,
 }
