@@ -14,7 +14,11 @@ _ROOT = Path(__file__).parents[2]
 _ROWS = ["read-1000-lz4", "held"]
 _TIMEOUT = 240.0
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(_TIMEOUT + 30)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.real_broker,
+    pytest.mark.timeout(_TIMEOUT + 30),
+]
 
 
 def test_rows_are_measured_and_reported_as_json(

@@ -21,6 +21,8 @@ SCRIPTS = {
     "unsubscribe": "kafka-python",
     "logged_password": "kafka-python",
     "auto_create": "kafka-python",
+    "cut_metadata": "kafka-python",
+    "missed_generation": "kafka-python",
     "mock_assignors": "confluent-kafka",
     "mock_versions": "confluent-kafka",
     "mock_sync": "confluent-kafka",
