@@ -1,5 +1,5 @@
 """
-kafka-python: poll raises when a connection breaks just before a pattern subscriber joins.
+kafka-python: poll raises when a connection breaks before a pattern subscriber joins.
 """
 
 from kafka.errors import KafkaConnectionError

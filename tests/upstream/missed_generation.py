@@ -1,5 +1,5 @@
 """
-kafka-python: a member that missed a generation goes on where it was, not where others are.
+kafka-python: a member that missed a generation goes on where it was itself.
 """
 
 from kafka import OffsetAndMetadata
