@@ -166,6 +166,7 @@ class Worker:
         self._state = State.NEW
         self._stops = 0
         self._given_up = 0
+        self._asked_at: float | None = None
         self._stop_at: float | None = None
         self._error: BaseException | None = None
         self._closed = threading.Event()
@@ -225,6 +226,8 @@ class Worker:
             How it ended; None if it has not yet.
         """
         # Plain assignments: a signal handler may have interrupted this very call.
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
         self._stops += 1 if drain else 2
         if timeout is not None and self._state is not State.NEW:
             self._closed.wait(timeout)
@@ -268,8 +271,10 @@ class Worker:
                 self._engine.rest()
             if self._state is State.RUNNING and self._must_stop():
                 self._state = State.DRAINING
-                self._stop_at = time.monotonic()
-                self._engine.stop(self._drain.shutdown)
+                # A commit may have been waited for since somebody asked.
+                now = time.monotonic()
+                self._stop_at = now if self._asked_at is None else self._asked_at
+                self._engine.stop(max(0.0, self._stop_at + self._drain.shutdown - now))
 
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()

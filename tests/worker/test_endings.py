@@ -4,6 +4,7 @@ However a worker ends, it says so, has committed what it could, and leaves no ho
 
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -156,6 +157,40 @@ def test_a_poll_that_breaks_again_and_again_ends_in_time(lab: Lab) -> None:
     assert report.seconds >= 0.5
     assert (report.done, report.given_up) == (0, 1)
     assert len(polls) < 30
+
+
+def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
+    """
+    W8: what the polling thread waits for meanwhile, such as a commit, is part of it.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    began, waits, goes_on = (threading.Event() for _ in range(3))
+    consumer = lab.consumer()
+
+    def poll(**_: Any) -> dict[Any, Any]:  # noqa: ANN401
+        waits.set()
+        assert goes_on.wait(30)
+        return {}
+
+    def wait(_record: Any, context: Any) -> None:  # noqa: ANN401
+        consumer.poll = poll
+        began.set()
+        context.revoked.wait(30)
+
+    running = lab.run(wait, consumer, drain=Drain(shutdown=1.0))
+    assert began.wait(30)
+    assert waits.wait(30)
+    over = time.monotonic() + 1.0
+    running.worker.stop()
+    while time.monotonic() < over:
+        time.sleep(0.01)
+    goes_on.set()
+    running.wait_end()
+    (drained,) = (one for one in running.events if one.name == "work_drained")
+    assert drained.seconds < 0.5  # nothing was left of the second
+    assert running.report is not None
+    assert running.report.given_up == 1
 
 
 def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:
