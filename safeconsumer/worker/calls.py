@@ -84,8 +84,9 @@ def call_each(
         else:
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
-        count = indexes.index(slot.index)
-        failed = [(slot.index, error)]
+        # Counted, as something thrown in from outside may land between two records.
+        count = sum([done[index] for index in indexes])
+        failed = [(index, error) for index in indexes[count : count + 1]]
         now = clock()
     finally:
         slot.task = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import KEYLESS, Lane, Lanes, Order, State, Task
+from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
 from safeconsumer.worker.outcomes import Policy
 
 # As :data:`~safeconsumer.worker.outcomes.LANE_SECONDS`, for records that several
@@ -19,9 +19,9 @@ SHARED_SECONDS = 0.001
 # Records that take less are not worth another thread: they compute, and two threads
 # that compute only get in each other's way.
 WORTH_WAKING = 0.00002
-# Lanes of a partition that are kept while they are empty. A key that comes again finds
-# its lane; making one costs more than half of all that a record by key costs.
-KEPT_LANES = 128
+# Lanes of all partitions together that are kept while they are empty: 2 MB. A key that
+# comes again finds its lane; making one is half of what a record by key costs.
+KEPT_LANES = 2048
 
 
 class Claims:
@@ -29,7 +29,8 @@ class Claims:
     Lanes that are ready or asleep, and handing them out.
 
     Attributes:
-        on_ready: called instead, under that lock, for who does not wait.
+        on_ready: called, under the held's lock, when there is something to claim, for
+            who does not wait in :meth:`wait_claim`.
     """
 
     def __init__(
@@ -133,8 +134,12 @@ class Claims:
                 self._coming -= 1
 
     def _rouse(self) -> None:
-        self._resting.pop().release()
+        # In this order an interrupt in between leaves nobody lying there for ever.
         self._coming += 1
+        alarm = self._resting[-1]
+        if alarm.locked():
+            alarm.release()
+        self._resting.pop()
 
     def claim(self) -> list[Task]:
         """
@@ -226,12 +231,27 @@ class Claims:
 
     def _let_go(self, lane: Lane) -> None:
         lane.state = State.IDLE
+        if lane.is_shared:  # tasks of it may still be out
+            return
         lanes = lane.epoch.lanes
-        if lane.key is KEYLESS or (
-            # Tasks of a shared one may still be out.
-            not lane.is_shared and len(lanes) > KEPT_LANES
-        ):
+        if not lane.is_light or len(lanes) > self._room_of_lanes():
             lanes.pop(lane.key, None)
+
+    def _room_of_lanes(self) -> int:
+        return KEPT_LANES // max(1, len(self._held.epochs))
+
+    def _clear_lanes(self, epoch: Epoch) -> None:
+        # Those of keys that do not come any more would keep out those of keys that do.
+        if len(epoch.lanes) <= self._room_of_lanes():
+            return
+        lanes: dict[object, Lane] = epoch.lanes  # type: ignore[assignment]  # they are
+        empty = [
+            key
+            for key, lane in lanes.items()
+            if lane.state is State.IDLE and not lane.is_shared
+        ]
+        for key in empty:
+            del lanes[key]
 
     def _unpark(self, epoch: Epoch) -> None:
         # Something of it is complete: lanes beyond the span may look again.

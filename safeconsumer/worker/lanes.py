@@ -5,6 +5,7 @@ Lanes: queues of records that must not overlap, and which record belongs to whic
 import enum
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from sys import getsizeof
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -17,6 +18,9 @@ KeyOf: TypeAlias = Callable[[Any], object]
 
 # The lane of a record whose key could not be told.
 KEYLESS = object()
+# Keys of lanes that may be kept: of these types, and no more bytes than this.
+_PLAIN = frozenset({bytes, str, int, type(None)})
+_LIGHT = 128
 Indexes: TypeAlias = Sequence[int]
 
 
@@ -64,13 +68,17 @@ class State(enum.Enum):
 class Lane:
     """
     Records that are worked on one after the other, unless it is shared.
+
+    Attributes:
+        is_light: whether it may be kept while it is empty: its key takes little memory.
     """
 
-    __slots__ = ("epoch", "is_shared", "key", "runs", "state")
+    __slots__ = ("epoch", "is_light", "is_shared", "key", "runs", "state")
 
     def __init__(self, epoch: Epoch, key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
         self.epoch = epoch
         self.key = key
+        self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
         self.is_shared = is_shared
         self.runs: deque[tuple[Chunk, Indexes]] = deque()
         self.state = State.IDLE

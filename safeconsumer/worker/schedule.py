@@ -5,7 +5,7 @@ What becomes of results: completed, tried again, given up.
 from collections.abc import Iterable, Iterator, Sequence
 
 from safeconsumer._core.progress import Chunk
-from safeconsumer.worker.claims import KEPT_LANES, record_at
+from safeconsumer.worker.claims import record_at
 from safeconsumer.worker.failures import Failures
 from safeconsumer.worker.held import Epoch
 from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, State, Task
@@ -47,6 +47,7 @@ class Schedule(Failures):
             chunk, first = epoch.unsorted.popleft()
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
             with self._held.lock:
+                self._clear_lanes(epoch)
                 for lane in self._lanes.queue(epoch, chunk, groups.sorted):
                     self._make_ready(lane)
                 if groups.failed is not None:
@@ -167,12 +168,13 @@ class Schedule(Failures):
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
-        ready, is_full = self._ready, len(bundle[0][0].epoch.lanes) > KEPT_LANES
+        ready = self._ready
+        is_full = len(bundle[0][0].epoch.lanes) > self._room_of_lanes()
         for lane, _ in bundle:
             if lane.runs:
                 lane.state = State.READY
                 ready.append(lane)
-            elif is_full:
+            elif is_full or not lane.is_light:
                 self._let_go(lane)
             else:
                 lane.state = State.IDLE

@@ -1,0 +1,180 @@
+"""
+How work comes to threads: who is roused, which lanes are kept, what an outcome counts.
+"""
+
+import itertools
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from safeconsumer.worker import calls
+from safeconsumer.worker.calls import Slot, call_each, context_of
+from safeconsumer.worker.claims import KEPT_LANES
+from safeconsumer.worker.lanes import KEYLESS, Order
+from tests.worker.lab import wait_for
+from tests.worker.test_schedule import Desk
+
+
+class Resting:
+    """
+    Threads that wait for work, and who of them got which.
+    """
+
+    def __init__(self, desk: Desk, count: int) -> None:
+        self.desk = desk
+        self.got: list[str] = []
+        self.threads = [threading.Thread(target=self._take) for _ in range(count)]
+        for number, thread in enumerate(self.threads, 1):
+            thread.start()
+            self.wait_resting(number)
+
+    def wait_resting(self, count: int) -> None:
+        """
+        Return once so many rest.
+        """
+        wait_for(lambda: len(self.desk.schedule._resting) == count, "them to rest")
+
+    def _take(self) -> None:
+        while (tasks := self.desk.schedule.wait_claim()) is not None:
+            self.got.append(threading.current_thread().name)
+            done = [calls.all_done(task, 0.0) for task in tasks]
+            self.desk.schedule.complete(done)
+
+
+def test_who_rested_last_is_roused_and_all_end() -> None:
+    """
+    Warm caches: the same thread does all the quick work, the others sleep on.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.epoch.pace = 1e-6
+    resting = Resting(desk, 4)
+    for _ in range(5):
+        desk.admit(3)
+        wait_for(lambda: not desk.held.records, "the work")
+        resting.wait_resting(4)
+    assert set(resting.got) == {resting.threads[-1].name}
+    assert desk.schedule._coming == 0
+    desk.schedule.end()
+    for thread in resting.threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_one_is_roused_for_quick_work_however_much_comes_meanwhile() -> None:
+    """
+    The others would find nothing, and only get in its way.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset)
+    desk.epoch.pace = 1e-6
+    resting = Resting(desk, 3)
+    desk.schedule.halt()
+    for _ in range(4):
+        desk.admit(3)
+    with desk.held.lock:
+        desk.schedule._is_halted = False
+        for _ in range(4):
+            desk.schedule._wake_one()
+        assert (len(desk.schedule._resting), desk.schedule._coming) == (2, 1)
+    wait_for(lambda: not desk.held.records, "the work")
+    desk.schedule.end()
+    for thread in resting.threads:
+        thread.join(10)
+    assert len(set(resting.got)) == 1
+
+
+def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    W5: handlers that wait run side by side.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset)
+    desk.epoch.pace = 1.0
+    resting = Resting(desk, 3)
+    together = threading.Barrier(3, timeout=20)
+
+    def meet(task: Any, seconds: float) -> Any:  # noqa: ANN401
+        together.wait()
+        return done(task, seconds)
+
+    done = calls.all_done
+    monkeypatch.setattr(calls, "all_done", meet)
+    desk.admit(3)
+    wait_for(lambda: not desk.held.records, "the work")
+    desk.schedule.end()
+    for thread in resting.threads:
+        thread.join(10)
+    assert len(set(resting.got)) == 3
+
+
+def test_an_empty_lane_is_kept_for_its_key() -> None:
+    """
+    It is the same when the key comes again.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset % 5)
+    desk.admit(10)
+    desk.work()
+    before = dict(desk.epoch.lanes)
+    desk.admit(10)
+    assert desk.work() == [*range(10, 20)]
+    assert desk.epoch.lanes == before
+    assert len(before) == 5
+
+
+def test_kept_lanes_are_bounded_and_make_room() -> None:
+    """
+    W1: keys that never come again neither add up nor keep out those that do.
+    """
+    keys = itertools.count()
+    desk = Desk(Order.KEY, key=lambda _: next(keys))
+    for _ in range(3):
+        desk.admit(KEPT_LANES)
+        desk.work()
+        assert len(desk.epoch.lanes) <= KEPT_LANES
+    desk.schedule._lanes._key = lambda record: record.offset % 5
+    desk.admit(10)
+    desk.work()
+    desk.admit(10)
+    assert desk.work()
+    assert set(range(5)) <= desk.epoch.lanes.keys()
+
+
+@pytest.mark.parametrize("key", [b"x" * 1000, ("a", 1), KEYLESS, 2.5])
+def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
+    """
+    W1: what a key refers to is counted by no limit.
+    """
+    desk = Desk(Order.KEY, key=lambda _: key)
+    desk.admit(3)
+    assert desk.work() == [0, 1, 2]
+    assert not desk.epoch.lanes
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 3])
+def test_what_is_thrown_in_between_two_records_counts_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, ticks: int
+) -> None:
+    """
+    As by a time limit that strikes late: nothing finished is called failed.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.epoch.pace = 1e-6
+    chunk = desk.admit(3)
+    (task,) = desk.schedule.claim()
+    moments = iter([0.0] * ticks + [None, *[0.0] * 3])
+
+    def clock() -> float:
+        now = next(moments)
+        if now is None:
+            message = "too late"
+            raise TimeoutError(message)
+        return now
+
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=clock))
+    context = context_of(task, lambda: None)
+    outcome = call_each(lambda _r, _c: None, task, Slot(), context, 1.0)
+    done = min(3, ticks)
+    assert [*outcome.finished] == [*range(done)]
+    assert [index for index, _ in outcome.failed] == [*range(done, min(3, done + 1))]
+    assert [*outcome.left] == [*range(done + 1, 3)]
+    assert [*chunk.done] == [index < done for index in range(3)]
