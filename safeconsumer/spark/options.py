@@ -84,8 +84,15 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
-    _seconds(given, "holds.decisionTimeoutMs", 10_000)  # the shim reads it
+    decision = _seconds(given, "holds.decisionTimeoutMs", 10_000, 1)  # the shim's
+    patience = _seconds(given, "holds.controlTimeoutMs", 5_000, 1)
     control = _control(given.get("holds.control"))
+    if control is not None and patience >= decision:
+        message = (
+            "holds.controlTimeoutMs must be less than holds.decisionTimeoutMs: a plan "
+            "waits for the control topics, and the decision for the plan"
+        )
+        raise SparkSettingError(message)
     group = given.get("holds.group", "")
     if control is not None and not wire.is_group(group):
         message = (
@@ -105,7 +112,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         file=file,
         control=control,
         group=group,
-        control_timeout=_seconds(given, "holds.controlTimeoutMs", 5_000),
+        control_timeout=patience,
         clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
         watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
@@ -163,10 +170,15 @@ def _control(text: str | None) -> tuple[str, str] | None:
     return names[0], names[1]
 
 
-def _seconds(given: Mapping[str, str], name: str, default: int) -> float:
-    text = given.get(name.lower(), str(default)).strip()
-    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
-        message = f"{name} must be whole milliseconds, 0 or more, not {text!r:.60}"
+def _seconds(
+    given: Mapping[str, str], name: str, default: int, least: int = 0
+) -> float:
+    text = given.get(name.lower(), str(default))
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    if not is_number or int(text) < least:
+        message = (
+            f"{name} must be whole milliseconds, {least} or more, not {text!r:.60}"
+        )
         raise SparkSettingError(message)
     return int(text) / 1000
 

@@ -104,7 +104,7 @@ class Stream:
         self._wall = wall
         self._plan = Plan(start={}, latest={})
         self._troubles: tuple[str, ...] = ()
-        self._told: tuple[object, ...] = ((), ())
+        self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
 
     def plan(self, facts: Facts) -> str:
@@ -128,11 +128,16 @@ class Stream:
         end = offsets.parse(facts["end"])
         before = self._plan
         now = self._known(lambda one: one.state())
-        held = {**now.held({*before.start, *before.latest}), **before.held}
+        # A hold that was lifted meanwhile counts for this batch, and so does trouble.
+        troubles = tuple(dict.fromkeys((*self._troubles, *now.troubles)))
+        known = Known(states=now.states, troubles=troubles)
+        # For a rate limit the official source looks partitions up anew: there may be
+        # more of them than the plan began with.
+        seen = {*before.start, *before.latest, *end}
+        held = {**known.held(seen), **before.held}
         self._plan = Plan(start=before.start, latest=before.latest, held=held)
         facts["end"] = offsets.render(self._plan.frozen(end))
-        # A hold that was lifted meanwhile counts for this batch, and so does trouble.
-        self._report(facts, tuple(dict.fromkeys((*self._troubles, *now.troubles))))
+        self._report(facts, troubles)
         if self._watch is not None:
             self._watch.look_at({tp: before.start.get(tp, 0) for tp in held})
         return _NOTHING
@@ -204,10 +209,11 @@ class Stream:
         because = {
             hold.key: hold_line(hold) for holds in plan.held.values() for hold in holds
         }
-        told = core_events.sorted_partitions(plan.held), tuple(because.values())
+        partitions = core_events.sorted_partitions(plan.held)
+        told = partitions, tuple(because.values()), troubles
         if told != self._told:
             self._tell(
-                events.PlanChanged, held=told[0], lag=lag, because=told[1] + troubles
+                events.PlanChanged, held=partitions, lag=lag, because=told[1] + troubles
             )
             if troubles:
                 self._tell(events.HoldsUnreadable, reasons=troubles)

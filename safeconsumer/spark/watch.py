@@ -116,9 +116,12 @@ class HeldWatch:
         """
         is_news = set(frozen) != set(self._frozen)
         self._frozen = dict(frozen)
+        topics = {topic for topic, _ in frozen}
+        for topic in tuple(self._identities):
+            if topic not in topics:  # of a hold that ended; a later one begins anew
+                self._identities.pop(topic, None)
         if not frozen:
             self._losses, self._told = (), ()
-            self._identities = {}
         elif self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="safekafka-watch", daemon=True

@@ -64,6 +64,39 @@ def test_a_live_stream_is_held_and_let_go_by_hand(
     query.stop()
 
 
+@pytest.mark.parametrize("limit", [None, "1000"])
+def test_a_pattern_that_matches_nothing_yet_waits(
+    lake: Lake, controller: Controller, limit: str | None
+) -> None:
+    """
+    As the official source does; and what comes is held.
+    """
+    name = f"later-{lake.orders}"
+    options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
+    if limit is not None:
+        options["maxOffsetsPerTrigger"] = limit
+    controller.pause(name)
+    table = name.replace("-", "_")
+    query = (
+        lake.spark.readStream.format("safekafka")
+        .option("kafka.bootstrap.servers", lake.broker.bootstrap)
+        .options(**options)
+        .load()
+        .writeStream.format("memory")
+        .queryName(table)
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    until(lambda: len(query.recentProgress) > 2, query)
+    lake.broker.create_topic(name, lake.partitions)
+    lake.produce(name, 5)
+    until(lambda: controller.lag().get((name, 0)) == 5, query)
+    assert lake.spark.table(table).count() == 0
+    controller.resume(name)
+    until(lambda: lake.spark.table(table).count() == 5 * lake.partitions, query)
+    query.stop()
+
+
 def test_a_hold_ends_at_its_time(lake: Lake, controller: Controller) -> None:
     """
     Nobody has to lift it.

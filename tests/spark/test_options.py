@@ -41,6 +41,17 @@ def test_names_are_read_in_any_case() -> None:
         ({"holds.decisionTimeoutMs": "soon"}, "holds.decisionTimeoutMs"),
         ({"holds.watchIntervalMs": "-1"}, "holds.watchIntervalMs"),
         ({"holds.controlTimeoutMs": "nan"}, "holds.controlTimeoutMs"),
+        ({"holds.controlTimeoutMs": "0"}, "holds.controlTimeoutMs"),
+        ({"holds.decisionTimeoutMs": "0"}, "holds.decisionTimeoutMs"),
+        ({"holds.decisionTimeoutMs": " 500"}, "holds.decisionTimeoutMs"),
+        (
+            {
+                "holds.control": "true",
+                "holds.group": "g",
+                "holds.decisionTimeoutMs": "3000",
+            },
+            "holds.controlTimeoutMs must be less",
+        ),
     ],
 )
 def test_a_bad_option_is_refused_by_name(given: dict[str, str], named: str) -> None:

@@ -14,6 +14,7 @@ from safeconsumer.spark import offsets
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
+from safeconsumer.spark.watch import HeldWatch
 
 
 class Elsewhere:
@@ -23,6 +24,7 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.trouble: str | None = None
+        self.is_late = False
         self.on_fresh: Any = None
         self.closed = False
 
@@ -34,6 +36,9 @@ class Elsewhere:
     def fresh(self) -> LedgerState:
         if self.on_fresh is not None:
             self.on_fresh()
+        if self.is_late:
+            message = "not in time"
+            raise HoldsUnreadableError(message)
         return self.state()
 
     def close(self) -> None:
@@ -68,6 +73,7 @@ class Lab:
         start: dict[Any, int],
         latest: dict[Any, int],
         between: Callable[[], object] = tuple,
+        end: dict[Any, int] | None = None,
     ) -> dict[str, str]:
         facts = {
             "stream": self.name,
@@ -78,7 +84,7 @@ class Lab:
         if refusal:
             return {"refusal": refusal}
         between()
-        facts["end"] = offsets.render(latest)
+        facts["end"] = offsets.render(latest if end is None else end)
         assert self.ask("freeze", facts) == ""
         return facts
 
@@ -113,6 +119,40 @@ def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
     lab = Lab()
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
+
+
+@pytest.mark.parametrize("why", ["hold", "trouble", "late"])
+def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
+    """
+    S1, S4: the official source looks partitions up anew for a rate limit.
+    """
+    lab = Lab()
+    if why == "hold":
+        lab.controller.pause("orders")
+    elif why == "trouble":
+        lab.elsewhere.trouble = "no broker"
+    lab.elsewhere.is_late = why == "late"
+    new = ("orders", 1)
+    facts = lab.batch(START, LATEST, end={**LATEST, new: 70})
+    assert offsets.parse(facts["end"])[new] == 0
+    assert offsets.parse(facts["end"])["orders", 0] == 5
+
+
+def test_trouble_is_told_when_everything_was_held_already() -> None:
+    """
+    Somebody who looks for the reason finds all of it.
+    """
+    lab = Lab()
+    lab.controller.pause("@all")
+    lab.batch(START, LATEST)
+    lab.elsewhere.trouble = "no broker"
+    lab.batch(START, LATEST)
+    lab.batch(START, LATEST)
+    (event,) = lab.named("spark_holds_unreadable")
+    assert event.as_dict()["reasons"] == ["no broker"]
+    lab.elsewhere.trouble = "no right to read"
+    lab.batch(START, LATEST)
+    assert len(lab.named("spark_holds_unreadable")) == 2
 
 
 def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
@@ -249,3 +289,15 @@ def test_a_stream_that_stopped_is_forgotten() -> None:
     assert lab.controller.lag() == {("orders", 0): 4, ("returns", 0): 3}
     assert lab.ask("close", {"stream": lab.name}) == ""
     assert (lab.elsewhere.closed, lab.controller.lag()) == (True, {})
+
+
+def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
+    """
+    What was made again between two holds was lost to neither of them.
+    """
+    watch = HeldWatch("stream", SourceOptions(), ledger(()))
+    watch.close()  # its thread ends as soon as it begins
+    watch.look_at({("orders", 0): 5, ("returns", 0): 5})
+    watch._identities.update(orders=1, returns=2)
+    watch.look_at({("returns", 0): 5})
+    assert watch._identities == {"returns": 2}

@@ -139,6 +139,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     private final String id;
     private Map<String, String> facts = new HashMap<>();
     private Future<String> answer = CompletableFuture.completedFuture("");
+    private String said = "";
 
     SafeStream(Scan scan, String checkpoint, CaseInsensitiveStringMap options) {
       this.patience = options.getLong("holds.decisionTimeoutMs", 10_000);
@@ -157,7 +158,8 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     public Offset latestOffset(Offset start, ReadLimit limit) {
       facts = new ConcurrentHashMap<>(Map.of("stream", id, "start", start.json()));
       Offset latest = feed.latestOffset(start, ReadLimit.allAvailable());
-      facts.put("latest", latest.json());
+      // Null while nothing matches what is subscribed to.
+      facts.put("latest", latest == null ? "{}" : latest.json());
       if (!isDecided("plan")) {
         return start;
       }
@@ -165,7 +167,11 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
       // ones pretend to have nothing.
       Offset from = official.deserializeOffset(facts.get("from"));
       boolean all = limit instanceof ReadAllAvailable;
-      facts.put("end", (all ? latest : feed.latestOffset(from, limit)).json());
+      Offset end = all ? latest : feed.latestOffset(from, limit);
+      if (end == null) {
+        return null;
+      }
+      facts.put("end", end.json());
       return isDecided("freeze") ? official.deserializeOffset(facts.get("end")) : start;
     }
 
@@ -182,20 +188,26 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
       } catch (TimeoutException slow) {
         return heldBecause("no decision within " + patience + " ms");
       } catch (ExecutionException failed) {
+        LOG.error("safekafka: the decision failed", failed.getCause());
         return heldBecause("the decision failed");
       } catch (InterruptedException stopping) {
         Thread.currentThread().interrupt();
-        return heldBecause("the query is being stopped");
+        said = "the query is being stopped";
+        return heldBecause(said);
       }
       if (!refusal.isEmpty()) {
         throw new IllegalStateException(refusal);
       }
+      said = "";
       return true;
     }
 
     private boolean heldBecause(String reason) {
       facts = Map.of("metric.held", "@all", "metric.heldBecause", reason);
-      LOG.error("safekafka: everything is held, {}", reason);
+      if (!reason.equals(said)) {
+        LOG.error("safekafka: everything is held, {}", reason);
+      }
+      said = reason;
       return false;
     }
 
