@@ -93,7 +93,8 @@ def _run(
         safe.register(spark)
         query = archiving.start(spark, wanted)
         archiving.follow(query, click.echo, stopping.is_set)
-        click.echo("\n".join(_columns(archiving.table(spark, wanted))))
+        rows = archiving.table(spark, wanted)
+        click.echo("\n".join(_columns(rows)) if rows else "the archive is empty")
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

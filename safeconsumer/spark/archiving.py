@@ -2,6 +2,7 @@
 Kafka topics into partitioned Parquet, exactly once, steered by holds.
 """
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -66,6 +67,10 @@ class Archive:
         return {"subscribePattern": patterns[0].removeprefix("re:")}
 
 
+# What Spark says of a folder to which no batch was written yet.
+_EMPTY = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+
+
 def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is optional
     """
     Begin to copy; returns the streaming query.
@@ -95,49 +100,85 @@ def follow(
     must_stop: Callable[[], bool],
 ) -> None:
     """
-    Say one line per batch until the query ends, or must.
+    Say one line per batch, and per change of what is held, until it ends, or must.
 
     A batch under way when it must stop is ended by Spark, and comes again, in full and
     once, when the archive is started again.
     """
-    told = -1
+    telling = Telling(say)
     while query.isActive and not must_stop():
         query.awaitTermination(_LOOK_SECONDS)
-        told = _say_new(query, say, told)
+        telling.look(query)
     if query.isActive:
         query.stop()
-    _say_new(query, say, told)
+    telling.look(query)
     if query.exception() is not None:
         raise query.exception()
 
 
-def _say_new(query: Any, say: Callable[[str], object], told: int) -> int:  # noqa: ANN401 - pyspark is optional
-    for one in query.recentProgress:
-        batch = json.loads(one.json)
-        if batch["batchId"] > told and batch["numInputRows"]:
-            told = batch["batchId"]
-            say(line_of(batch))
-    return told
+class Telling:
+    """
+    Says what is new in a query's progress: batches, and holds while nothing comes.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._at = ""
+        self._held = ""
+
+    def look(self, query: Any) -> None:  # noqa: ANN401 - pyspark is optional
+        """
+        Say it.
+        """
+        for one in query.recentProgress:
+            progress = json.loads(one.json)
+            if progress["timestamp"] <= self._at:  # ISO, of the trigger's start
+                continue
+            self._at = progress["timestamp"]
+            held = held_of(progress)
+            if progress["numInputRows"]:
+                self._say(line_of(progress))
+            elif held and held != self._held:
+                self._say(f"nothing to copy; {held}")
+            self._held = held
 
 
-def line_of(batch: Mapping[str, Any]) -> str:
+def held_of(progress: Mapping[str, Any]) -> str:
     """
-    Return one line about a batch: rows, and what is held with its lag.
+    Return what is held, with its lag and what is wrong, in words.
     """
-    metrics = batch["sources"][0].get("metrics") or {}
-    text = f"batch {batch['batchId']}: {batch['numInputRows']} rows"
-    if metrics.get("held"):
-        text += f"; held {metrics['held']}, {metrics.get('heldLag', '?')} behind"
+    metrics = progress["sources"][0].get("metrics") or {}
+    if not metrics.get("held"):
+        return ""
+    text = f"held {metrics['held']}"
+    if "heldLag" in metrics:
+        text += f", {metrics['heldLag']} behind"
     if metrics.get("heldBecause"):
         text += f" ({metrics['heldBecause']})"
     return text
+
+
+def line_of(progress: Mapping[str, Any]) -> str:
+    """
+    Return one line about a batch: rows, and what is held with its lag.
+    """
+    held = held_of(progress)
+    text = f"batch {progress['batchId']}: {progress['numInputRows']} rows"
+    return f"{text}; {held}" if held else text
 
 
 def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:  # noqa: ANN401 - pyspark is optional
     """
     Return topic, partition, rows, first and last offset of what the archive has.
     """
-    frame = spark.read.parquet(archive.to).groupBy("topic", "partition")
+    errors = importlib.import_module("pyspark.errors")
+    try:
+        found = spark.read.parquet(archive.to)
+    except errors.AnalysisException as error:
+        if error.getCondition() in _EMPTY:
+            return []
+        raise
+    frame = found.groupBy("topic", "partition")
     rows = frame.agg({"*": "count"}).collect()
     lowest = {row[:2]: row[2] for row in frame.agg({"offset": "min"}).collect()}
     highest = {row[:2]: row[2] for row in frame.agg({"offset": "max"}).collect()}

@@ -2,12 +2,14 @@
 ``safeconsumer archive`` as a user runs it.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +17,7 @@ from click.testing import CliRunner
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.spark.archiving import Telling
 from tests.spark import connector
 from tests.spark.lake import LIMIT, Lake
 
@@ -42,6 +45,52 @@ def test_bad_settings_are_refused_before_spark_is_started() -> None:
     ):
         done = CliRunner().invoke(safeconsumer, [*common, *more])
         assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+class Query:
+    """
+    A query's progress, trigger by trigger.
+    """
+
+    def __init__(self) -> None:
+        self.recentProgress: list[SimpleNamespace] = []
+
+    def trigger(self, rows: int, **metrics: str) -> None:
+        """
+        Have one more.
+        """
+        number = len(self.recentProgress)
+        progress = {
+            "timestamp": f"2026-11-21T10:00:{number:02}.000Z",
+            "batchId": number,
+            "numInputRows": rows,
+            "sources": [{"metrics": metrics}],
+        }
+        self.recentProgress.append(SimpleNamespace(json=json.dumps(progress)))
+
+
+def test_each_batch_is_told_and_each_change_of_what_is_held() -> None:
+    """
+    Also while nothing comes, or somebody would wonder why.
+    """
+    said: list[str] = []
+    telling, query = Telling(said.append), Query()
+    query.trigger(5)
+    telling.look(query)
+    for _ in range(3):
+        query.trigger(0, held="orders:0", heldLag="7")
+    telling.look(query)
+    query.trigger(0, held="@all", heldBecause="no decision within 10 ms")
+    query.trigger(0)
+    query.trigger(3, held="orders:0", heldLag="7")
+    telling.look(query)
+    telling.look(query)
+    assert said == [
+        "batch 0: 5 rows",
+        "nothing to copy; held orders:0, 7 behind",
+        "nothing to copy; held @all (no decision within 10 ms)",
+        "batch 6: 3 rows; held orders:0, 7 behind",
+    ]
 
 
 @pytest.mark.spark
@@ -75,6 +124,22 @@ class TestOnSpark:
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
+
+    def test_everything_held_is_told_and_no_error(self, lake: Lake) -> None:
+        """
+        Before the first batch there is nothing in the archive either.
+        """
+        lake.produce(lake.orders, 3)
+        done = subprocess.run(  # noqa: S603 - our own command line
+            self.arguments(lake, "--holds", "@all"),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert f"held {lake.orders}:0-3" in done.stdout, done.stdout
+        assert "the archive is empty" in done.stdout
 
     def test_spark_submit_runs_it(self, lake: Lake) -> None:
         """
