@@ -22,6 +22,12 @@ _FILES = {
     "ssl.keystore.location": ("ssl_certfile", "ssl_keyfile"),
     "ssl.truststore.location": ("ssl_cafile",),
 }
+# Keys and certificates in the property itself; kafka-python reads files.
+_INLINE = (
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.truststore.certificates",
+)
 _NUMBERS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
@@ -73,6 +79,9 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
             configs[_NUMBERS[name]] = _number(name, value)
         elif name in _FILES:
             configs.update(dict.fromkeys(_FILES[name], _pem(name, value)))
+        elif name in _INLINE:
+            message = f"{name} cannot be carried over: name a PEM file by its location"
+            raise ClientPropertyError(message)
         elif name == "sasl.jaas.config":
             configs.update(_login(value))
         elif name == "ssl.endpoint.identification.algorithm":

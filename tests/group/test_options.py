@@ -50,6 +50,7 @@ def test_java_properties() -> None:
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
         ({"sasl.jaas.config": "Krb5LoginModule required;"}, "username"),
         ({"retry.backoff.ms": "soon"}, "must be a number"),
+        ({"ssl.keystore.key": "-----BEGIN"}, "^ssl.keystore.key cannot be carried"),
     ],
 )
 def test_what_cannot_be_carried_over_is_told(
