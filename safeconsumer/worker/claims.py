@@ -6,7 +6,7 @@ import heapq
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.worker.held import Epoch, Held
@@ -173,6 +173,7 @@ class Claims:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
         ready, before, base = self._ready, len(indexes), chunk.base
+        running = State.RUNNING
         while ready and room > 0:
             lane = ready[0]
             if not lane.runs or lane.runs[0][0] is not chunk:
@@ -183,7 +184,7 @@ class Claims:
                 break  # it comes by itself, next time
             lane.runs.popleft()
             ready.popleft()
-            lane.state = State.RUNNING
+            lane.state = running
             bundle.append((lane, more))
             indexes += more
             room -= len(more)
@@ -265,6 +266,13 @@ class Claims:
     def _make_ready(self, lane: Lane) -> None:
         lane.state = State.READY
         self._ready.append(lane)
+
+    def _make_all_ready(self, lanes: Sequence[Lane]) -> None:
+        # As _make_ready() for each, in line.
+        state = State.READY
+        for lane in lanes:
+            lane.state = state
+        self._ready.extend(lanes)
 
     def _wake_one(self) -> None:
         ready = self._ready

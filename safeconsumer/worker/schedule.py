@@ -48,8 +48,9 @@ class Schedule(Failures):
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
             with self._held.lock:
                 self._clear_lanes(epoch)
-                for lane in self._lanes.queue(epoch, chunk, groups.sorted):
-                    self._make_ready(lane)
+                self._make_all_ready(
+                    self._lanes.queue(epoch, chunk, groups.sorted),
+                )
                 if groups.failed is not None:
                     self._fail_keyless(epoch, chunk, *groups.failed)
                 self._wake_one()
@@ -168,7 +169,7 @@ class Schedule(Failures):
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
-        ready = self._ready
+        ready, idle = self._ready, State.IDLE
         is_full = len(bundle[0][0].epoch.lanes) > self._room_of_lanes()
         for lane, _ in bundle:
             if lane.runs:
@@ -177,7 +178,7 @@ class Schedule(Failures):
             elif is_full or not lane.is_light:
                 self._let_go(lane)
             else:
-                lane.state = State.IDLE
+                lane.state = idle
         self._wake_one()
 
     # ------------------------------------------------------------ questions
