@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from kafka import OffsetAndMetadata
 from kafka.coordinator.base import MemberState
-from kafka.errors import RebalanceInProgressError, UnknownMemberIdError
+from kafka.errors import (
+    BrokerResponseError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
 from kafka.structs import TopicPartition
 
 from tests.regression.lab import Lab
@@ -53,6 +57,20 @@ def joined(lab: Lab, **config: object) -> tuple[Reader, TopicPartition]:
     reader = lab.reader("safe", topic, group=lab.name("g"), **config)
     reader.until_joined(reader.owns([p0]))
     return reader, p0
+
+
+def refuse_once(wire: Wire, api: str, error: type[BrokerResponseError]) -> None:
+    """
+    Put an error into the next answer of this kind.
+    """
+    answers = []
+
+    def change(name: str, response: Any) -> None:  # noqa: ANN401 - any response
+        if name == api and not answers:
+            answers.append(response)
+            response.error_code = error.errno
+
+    wire.change = change
 
 
 def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
@@ -165,15 +183,7 @@ def test_membership_lost_inside_a_join_ends_the_ownership(lab: Lab) -> None:
     consumer = reader.consumer
     reader.until(lambda: len(reader.log) == 10)
     consumer.commit({p0: OffsetAndMetadata(4, "", -1)})
-    wire = Wire(consumer)
-    answers = []
-
-    def forget_once(name: str, response: Any) -> None:  # noqa: ANN401 - any response
-        if name == "JoinGroup" and not answers:
-            answers.append(response)
-            response.error_code = UnknownMemberIdError.errno
-
-    wire.change = forget_once
+    refuse_once(Wire(consumer), "JoinGroup", UnknownMemberIdError)
     consumer._coordinator.request_rejoin()
     reader.until(lambda: len(reader.log) >= 16)
     assert [record.offset for record in reader.log[10:]] == [*range(4, 10)]
@@ -192,15 +202,7 @@ def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
     consumer = reader.consumer
     reader.until(lambda: len(reader.log) == 10)
     consumer.commit({p0: OffsetAndMetadata(4, "", -1)})
-    wire = Wire(consumer)
-    answers = []
-
-    def refuse_once(name: str, response: Any) -> None:  # noqa: ANN401 - any response
-        if name == "SyncGroup" and not answers:
-            answers.append(response)
-            response.error_code = RebalanceInProgressError.errno
-
-    wire.change = refuse_once
+    refuse_once(Wire(consumer), "SyncGroup", RebalanceInProgressError)
     losses = consumer._coordinator.losses
     consumer._coordinator.request_rejoin()
     reader.until(lambda: len(reader.log) >= 16)
