@@ -246,7 +246,7 @@ def _group_holds(
     for epoch in epochs:
         own = [one for one in entries if one["group"] == groups[epoch.member]]
         for span in _spans(own):
-            began_after = epoch.at > span.start + settings.clock_skew
+            began_after = epoch.owned_since > span.start + settings.clock_skew
             late = [
                 run for run in epoch.runs if run.at < span.end - settings.clock_skew
             ]

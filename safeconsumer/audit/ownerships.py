@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from safeconsumer.audit.spans import Spans
 
@@ -36,6 +36,8 @@ class Epoch:
         was_lost: whether it ended without the member's doing.
         has_committed: whether a commit of it was acknowledged.
         generation: of the group, if it is known.
+        owned_since: when it began, or the one before it if the very next generation
+            gave the partition back: nobody else can have owned it between.
     """
 
     member: str
@@ -46,6 +48,14 @@ class Epoch:
     was_lost: bool = False
     has_committed: bool = False
     generation: int | None = None
+    owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
+
+    def is_followed_by(self, generation: int | None) -> bool:
+        """
+        Tell whether an ownership of that generation is this one given back.
+        """
+        known = self.generation is not None and not self.was_lost
+        return known and generation == self.generation + 1  # type: ignore[operator]  # known
 
     @property
     def delivered_at(self) -> float:

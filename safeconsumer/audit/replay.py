@@ -203,9 +203,10 @@ class Replay:
             self._is_owned = True
             self._position = None
             generation = entry["generation"]
-            self.epochs.append(
-                Epoch(member=entry.member, at=entry.at, generation=generation)
-            )
+            began = Epoch(member=entry.member, at=entry.at, generation=generation)
+            if self.epochs and self.epochs[-1].is_followed_by(generation):
+                began.owned_since = self.epochs[-1].owned_since
+            self.epochs.append(began)
 
     def _revoked(self, entry: Entry) -> None:
         if self._is_owned:

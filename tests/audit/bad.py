@@ -198,6 +198,32 @@ def g2() -> Fleet:
     return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
 
 
+def _held_by_an_operator(at: float) -> Telling:
+    operator = Telling("operator", at=at)
+    return operator.then("group-hold", scope="orders", owner="alice", group="g")
+
+
+def g2_after_a_missed_generation() -> Fleet:
+    # Another may have owned it between the two: that is a new ownership.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    told.at = 2000.0
+    return [
+        _held_by_an_operator(1500),
+        told.assigned(TP, generation=3).poll(TP, 5, 6),
+    ]
+
+
+def g2_after_a_loss() -> Fleet:
+    # Regained is gained.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    told.then("lost", partitions=[TP], generation=1)
+    told.at = 2000.0
+    return [
+        _held_by_an_operator(1500),
+        told.assigned(TP, generation=2).poll(TP, 5, 6),
+    ]
+
+
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
     *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
@@ -206,7 +232,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(s2_within_an_ownership, s2_within_a_poll, s2_moved_over),
     *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s6_after_a_missed_generation),
     *(s7, s7_lifted_another),
-    *(s8, s8_not_owned, l1, g2),
+    *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
 )
 
 
@@ -292,6 +318,15 @@ def held_for_the_group() -> Fleet:
     return [operator, one, two.poll(TP, 5, 6)]
 
 
+def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
+    # It owned the partition before the hold, and nobody else did since; what is between
+    # the acknowledgement and its next record is the time it takes to hear (G2).
+    told = Telling("a").assigned(TP).revoked(TP)
+    told.at = 2000.0
+    told.assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
+    return [_held_by_an_operator(1500), told]
+
+
 def nothing_to_deliver_after_a_resume() -> Fleet:
     # The record came long after the resume: that is no waiting.
     told = Telling().assigned(TP).pause("orders").resume("orders")
@@ -368,6 +403,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
+    held_for_the_group_while_a_rebalance_gives_it_back,
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
     *(ended_before_it_was_written, ended_as_it_should, faults_are_told),
 )
