@@ -249,7 +249,7 @@ def _session() -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    # Consumers of queries that have ended are kept for five minutes, with their buffers.
+    # Consumers of queries that have ended are kept for minutes, with their buffers.
     builder = builder.config("spark.driver.memory", "4g")
     session = builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

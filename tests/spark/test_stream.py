@@ -61,7 +61,7 @@ class Lab:
             ),
             own,
         )
-        opened: dict[str, str] = {}
+        opened = {"options": ""}
         assert self.ask("open", opened) == ""
         self.name = opened["stream"]
 
@@ -251,7 +251,7 @@ def test_a_bad_option_is_an_answer_and_a_defect_is_raised() -> None:
     The shim refuses on the one and holds everything on the other.
     """
     lab = Lab()
-    assert "holds.foo" in lab.ask("complete", {"holds.foo": "1"})
+    assert "holds.foo" in lab.ask("complete", {"options": "holds.foo=1"})
     with pytest.raises(KeyError):
         lab.ask("plan", {"stream": "unknown"})
 
@@ -301,3 +301,19 @@ def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
     watch._identities.update(orders=1, returns=2)
     watch.look_at({("returns", 0): 5})
     assert watch._identities == {"returns": 2}
+
+
+def test_options_come_as_they_were_given() -> None:
+    """
+    Blank ones, and characters that mean something to whoever writes them down.
+    """
+    seen: list[SourceOptions] = []
+
+    def opened(name: str, made: SourceOptions) -> Stream:
+        seen.append(made)
+        return Stream(name, made, ledgers=(ledger(()),))
+
+    facts = {"options": "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3"}
+    assert Controller(opened, ledger(())).bridge.apply("open", facts) == ""
+    assert seen[0].client == {"a": "& =+%é", "b": ""}
+    assert list(map(str, seen[0].scopes)) == ["orders:3"]
