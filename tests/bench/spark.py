@@ -61,7 +61,7 @@ class Bench:
         self._session = session
         self._stage = stage
         self.rounds = stage.sizes.rounds
-        self.records = 20 * stage.sizes.records
+        self.records = 60 * stage.sizes.records
 
     def topic(self, records: int, size: int, codec: str = "none") -> str:
         case = Case(partitions=_PARTITIONS, size=size, codec=codec)
@@ -96,8 +96,13 @@ class Bench:
 
     def interleaved(self, *arms: Callable[[], Read]) -> list[list[Read]]:
         arms[0]()  # dropped: it loads classes
-        rounds = [[arm() for arm in arms] for _ in range(self.rounds)]
-        return [list(one) for one in zip(*rounds, strict=True)]
+        taken: list[list[Read]] = [[] for _ in arms]
+        for number in range(self.rounds):
+            # There and back: who comes second finds the caches of who came first.
+            order = range(len(arms))
+            for at in order if number % 2 == 0 else reversed(order):
+                taken[at].append(arms[at]())
+        return taken
 
     def _cpu(self) -> float:
         pid = self._session.sparkContext._gateway.proc.pid

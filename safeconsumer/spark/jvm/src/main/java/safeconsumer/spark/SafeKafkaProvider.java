@@ -1,7 +1,8 @@
 package safeconsumer.spark;
 
-import java.net.URLEncoder;
-import java.nio.charset.StandardCharsets;
+import static java.net.URLEncoder.encode;
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.function.BiFunction;
@@ -67,11 +68,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
   /** As in a URL's query: Python would need some ten milliseconds for each entry of a map. */
   private static String inOneText(Map<String, String> options) {
     StringJoiner all = new StringJoiner("&");
-    options.forEach(
-        (name, value) -> {
-          String text = value == null ? "" : URLEncoder.encode(value, StandardCharsets.UTF_8);
-          all.add(URLEncoder.encode(name, StandardCharsets.UTF_8) + "=" + text);
-        });
+    options.forEach((name, value) -> all.add(encode(name, UTF_8) + "=" + encode(value, UTF_8)));
     return all.toString();
   }
 
@@ -155,7 +152,6 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     private final String id;
     private Map<String, String> facts = new HashMap<>();
     private Future<String> answer = CompletableFuture.completedFuture("");
-    private String said = "";
 
     SafeStream(Scan scan, String checkpoint, CaseInsensitiveStringMap options) {
       this.patience = options.getLong("holds.decisionTimeoutMs", 10_000);
@@ -209,22 +205,17 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
         return heldBecause("the decision failed");
       } catch (InterruptedException stopping) {
         Thread.currentThread().interrupt();
-        said = "the query is being stopped";
-        return heldBecause(said);
+        return heldBecause("the query is being stopped");
       }
       if (!refusal.isEmpty()) {
         throw new IllegalStateException(refusal);
       }
-      said = "";
       return true;
     }
 
     private boolean heldBecause(String reason) {
       facts = Map.of("metric.held", "@all", "metric.heldBecause", reason);
-      if (!reason.equals(said)) {
-        LOG.error("safekafka: everything is held, {}", reason);
-      }
-      said = reason;
+      LOG.error("safekafka: everything is held, {}", reason);
       return false;
     }
 
