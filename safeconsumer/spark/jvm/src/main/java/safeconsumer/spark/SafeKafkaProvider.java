@@ -68,7 +68,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
   /** As in a URL's query: Python would need some ten milliseconds for each entry of a map. */
   private static String inOneText(Map<String, String> options) {
     StringJoiner all = new StringJoiner("&");
-    options.forEach((name, value) -> all.add(encode(name, UTF_8) + "=" + encode(value, UTF_8)));
+    options.forEach((name, value) -> all.add(encode(name, UTF_8) + "=" + encode(Objects.toString(value, ""), UTF_8)));
     return all.toString();
   }
 
