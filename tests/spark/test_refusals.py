@@ -240,7 +240,7 @@ def test_the_shim_stays_small() -> None:
     What it decides belongs into Python.
     """
     files = provision._java_files()
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 270
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 250
 
 
 def test_importing_needs_no_pyspark() -> None:

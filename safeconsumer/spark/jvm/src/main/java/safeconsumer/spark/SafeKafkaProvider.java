@@ -2,6 +2,7 @@ package safeconsumer.spark;
 
 import static java.net.URLEncoder.encode;
 import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.apache.spark.sql.connector.catalog.TableCapability.*;
 
 import java.util.*;
 import java.util.concurrent.*;
@@ -54,22 +55,22 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
 
   /** The options with our defaults in them; refuses, with Python's words, those that are wrong. */
   private static CaseInsensitiveStringMap completed(CaseInsensitiveStringMap options) {
-    Map<String, String> given = options.asCaseSensitiveMap();
-    Map<String, String> facts = new HashMap<>(Map.of("options", inOneText(given)));
+    Map<String, String> facts = inOneText(options);
     String refusal = asked().apply("complete", facts);
     if (!refusal.isEmpty()) {
       throw new IllegalArgumentException(refusal);
     }
     facts.remove("options");
-    facts.putAll(given);
+    facts.putAll(options.asCaseSensitiveMap());
     return new CaseInsensitiveStringMap(facts);
   }
 
   /** As in a URL's query: Python would need some ten milliseconds for each entry of a map. */
-  private static String inOneText(Map<String, String> options) {
+  private static Map<String, String> inOneText(CaseInsensitiveStringMap options) {
     StringJoiner all = new StringJoiner("&");
-    options.forEach((name, value) -> all.add(encode(name, UTF_8) + "=" + encode(Objects.toString(value, ""), UTF_8)));
-    return all.toString();
+    options.asCaseSensitiveMap().forEach((name, value) ->
+        all.add(encode(name, UTF_8) + "=" + encode(Objects.toString(value, ""), UTF_8)));
+    return new HashMap<>(Map.of("options", all.toString()));
   }
 
   private static BiFunction<String, Map<String, String>, String> asked() {
@@ -83,8 +84,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
   private TableProvider official() {
     try {
       if (official == null) {
-        ClassLoader here = SafeKafkaProvider.class.getClassLoader();
-        Class<?> kind = Class.forName(OFFICIAL, true, here);
+        Class<?> kind = Class.forName(OFFICIAL, true, SafeKafkaProvider.class.getClassLoader());
         official = (TableProvider) kind.getDeclaredConstructor().newInstance();
       }
       return official;
@@ -101,10 +101,8 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
 
     @Override
     public Set<TableCapability> capabilities() {
-      return Set.of(
-          TableCapability.MICRO_BATCH_READ,
-          TableCapability.BATCH_READ, // announced only to be refused in words
-          TableCapability.CONTINUOUS_READ);
+      // All but the first are announced only to be refused in words.
+      return Set.of(MICRO_BATCH_READ, BATCH_READ, CONTINUOUS_READ);
     }
 
     @Override
@@ -118,11 +116,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
   private record SafeScan(Scan official, CaseInsensitiveStringMap options) implements Scan {
     @Override public StructType readSchema() { return official.readSchema(); }
     @Override public String description() { return "safekafka"; }
-
-    @Override
-    public CustomMetric[] supportedCustomMetrics() {
-      return official.supportedCustomMetrics();
-    }
+    @Override public CustomMetric[] supportedCustomMetrics() { return official.supportedCustomMetrics(); }
 
     @Override
     public Batch toBatch() {
@@ -155,8 +149,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
 
     SafeStream(Scan scan, String checkpoint, CaseInsensitiveStringMap options) {
       this.patience = options.getLong("holds.decisionTimeoutMs", 10_000);
-      Map<String, String> opened = new HashMap<>();
-      opened.put("options", inOneText(options.asCaseSensitiveMap()));
+      Map<String, String> opened = inOneText(options);
       this.official = scan.toMicroBatchStream(checkpoint);
       this.feed = (SupportsTriggerAvailableNow) official;
       String refusal = python.apply("open", opened);
@@ -171,21 +164,16 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     public Offset latestOffset(Offset start, ReadLimit limit) {
       facts = new ConcurrentHashMap<>(Map.of("stream", id, "start", start.json()));
       Offset latest = feed.latestOffset(start, ReadLimit.allAvailable());
-      // Null while nothing matches what is subscribed to.
-      facts.put("latest", latest == null ? "{}" : latest.json());
+      facts.put("latest", latest == null ? "{}" : latest.json()); // null: nothing to subscribe to
       if (!isDecided("plan")) {
         return start;
       }
-      // The official limiter shares its quota among partitions that have something to read: held
-      // ones pretend to have nothing.
+      // The limiter shares its quota among those with something to read: held ones have nothing.
       Offset from = official.deserializeOffset(facts.get("from"));
-      boolean all = limit instanceof ReadAllAvailable;
-      Offset end = all ? latest : feed.latestOffset(from, limit);
-      if (end == null) {
-        return null;
-      }
-      facts.put("end", end.json());
-      return isDecided("freeze") ? official.deserializeOffset(facts.get("end")) : start;
+      Offset end = limit instanceof ReadAllAvailable ? latest : feed.latestOffset(from, limit);
+      facts.put("end", end == null ? "{}" : end.json());
+      boolean isFrozen = end != null && isDecided("freeze");
+      return isFrozen ? official.deserializeOffset(facts.get("end")) : end == null ? null : start;
     }
 
     /** Whether Python decided, and in time; if it did not, nothing may move. */
@@ -223,11 +211,8 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     @Override
     public Map<String, String> metrics(Optional<Offset> consumed) {
       Map<String, String> all = new HashMap<>(((ReportsSourceMetrics) official).metrics(consumed));
-      for (String key : facts.keySet()) {
-        if (key.startsWith("metric.")) {
-          all.put(key.substring("metric.".length()), facts.get(key));
-        }
-      }
+      facts.keySet().stream().filter(key -> key.startsWith("metric."))
+          .forEach(key -> all.put(key.substring("metric.".length()), facts.get(key)));
       return all;
     }
 
@@ -250,12 +235,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
       return official.planInputPartitions(start, end);
     }
-
-    @Override
-    public PartitionReaderFactory createReaderFactory() {
-      return official.createReaderFactory();
-    }
-
+    @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
     @Override public void commit(Offset end) { official.commit(end); }
     @Override public String toString() { return "Safe" + official; }
 
