@@ -41,9 +41,7 @@ def soak(settings: Settings) -> dict[str, Any]:
     done = _Soak(settings).run()
     cpu = verdict.cpu_seconds()
     journals, troubles = verdict.journals_of(settings.journals)
-    assumed = Assumptions(
-        patience=verdict.PATIENCE, clock_skew=verdict.CLOCK_SKEW, is_drained=True
-    )
+    assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True)
     rows, levels = verdict.judged(journals, assumed)
     if settings.spark is not None:
         folder = settings.journals

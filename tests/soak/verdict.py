@@ -22,8 +22,6 @@ from tests.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
-# Seconds by which the clocks of two journals may differ: one machine, and a busy one.
-CLOCK_SKEW = 0.01
 
 
 def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
