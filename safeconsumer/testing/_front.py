@@ -77,17 +77,19 @@ class Front:
         Refuse connections and cut those there are.
         """
         server, self._server = self._server, None
-        if server is not None:
-            # asyncio lets go of a socket, unclosed, that was accepted in the same turn
-            # in which its server is closed: so it first accepts no more, for two turns.
-            for listening in server.sockets:
-                self.shared.loop.remove_reader(listening.fileno())
-            for _ in range(2):
-                await asyncio.sleep(0)
-            server.close()
-            await server.wait_closed()
+        if server is None:
+            return
+        # asyncio lets go of a socket, unclosed, that was accepted in the same turn in
+        # which its server is closed: so it first accepts no more, for two turns.
+        for listening in server.sockets:
+            self.shared.loop.remove_reader(listening.fileno())
+        for _ in range(2):
+            await asyncio.sleep(0)
+        server.close()
         for connection in list(self.connections):
             connection.cut()
+        # Last: from Python 3.12 on this waits until every connection is closed.
+        await server.wait_closed()
 
     async def fall_silent(self) -> None:
         """
