@@ -5,8 +5,8 @@ What the consumer asks of group control, so that it need not import it.
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from safeconsumer._core.holds import Hold
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
 
 
 class Attached(Protocol):

@@ -12,42 +12,40 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
-from safeconsumer import _fork
 from safeconsumer._control import Attachable, Attached
-from safeconsumer._core.holds import (
-    Lifetime,
-    checked_lifetime,
+from safeconsumer._kafka import compat
+from safeconsumer._kafka import fork as _fork
+from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.decoding.decoders import choose, log_once
+from safeconsumer._kafka.errors import (
+    ForkedConsumerError,
 )
-from safeconsumer._early import (
+from safeconsumer._kafka.facade import Parts
+from safeconsumer._kafka.handover.carrying import checked_handover
+from safeconsumer._kafka.pausing.draining import DEFAULT_PARKED_MAX_BYTES
+from safeconsumer._kafka.pausing.iteration import GATING_STEP_MS
+from safeconsumer.errors import (
+    HoldSettingError,
+)
+from safeconsumer.events.dispatch import Hook, LazyHook
+from safeconsumer.holds.early import (
     EarlyHolds,
     Fits,
     first_unfit,
     fits_assignment,
     fits_subscription,
 )
-from safeconsumer._kafka import compat
-from safeconsumer._kafka.adopt import adopt
-from safeconsumer._kafka.carrying import checked_handover
-from safeconsumer._kafka.decoders import choose, log_once
-from safeconsumer._kafka.draining import DEFAULT_PARKED_MAX_BYTES
-from safeconsumer._kafka.errors import (
-    ForkedConsumerError,
+from safeconsumer.holds.hold import (
+    Lifetime,
+    checked_lifetime,
 )
-from safeconsumer._kafka.iteration import GATING_STEP_MS
-from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import (
-    HoldSettingError,
-)
-from safeconsumer.hooks import Hook, LazyHook
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.pausing import PausingCalls
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
 
-DEFAULT_HOOKS: tuple[Hook, ...] = (
-    LazyHook("safeconsumer.instrumentation._structlog:log_event"),
-)
+DEFAULT_HOOKS: tuple[Hook, ...] = (LazyHook("safeconsumer.events.log:log_event"),)
 
 
 class SafeConsumer(PausingCalls):
@@ -310,7 +308,7 @@ KafkaConsumer = SafeConsumer
 def _journaling(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - it stands above this module, for those who want one
-    module = import_module("safeconsumer._journaling")
+    module = import_module("safeconsumer.audit.journaling")
     return module.Journaling(journal, settings["client_id"], settings["group_id"])
 
 

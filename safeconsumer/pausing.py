@@ -11,8 +11,14 @@ from typing import TypeAlias
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._control import Attached
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import (
+from safeconsumer._kafka.errors import IllegalTargetError
+from safeconsumer._kafka.facade import Parts
+from safeconsumer._kafka.pausing.iteration import PauseSafeIteration
+from safeconsumer.errors import ControlSettingError, ScopeSyntaxError, TargetTypeError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.early import EarlyHolds
+from safeconsumer.holds.explain import explain_lines
+from safeconsumer.holds.hold import (
     APP,
     Hold,
     HoldKey,
@@ -22,14 +28,8 @@ from safeconsumer._core.holds import (
     checked_owner,
     checked_reason,
 )
-from safeconsumer._core.scopes import CompiledPattern, Everything, Scope
-from safeconsumer._early import EarlyHolds
-from safeconsumer._kafka.errors import IllegalTargetError
-from safeconsumer._kafka.iteration import PauseSafeIteration
-from safeconsumer._kafka.parts import Parts
-from safeconsumer.errors import ControlSettingError, ScopeSyntaxError, TargetTypeError
-from safeconsumer.explain import explain_lines
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import CompiledPattern, Everything, Scope
 
 Target: TypeAlias = scopes.TopicPartition | str | CompiledPattern
 """A partition, a topic by name, or topics by a pattern over their whole names."""

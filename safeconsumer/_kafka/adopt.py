@@ -15,14 +15,14 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.selector import NetworkSelector
 
 from safeconsumer._kafka import compat
-from safeconsumer._kafka.carrying import Handover
-from safeconsumer._kafka.cluster import PauseSafeCluster
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.handing_over import HandingOverCoordinator
-from safeconsumer._kafka.receiving import adopt_manager
-from safeconsumer._kafka.subscription import LedgerSubscription
-from safeconsumer.ledger import PauseLedger
+from safeconsumer._kafka.decoding.receiving import adopt_manager
+from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
+from safeconsumer._kafka.handover.carrying import Handover
+from safeconsumer._kafka.handover.offsets import HandingOverCoordinator
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
 
 
 def adopt(

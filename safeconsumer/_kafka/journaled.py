@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from kafka import KafkaConsumer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._core.rebalance import Reassignment
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer.holds.ownership import Reassignment
 
 _ENDED = "its ownership ended"
 _OVER_LIMIT = "parked_max_bytes"

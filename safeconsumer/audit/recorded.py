@@ -5,13 +5,13 @@ A consumer whose deliveries, calls and ownerships are journaled, of whatever cli
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from safeconsumer._core import events
-from safeconsumer._core.holds import Hold
+from safeconsumer import events
 from safeconsumer.audit.calls import Calls
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import ENDED, EXPIRED, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.hooks import Hook
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.hold import Hold
 
 
 class Recorded:

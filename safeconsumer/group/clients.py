@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.no_topics import NoTopicsClient
+from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlSettingError
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import CompiledPattern, Pattern, Scope
 from safeconsumer.errors import MissingExtraError, ScopeSyntaxError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import CompiledPattern, Pattern, Scope
 
 _NEEDS_RE2 = (
     "patterns that a whole group obeys need google-re2: "

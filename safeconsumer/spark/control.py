@@ -6,18 +6,18 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from safeconsumer._core import control_events
-from safeconsumer._core.events import Event
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.events import group as control_events
+from safeconsumer.events.consumer import Event
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.group import clients
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
-from safeconsumer.hooks import Hook
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.state import LedgerState
 
 # What stands behind the barrier is no partition but a plan, by its number.
 _PLANS = ""

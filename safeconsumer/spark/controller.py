@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import (
+from safeconsumer.errors import TargetTypeError
+from safeconsumer.events.dispatch import Hook, LazyHook
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds._holding import HoldLedger
+from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.hold import (
     APP,
     Hold,
     checked_duration,
     checked_owner,
     checked_reason,
 )
-from safeconsumer._core.scopes import Scope, TopicPartition
-from safeconsumer._holding import HoldLedger
-from safeconsumer.errors import TargetTypeError
-from safeconsumer.explain import hold_line
-from safeconsumer.hooks import Hook, LazyHook
+from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.spark.bridge import Bridge, Opener
 
-_LOG = LazyHook("safeconsumer.instrumentation._structlog:log_event")
+_LOG = LazyHook("safeconsumer.events.log:log_event")
 
 
 class Controller:

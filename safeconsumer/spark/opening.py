@@ -4,10 +4,10 @@ Making a stream of its options: the places where its holds are, and its watch.
 
 from typing import Any
 
-from safeconsumer._holding import HoldLedger
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.properties import client_configs
 from safeconsumer.group.settings import Control
-from safeconsumer.hooks import Hook
+from safeconsumer.holds._holding import HoldLedger
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
-from safeconsumer._core import events as core_events
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._holding import HoldLedger
 from safeconsumer.errors import HoldsUnreadableError
-from safeconsumer.explain import hold_line
+from safeconsumer.events import consumer as core_events
+from safeconsumer.holds._holding import HoldLedger
+from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import events, offsets
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions

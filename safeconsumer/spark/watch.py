@@ -10,11 +10,11 @@ from typing import Any
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._holding import HoldLedger
 from safeconsumer._kafka.control_reader import topic_ids
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.properties import client_configs
+from safeconsumer.holds._holding import HoldLedger
 from safeconsumer.spark import events
 from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.options import SourceOptions

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from safeconsumer._core.scopes import Everything
+from safeconsumer.holds.scope import Everything
 from safeconsumer.testing._wishes import Intent
 
 

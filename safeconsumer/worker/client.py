@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeAlias
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._core.holds import Lifetime
-from safeconsumer._core.progress import Record, Watermark
-from safeconsumer._core.scopes import Everything, Partition
 from safeconsumer._kafka.membership import Membership
+from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.scope import Everything, Partition
+from safeconsumer.worker.progress import Record, Watermark
 
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
 Committed: TypeAlias = Callable[[Exception | None], None]

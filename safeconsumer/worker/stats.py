@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from safeconsumer._core.histogram import Histogram
 from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.engine import Engine
+from safeconsumer.worker.histogram import Histogram
 from safeconsumer.worker.schedule import Schedule
 
 

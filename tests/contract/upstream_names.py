@@ -121,7 +121,7 @@ def _is_of_self(node: ast.AST) -> bool:
 def _trees() -> tuple[tuple[str, ast.Module], ...]:
     (folder,) = safeconsumer._kafka.__path__
     paths = [
-        *sorted(Path(folder).glob("*.py")),
+        *sorted(Path(folder).rglob("*.py")),
         Path(consumer.__file__),
         Path(pausing.__file__),
     ]

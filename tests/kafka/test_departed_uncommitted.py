@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core.events import HeldPartitionUncommitted
+from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
 from tests.shell.lab import Told

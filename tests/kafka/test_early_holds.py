@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import NotConsumedError
-from safeconsumer._core.events import PatternCoversNothing
+from safeconsumer.events.consumer import PatternCoversNothing
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
 from tests.shell.lab import Told

@@ -11,7 +11,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import NotConsumedError, SafeConsumer
-from safeconsumer._core.events import HoldsPlaced
+from safeconsumer.events.consumer import HoldsPlaced
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
 from tests.shell.lab import Told

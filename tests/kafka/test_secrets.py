@@ -11,7 +11,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslBytesRequest
 
-from safeconsumer._kafka.secrets import _HIDING, hide_logins
+from safeconsumer._kafka.fixes.secrets import _HIDING, hide_logins
 
 SECRET = "guess-71d2ba90"  # noqa: S105 - to be found where it leaks
 LOGIN = b"member\0member\0" + SECRET.encode()

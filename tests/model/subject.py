@@ -12,8 +12,8 @@ from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, SafeConsumer
-from safeconsumer._core.events import Event
-from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
+from safeconsumer.events.consumer import Event
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 from tests.model.network import Client
 from tests.model.truth import Truth
 

@@ -46,8 +46,8 @@ from safeconsumer import (
     Worker,
     WorkerSettingError,
 )
-from safeconsumer._core.events import Event
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.events.consumer import Event
 from safeconsumer.worker import Batch, Context, Health, Report, Stats
 
 TP = TopicPartition("orders", 3)

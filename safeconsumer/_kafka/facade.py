@@ -1,0 +1,153 @@
+"""
+What the consumer's face may ask of the adopted parts, without their private names.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import SubscriptionType
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer._kafka.handover.offsets import HandingOverCoordinator
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+
+
+class Parts:
+    """
+    A view of one adopted consumer's subscription, coordinator, fetcher and network.
+
+    Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
+    may have interrupted whoever holds a lock: it reads attributes and copies, and calls
+    none of upstream's methods that take its subscription lock.
+    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._subscription = consumer._subscription
+        self._coordinator = consumer._coordinator
+        self._fetcher = consumer._fetcher
+        self._cluster = consumer._cluster
+
+    def consumes_anything(self) -> bool:
+        """
+        Tell whether there is a subscription or a manual assignment.
+        """
+        return bool(self._subscription.subscription_type)
+
+    def known_topics(self) -> Iterator[str]:
+        """
+        Yield the topics known now that this consumer would consume.
+        """
+        names = {tp.topic for tp in tuple(self._subscription.assignment)}
+        names.update(self._subscription.subscription or ())
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None or not self.consumes_anything():
+            names.update(self._cluster.topics())
+        return (name for name in names if self._is_consumed(name))
+
+    def check_consumed(self, targets: Iterable[Scope]) -> None:
+        """
+        Return if each target can belong to this consumer, now or later.
+
+        With no subscription and no manual assignment everything can.
+
+        Raises:
+            NotConsumedError: names the first that cannot.
+        """
+        if not self.consumes_anything():
+            return
+        for scope in targets:
+            match scope:
+                case Partition():
+                    self._check_partition(scope)
+                case Topic():
+                    self._check_topic(scope, scope.topic)
+                case Pattern() | Everything():
+                    pass  # what they cover is decided topic by topic
+
+    def refuse_unassigned(self, scope: Scope) -> NoReturn:
+        """
+        Raise for a target that must be assigned, with ``strict_pause``, and is not.
+        """
+        message = f"{scope} covers nothing assigned now, and strict_pause is on"
+        raise NotConsumedError(message)
+
+    def refuse_early_hold(self, scope: Scope, call: str) -> NoReturn:
+        """
+        Raise for a hold placed before anything was consumed that turns out unfitting.
+        """
+        message = (
+            f"{scope} was paused before {call}, which does not include it: "
+            f"resume it, or include it; nothing was changed"
+        )
+        raise NotConsumedError(message)
+
+    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
+        """
+        Warn of quiet partitions that departed uncommitted, where no join told it.
+        """
+        self._coordinator.tell_departed(quiet_before)
+
+    def hand_over(self) -> None:
+        """
+        Write marks for what was just paused or resumed, if such marks travel.
+        """
+        if isinstance(self._coordinator, HandingOverCoordinator):
+            self._coordinator.save_marks()
+
+    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
+        """
+        Return offsets with the marks that a commit of them must have.
+        """
+        if isinstance(self._coordinator, HandingOverCoordinator):
+            return self._coordinator.marked_offsets(offsets)
+        return dict(offsets)
+
+    def clear_buffers(self) -> None:
+        """
+        Throw away what is buffered; for a consumer that has been closed.
+        """
+        self._fetcher.close()
+
+    def _is_subscribed(self) -> bool:
+        # upstream's partitions_auto_assigned() asks the same under its lock
+        return self._subscription.subscription_type in (
+            SubscriptionType.AUTO_TOPICS,
+            SubscriptionType.AUTO_PATTERN,
+        )
+
+    def _check_partition(self, scope: Partition) -> None:
+        tp = TopicPartition(scope.topic, scope.partition)
+        if tp in self._subscription.assignment:
+            return
+        if not self._is_subscribed():
+            message = f"{scope} is not assigned to this consumer: assign() it first"
+            raise NotConsumedError(message)
+        self._check_topic(scope, scope.topic)
+        partitions = self._cluster.partitions_for_topic(scope.topic)
+        if partitions and scope.partition not in partitions:
+            message = (
+                f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
+                f"cover those to come, pause the topic {scope.topic!r}"
+            )
+            raise NotConsumedError(message)
+
+    def _check_topic(self, scope: Scope, topic: str) -> None:
+        if not self._is_consumed(topic):
+            verb = (
+                "subscribe() to" if self._is_subscribed() else "assign() a partition of"
+            )
+            message = f"{scope} is not consumed here: {verb} its topic first"
+            raise NotConsumedError(message)
+
+    def _is_consumed(self, topic: str) -> bool:
+        if not self.consumes_anything():
+            return True
+        if not self._is_subscribed():
+            return any(tp.topic == topic for tp in tuple(self._subscription.assignment))
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None:
+            return pattern.match(topic) is not None
+        return topic in (self._subscription.subscription or ())
