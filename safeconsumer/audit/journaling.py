@@ -4,7 +4,6 @@ A consumer that keeps its own journal: what ``SafeConsumer(journal=...)`` become
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -232,7 +231,7 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        if self._stepping == threading.get_ident():  # the step writes what it yields
+        if self._iteration.is_stepping():  # the step writes what it yields
             return super().poll(timeout_ms, max_records, update_offsets)
         journal = self._journaling
         journal.check()

@@ -77,6 +77,12 @@ class PauseLedger(HoldLedger):
         """
         return frozenset(self._control_gates)
 
+    def hook_failures(self) -> Mapping[str, int]:
+        """
+        Return how often each hook raised, by its ``repr``.
+        """
+        return dict(self.dispatcher.failures)
+
     def ownership(self) -> rebalance.Ownership:
         """
         Return the owned partitions with their epochs.

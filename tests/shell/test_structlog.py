@@ -99,12 +99,12 @@ def test_a_configured_structlog_gets_the_fields(
 _PROGRAM = """
 import sys
 import safeconsumer
-from safeconsumer.consumer import DEFAULT_HOOKS
+from safeconsumer.consumer import LOG
 from safeconsumer.events.consumer import HoldsBit
 from safeconsumer.events.consumer import PauseForgotten
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
-dispatcher = Dispatcher(DEFAULT_HOOKS)
+dispatcher = Dispatcher([LOG])
 dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
 assert "structlog" in sys.modules

@@ -226,6 +226,12 @@ class DrainingFetcher(OwnedFetcher):
         )
         self._park_returned(tp, records, has_rest=bool(rest))
 
+    def delivered(self) -> None:
+        """
+        Note that what the drain of this poll took is the application's now.
+        """
+        self._taken.clear()
+
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """
         Send no fetch for partitions whose taken records iteration has yet to yield.

@@ -104,6 +104,15 @@ class LedgerSubscription(SubscriptionState):
                 if tp not in quiet and one.is_fetchable()
             ]
 
+    def delivered_position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """
+        Return where the application stands; None if that is not known.
+        """
+        state = self.assignment.get(tp)
+        return (
+            state.position if state is not None and state.has_valid_position else None
+        )
+
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:
