@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from safeconsumer.events.dispatch import Hook, LazyHook
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds._holding import HoldLedger
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
     APP,
@@ -18,6 +17,7 @@ from safeconsumer.holds.hold import (
     checked_owner,
     checked_reason,
 )
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.spark.bridge import Bridge, Opener
 
@@ -35,7 +35,7 @@ class Controller:
     Thread rules: any thread.
     """
 
-    def __init__(self, open_stream: Opener, ledger: HoldLedger) -> None:
+    def __init__(self, open_stream: Opener, ledger: PauseLedger) -> None:
         self._ledger = ledger
         self._bridge = Bridge(open_stream)
         self._blocks = itertools.count(1)
@@ -135,11 +135,11 @@ class Controller:
         return lags
 
 
-def ledger(hooks: tuple[Hook, ...] | None = None) -> HoldLedger:
+def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     """
     Make a place for holds of this process; events go to structlog unless told else.
     """
-    return HoldLedger((_LOG,) if hooks is None else hooks, client_id="spark")
+    return PauseLedger((_LOG,) if hooks is None else hooks, client_id="spark")
 
 
 def _overlap(one: Scope, other: Scope) -> bool:
