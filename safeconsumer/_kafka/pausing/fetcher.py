@@ -15,6 +15,7 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
+from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -66,9 +67,19 @@ class PauseSafeFetcher(Fetcher):
         super().__init__(client, subscriptions, **configs)
         self.prepare()
 
-    def prepare(self, parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES) -> None:
+    def prepare(
+        self,
+        parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
+        *,
+        reports_delivery: bool = False,
+    ) -> None:
         """
         Make what this class needs beyond upstream's attributes.
+
+        Args:
+            parked_max_bytes: how much data of quiet partitions is kept.
+            reports_delivery: whether whoever polls calls :meth:`delivered` at the end;
+                otherwise what a drain returns counts as delivered.
         """
         ours = isinstance(self._subscriptions, LedgerSubscription)
         self._ours: LedgerSubscription | None = self._subscriptions if ours else None
@@ -80,7 +91,7 @@ class PauseSafeFetcher(Fetcher):
         # of what is parked, oldest first: bytes
         self._parked: dict[TopicPartition, int] = {}
         self.parked_max_bytes = parked_max_bytes
-        self._taken: dict[TopicPartition, tuple[OffsetAndMetadata, int]] = {}
+        self._reports_delivery = reports_delivery
         self._undelivered: set[TopicPartition] = set()
         self._lifted = threading.Event()
         self._waker: Future | None = None
@@ -178,28 +189,53 @@ class PauseSafeFetcher(Fetcher):
             message = "max_records must be > 0"
             raise ValueError(message)
         self._purge()
-        self._taken.clear()
-        if self._ours is not None:
-            self._ours.pin()
+        self._recover_undelivered()
         try:
+            if self._ours is not None:
+                self._ours.pin()
             self._raise_pending()
             drained = self._drain(max_records, update_offsets)
         finally:
             if self._ours is not None:
                 self._ours.unpin()
+        if not self._reports_delivery:
+            self.delivered()
         if not update_offsets:
             self.hold_back(drained)  # before the next fetches are sent
         self._bound_parked()
         return drained, bool(self._completed_fetches)
+
+    def delivered(self) -> None:
+        """
+        Note that the records of the last drain reach the application now.
+
+        To be called at the very end of a ``poll``. Until then a commit names the
+        positions from before the drain; if it is not called, because the ``poll``
+        raised, the next drain begins at them again.
+        """
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.clear()
+
+    def _recover_undelivered(self) -> None:
+        # Something is noted here only if the last poll raised behind its drain. Its
+        # records are gone; what is buffered behind them no longer fits the position
+        # and is dropped, so they are fetched again.
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.move_all_back()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
             self._next_in_line_exception_metadata,
             None,
         )
-        if pending is None or not self._subscriptions.is_fetchable(pending.partition):
-            return  # a quiet one fails again when it is fetched again
-        position = self._subscriptions.position(pending.partition)
+        if pending is None:
+            return
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(pending.partition):
+                return  # a quiet one fails again when it is fetched again
+            position = self._subscriptions.position(pending.partition)
         if position.offset == pending.fetched_offset:
             raise pending.exception
 
@@ -283,18 +319,53 @@ class PauseSafeFetcher(Fetcher):
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> int:
         tp = part.topic_partition
-        state = self._subscriptions.assignment.get(tp)
-        before = None if state is None else state.position
+        state, position = self._next_in_line(part)
+        if state is None:
+            part.drain()
+            return 0
         try:
-            count: int = super()._append(drained, part, max_records, update_offsets)
-        except Exception:
+            records = part.take(max_records)  # user code: under no lock
+        except BaseException:
             # A generator that has raised is exhausted, and upstream would ask it
             # again for ever. Without the batch the position is fetched again.
             part.drain()
             raise
-        if count and tp not in self._taken:
-            self._taken[tp] = before, part.fetch_offset
-        return count
+        end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
+        is_over = bool(records) and not update_offsets
+        with self._subscriptions._lock:
+            # One step against a seek on another thread, which upstream would undo.
+            if self._subscriptions.assignment.get(tp) is not state or (
+                state.position is not position
+            ):
+                part.drain()
+                return 0
+            if records and self._ours is not None:
+                self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
+            if not is_over:
+                state.position = end
+        self._record_lag(state, end)
+        if records:
+            drained[tp].extend(records)
+        return len(records)
+
+    def _next_in_line(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+    ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
+        # Nothing if the partition may not be read or stands elsewhere by now.
+        tp = part.topic_partition
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(tp):
+                return None, None
+            state = self._subscriptions.assignment[tp]
+            position = state.position
+        if position.offset != part.next_fetch_offset:
+            return None, None
+        return state, position
+
+    def _record_lag(self, state: TopicPartitionState, end: OffsetAndMetadata) -> None:
+        if self._sensors and state.highwater is not None:
+            self._sensors.records_fetch_lag.record(state.highwater - end.offset)
 
     # ------------------------------------------------------------ giving back
 
@@ -302,48 +373,70 @@ class PauseSafeFetcher(Fetcher):
         """
         Make the final check of a ``poll``: put back what a hold covers by now.
 
-        A pause that returned after the drain's snapshot was taken is obeyed here.
-        The position moves back with the records.
+        A pause that returned after the drain's snapshot was taken is obeyed here. The
+        position moves back with the records. If a seek has moved it meanwhile, they
+        are dropped.
         """
         if self._ours is None:
             return records
         quiet = self._ours.quiet()
-        for tp, (position, fetch_offset) in self._taken.items():
+        with self._ours._lock:
+            taken = self._ours.undelivered.epochs()
+        for tp, epoch in taken.items():
             if tp not in records:
                 continue
-            if self._is_stale(tp, fetch_offset):  # the IO thread took it away
+            if self._epochs().get(tp) != epoch:  # the IO thread took it away
                 del records[tp]
             elif tp in quiet:
-                self.give_back(tp, records.pop(tp), position, fetch_offset)
+                self._take_back(tp, records.pop(tp), self._ours)
         return records
+
+    def _take_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        ours: LedgerSubscription,
+    ) -> None:
+        with ours._lock:
+            position = ours.undelivered.move_back(tp, ours.assignment)
+            if position is not None:
+                # After a seek between two batches, to where the drain stood just then,
+                # only what came behind it belongs to the new position.
+                ahead = [one for one in records if one.offset >= position.offset]
+                self._put_in_front(tp, ahead, position)
 
     def give_back(
         self,
         tp: TopicPartition,
         records: Sequence[ConsumerRecord],
         position: OffsetAndMetadata,
-        fetch_offset: int | None = None,
     ) -> None:
         """
         Put records back in front of what is buffered for their partition.
 
         Args:
-            tp: the partition; nothing happens if it is no longer assigned.
+            tp: the partition.
             records: in order, at least one.
-            position: where the partition stands again.
-            fetch_offset: the stamped offset they were fetched with; the current
-                ownership's if not given.
+            position: the very object that is the partition's position. If another one
+                is by now, after a seek or in a new ownership, nothing happens: the
+                records are dropped.
         """
-        state = self._subscriptions.assignment.get(tp)
-        if state is None or not state.has_valid_position:
-            return
-        if fetch_offset is None:
-            fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
+        with self._subscriptions._lock:
+            state = self._subscriptions.assignment.get(tp)
+            if state is not None and state.position is position:
+                self._put_in_front(tp, records, position)
+
+    def _put_in_front(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+    ) -> None:
+        fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
         rest = self._paused_partition_records.pop(tp, None)
         slot = self._next_partition_records
         if slot and slot.topic_partition == tp:
             rest, self._next_partition_records = slot, None
-        state.position = position
         if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
             records, rest = (*records, *rest.unread()), rest.rest
         self._paused_partition_records[tp] = ReturnedRecords(
