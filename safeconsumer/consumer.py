@@ -21,7 +21,7 @@ from safeconsumer._kafka.errors import ForkedConsumerError, IllegalTargetError
 from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.handover.carrying import checked_handover
-from safeconsumer._kafka.pausing.draining import DEFAULT_PARKED_MAX_BYTES
+from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
     GATING_STEP_MS,
     Iteration,

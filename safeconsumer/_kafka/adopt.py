@@ -54,7 +54,9 @@ def adopt(
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger
     consumer._fetcher.__class__ = PauseSafeFetcher
-    consumer._fetcher.prepare(parked_max_bytes)
+    consumer._fetcher.prepare(
+        parked_max_bytes, reports_delivery=type(consumer) is not KafkaConsumer
+    )
     consumer._fetcher.PartitionRecords = records
     consumer._coordinator.__class__ = PauseSafeCoordinator
     consumer._coordinator.prepare()

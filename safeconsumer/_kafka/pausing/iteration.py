@@ -13,7 +13,7 @@ from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.errors import ConcurrentPollError
-from safeconsumer._kafka.pausing.draining import Drained
+from safeconsumer._kafka.pausing.fetcher import Drained
 
 # A poll of an iteration that gates what it gains ends after this long: nobody could
 # pause it meanwhile, and the gates open when it ends.
