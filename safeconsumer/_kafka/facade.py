@@ -11,7 +11,6 @@ from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
-from safeconsumer._kafka.handover.offsets import HandingOverCoordinator
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
@@ -208,16 +207,14 @@ class Facade:
         """
         Write marks for what was just paused or resumed, if such marks travel.
         """
-        if isinstance(self._coordinator, HandingOverCoordinator):
-            self._coordinator.save_marks()
+        self._coordinator.handover.changed()
 
     def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
         """
         Return offsets with the marks that a commit of them must have.
         """
-        if isinstance(self._coordinator, HandingOverCoordinator):
-            return self._coordinator.marked_offsets(offsets)
-        return dict(offsets)
+        found: dict[TopicPartition, Any] = self._coordinator.marked_offsets(offsets)
+        return found
 
     def clear_buffers(self) -> None:
         """

@@ -1,5 +1,5 @@
 """
-Handing a pause to the next owner: what travels, and what arrived.
+Handing a pause to the next owner: which pauses travel, and what a carrier must do.
 """
 
 import zlib
@@ -32,6 +32,64 @@ class Handover(Enum):
 
     ASSIGNOR = "assignor"
     """In the group's join, as KAFKA-13463 suggests; lost with its owner's crash."""
+
+
+class HandOver:
+    """
+    Hands nothing over; what does so overrides what it needs.
+
+    A coordinator asks it at every commit, join and change of the assignment.
+
+    Thread rules: the coroutines, :meth:`outgoing`, :meth:`committed` and
+    :meth:`fetched` on the IO thread; :meth:`polled` and :meth:`closing` on the polling
+    thread; :meth:`changed` and :meth:`reassigned` on any.
+    """
+
+    def changed(self) -> None:
+        """
+        Take note of a pause or a resume.
+        """
+
+    def polled(self) -> None:
+        """
+        Do what could not be done before; a ``poll`` begins.
+        """
+
+    def closing(self, timeout_ms: float | None) -> None:
+        """
+        Do what could not be done before; the consumer is about to leave its group.
+        """
+
+    async def before_join(self) -> None:
+        """
+        Do what could not be done before; a join is about to begin.
+        """
+
+    def reassigned(self) -> None:
+        """
+        Take note of what has departed since the last call.
+        """
+
+    def outgoing(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as they are to be committed.
+        """
+        return offsets
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of what the broker has now, as it was sent.
+        """
+
+    def fetched(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Take note of what the broker has; return it as the user wrote it.
+        """
+        return offsets
 
 
 def checked_handover(value: object, group_id: object) -> Handover:

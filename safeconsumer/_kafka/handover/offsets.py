@@ -1,19 +1,18 @@
 """
-A coordinator that hands an owner's pauses to the next owner of the partition.
+Marks on committed offsets: a pause travels where the offset of its partition goes.
 """
 
 import threading
 import time
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Mapping
 
 import kafka.errors as kafka_errors
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.handover.assignor import HoldCarryingAssignor, MarkBook
 from safeconsumer._kafka.handover.carrying import (
-    Handover,
+    HandOver,
     arrive,
     marked,
     short_name,
@@ -21,7 +20,7 @@ from safeconsumer._kafka.handover.carrying import (
     unmarked,
 )
 from safeconsumer._kafka.handover.marks import Mark
-from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.events import group as control_events
 from safeconsumer.holds import signals as _signals
 
@@ -31,24 +30,30 @@ _SAVE_MS = 2_000
 _RETRY_SECONDS = 1.0
 
 
-class HandingOverCoordinator(PauseSafeCoordinator):
+class MarksOnOffsets(HandOver):
     """
-    Attaches marks to every commit, or to every join, and obeys those it finds.
+    Attaches marks to every commit, and obeys those it finds.
 
     Only the application's own pauses of single partitions travel, if they have no time
     limit. With their partition they leave this member's ledger: on return the mark
     decides, which another owner may have lifted meanwhile.
 
-    Adopted by ``__class__``; then call :meth:`prepare_handover`.
+    Args:
+        coordinator: of the consumer; it sends what this asks for.
+        subscription: of the consumer; its ledger has the pauses.
+        client_id: tells members apart, for people.
     """
 
-    def prepare_handover(self, handover: Handover, client_id: object) -> None:
-        """
-        Make what this class needs beyond its parent's attributes.
-        """
-        self._handover = handover
+    def __init__(
+        self,
+        coordinator: ConsumerCoordinator,
+        subscription: LedgerSubscription,
+        client_id: object,
+    ) -> None:
+        self._coordinator = coordinator
+        self._subscription = subscription
+        self._ledger = subscription.ledger
         self._name = short_name(client_id)
-        self._assignors: Any  # upstream's
         # what the broker has, as the user wrote it, and which of it is marked
         self._plain: dict[TopicPartition, OffsetAndMetadata] = {}
         self._saved: dict[TopicPartition, Mark] = {}
@@ -58,125 +63,82 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         self._settled: tuple[object, ...] = ()
         self._changes = 0
         self._retry_at = 0.0
-        if self._ours is None:
-            return
-        ledger = self._ours.ledger
-        if handover is Handover.OFFSETS:
-            ledger.is_carried = self._saved.__contains__
-            self._ours.on_seek = self._note_start
-            return
-        ledger.is_carried = lambda _: True
-        self._book = MarkBook(
-            lambda tp: travelling(ledger, tp),
-            self._subscription.assigned_partitions,
-        )
-        self._assignors = {
-            name: HoldCarryingAssignor(one, self._book, self._take_over)
-            for name, one in self._assignors.items()
-        }
+        self._unmarked: set[TopicPartition] = set()
+        self._ledger.is_carried = self._saved.__contains__
+        subscription.on_seek = self._note_start
 
     # ------------------------------------------------------------ saying it
 
-    def save_marks(self) -> None:
+    def changed(self) -> None:
         """
         Write marks that have changed, if this thread may wait; else a poll will.
         """
-        if self._handover is not Handover.OFFSETS or not self._has_unsaved():
+        if not self._has_unsaved():
             return
-        on_io_thread = threading.current_thread() is self._net._io_thread
+        net = self._coordinator._net
+        on_io_thread = threading.current_thread() is net._io_thread
         if not on_io_thread and not _signals.in_signal_handler():
-            self._net.run(self._save_async)
+            net.run(self._save_async)
 
-    def poll(self, timeout_ms: float | None = None) -> bool:
+    def polled(self) -> None:
         """
-        As the parent, and write marks that could not be written before.
+        Write marks that could not be written before.
         """
         if time.monotonic() >= self._retry_at:
-            self.save_marks()
-        return super().poll(timeout_ms)
+            self.changed()
 
-    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+    def closing(self, timeout_ms: float | None) -> None:
         """
-        As the parent, and write marks that could not be written before.
+        Write marks that could not be written before.
         """
         if timeout_ms is None or timeout_ms > 0:
-            self.save_marks()
-        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+            self.changed()
 
-    async def _on_join_prepare_async(
-        self, generation: int, member_id: str, timeout_ms: float | None = None
-    ) -> None:
-        if self._handover is Handover.ASSIGNOR:
-            self._book.freeze()
-        else:
-            if not self._generation.is_lost():
-                await self._save_async()
-            self._note_lifted()
-        try:
-            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
-        finally:
-            self._forget_departed()
+    async def before_join(self) -> None:
+        """
+        Write marks that could not be written before.
+        """
+        if not self._coordinator._generation.is_lost():
+            await self._save_async()
+        self._note_lifted()
 
-    async def _lose_stale_assignment(self) -> None:
-        try:
-            await super()._lose_stale_assignment()
-        finally:
-            self._forget_departed()
-
-    def _lose_what_others_had(self, generation: int) -> None:
-        super()._lose_what_others_had(generation)
-        self._forget_departed()
-
-    async def _on_join_complete_async(
-        self,
-        generation: int,
-        member_id: str,
-        protocol: str,
-        member_assignment_bytes: bytes,
-    ) -> None:
-        unsaved = {tp for tp in self._unsaved() if self._is_travelling(tp)}
-        await super()._on_join_complete_async(
-            generation, member_id, protocol, member_assignment_bytes
-        )
+    def reassigned(self) -> None:
+        """
+        Forget what the broker had of what has departed; say which marks were missing.
+        """
         owned = self._forget_departed()
-        if unsaved - owned and self._ours is not None:
-            self._emit(
+        departed = self._unmarked - owned
+        self._unmarked = {tp for tp in self._unsaved() if self._is_travelling(tp)}
+        if departed:
+            self._ledger.emit(
                 control_events.PauseNotHandedOver,
-                partitions=events.sorted_partitions(unsaved - owned),
+                partitions=events.sorted_partitions(departed),
             )
-            self._deliver()
 
-    def marked_offsets(
+    def outgoing(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Return offsets with the marks that a commit of them must have.
         """
-        if self._handover is not Handover.OFFSETS:
-            return dict(offsets)
-        mark = Mark(max(0, self._generation.generation_id), self._name)
+        generation = self._coordinator._generation.generation_id
+        mark = Mark(max(0, generation), self._name)
         return marked(offsets, filter(self._is_travelling, offsets), mark)
 
-    async def _send_offset_commit_request(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
-    ) -> Any:  # noqa: ANN401 - upstream's
-        # The one way of every commit: by hand, automatic, in a listener, at the end.
-        if self._handover is not Handover.OFFSETS:
-            return await super()._send_offset_commit_request(offsets)
-        complete = self.marked_offsets(offsets)
-        answer = await super()._send_offset_commit_request(complete)
-        self._know(complete)
-        return answer
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of what the broker has now.
+        """
+        self._know(offsets)
 
     async def _save_async(self) -> None:
         wanted = {tp: self._plain[tp] for tp in self._unsaved()}
         if not wanted:
             return
+        manager = self._coordinator._manager
+        send = self._coordinator._send_offset_commit_request
         try:
-            await self._manager.wait_for(
-                self._manager.call_soon(self._send_offset_commit_request, wanted),
-                _SAVE_MS,
-            )
+            await manager.wait_for(manager.call_soon(send, wanted), _SAVE_MS)
         except kafka_errors.KafkaError:  # it stays unsaved: a poll or join tries again
             self._retry_at = time.monotonic() + _RETRY_SECONDS
 
@@ -190,9 +152,7 @@ class HandingOverCoordinator(PauseSafeCoordinator):
 
     def _has_unsaved(self) -> bool:
         # Every poll asks; each partition is looked at only after something changed.
-        if self._ours is None:
-            return False
-        ledger = self._ours.ledger
+        ledger = self._ledger
         now = (ledger.view().state.version, id(ledger.ownership()), self._changes)
         if now == self._settled:
             return False
@@ -202,23 +162,20 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         return False
 
     def _is_travelling(self, tp: TopicPartition) -> bool:
-        return self._ours is not None and travelling(self._ours.ledger, tp)
+        return travelling(self._ledger, tp)
 
     # ------------------------------------------------------------ hearing it
 
-    async def fetch_committed_offsets_async(
-        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    def fetched(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Fetch committed offsets as the user wrote them; obey the marks on them.
+        Obey the marks on committed offsets; return them as the user wrote them.
 
         A new owner fetches them before it has a position, and so before any record.
         """
-        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        if self._handover is not Handover.OFFSETS:
-            return offsets
         plain, found = unmarked(offsets)
-        owned = {} if self._ours is None else self._ours.ledger.ownership().epochs
+        owned = self._ledger.ownership().epochs
         here = [tp for tp in offsets if tp in owned]
         fresh = [
             tp
@@ -229,23 +186,12 @@ class HandingOverCoordinator(PauseSafeCoordinator):
         ]
         self._arrived.update({tp: owned[tp] for tp in here})
         self._know({tp: offsets[tp] for tp in here})
-        if self._ours is not None:
-            arrive(self._ours.ledger, fresh)
+        arrive(self._ledger, fresh)
         return plain
-
-    def _take_over(self, paused: Iterable[TopicPartition]) -> None:
-        # With the assignment, before anything has a position.
-        if self._ours is None:
-            return
-        owned = self._ours.ledger.ownership().epochs
-        fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
-        self._arrived = dict(owned)
-        there = set(paused)
-        arrive(self._ours.ledger, [tp for tp in fresh if tp in there])
 
     # ------------------------------------------------------------ what the broker has
 
-    def _know(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    def _know(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         plain, found = unmarked(offsets)
         self._changes += 1
         self._plain.update(plain)
