@@ -230,7 +230,8 @@ class SafeConsumer(UpstreamConsumer):
                 is_late = self._ledger.deliver()
             if is_late:
                 records = self._facade.without_quiet(records)
-            self._facade.delivered()
+            if update_offsets:  # an iteration delivers record by record
+                self._facade.delivered()
             return records
 
     def _poll_once(
@@ -593,16 +594,6 @@ class SafeConsumer(UpstreamConsumer):
         fetched: int | None = super().position(partition, timeout_ms)
         known = self._facade.position(partition)
         return fetched if known is None else known
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """
-        Set the position of a partition; as kafka-python's. Holds stay.
-
-        What a ``poll`` under way on another thread has taken, and a hold makes it give
-        back, is dropped then: the position stays where it was set.
-        """
-        with self._facade.moving():
-            super().seek(partition, offset)
 
     beginning_offsets = not_in_listener("beginning_offsets")
     bootstrap = not_in_listener("bootstrap")

@@ -3,7 +3,6 @@ Facade over kafka-python's private objects: the only calls our classes make into
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from kafka import KafkaConsumer
@@ -77,13 +76,6 @@ class Facade:
         """
         position = self._subscription.delivered_position(tp)
         return None if position is None else int(position.offset)
-
-    def moving(self) -> AbstractContextManager[object]:
-        """
-        Let nobody else move a position during the block.
-        """
-        lock: AbstractContextManager[object] = self._subscription._lock
-        return lock
 
     def assigned(self) -> set[TopicPartition]:
         """

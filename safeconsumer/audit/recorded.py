@@ -92,9 +92,11 @@ class Recorded:
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        End the pause of the whole consumer, and write it down as :meth:`resume`.
+        Lift every hold of an owner, and write it down as :meth:`resume`.
         """
-        with self._calls.around("resume", self._hold(["@all"], kwargs)):
+        owner = kwargs.get("owner", "app")
+        held = [str(one.scope) for one in self._consumer.holds() if one.owner == owner]
+        with self._calls.around("resume", self._hold(held, kwargs)):
             return self._consumer.resume_all(**kwargs)
 
     def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:

@@ -120,12 +120,13 @@ class Iteration:
         """
         consumer = self._consumer
         batches = self._poll()
-        assignment = consumer._subscription.assignment
-        quiet = consumer._subscription.ledger.quiet
+        subscription = consumer._subscription
+        assignment, moving = subscription.assignment, subscription._lock
+        quiet = subscription.ledger.quiet
+        with moving:
+            taken = subscription.undelivered.claim()
         waiting = [
-            (tp, records, state, state.position)
-            for tp, records in batches.items()
-            if (state := assignment.get(tp)) is not None
+            (tp, records, *taken[tp]) for tp, records in batches.items() if tp in taken
         ]
         waiting.reverse()
         at, position = 0, None
@@ -139,17 +140,18 @@ class Iteration:
                         if tp in snapshot:
                             break
                         checked = snapshot
-                    if (
-                        assignment.get(tp) is not state
-                        or state._position is not position
-                        or not state.is_fetchable()
-                    ):
-                        break
-                    at += 1
-                    position = _new(
+                    after = _new(
                         OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
                     )
-                    state._position = position  # is_fetchable: it has a valid one
+                    with moving:  # one step against a seek on another thread
+                        if (
+                            assignment.get(tp) is not state
+                            or state._position is not position
+                            or not state.is_fetchable()
+                        ):
+                            break
+                        state._position = after  # is_fetchable: it has a valid one
+                    at, position = at + 1, after
                     yield record
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()
