@@ -122,11 +122,10 @@ class Iteration:
         batches = self._poll()
         assignment = consumer._subscription.assignment
         quiet = consumer._subscription.ledger.quiet
-        waiting = [
-            (tp, records, state, state.position)
-            for tp, records in batches.items()
-            if (state := assignment.get(tp)) is not None
-        ]
+        lock = consumer._subscription._lock
+        # As they were in the drain: a seek since is not undone.
+        drained_from = consumer._fetcher.drained_from
+        waiting = [(tp, records, *drained_from[tp]) for tp, records in batches.items()]
         waiting.reverse()
         at, position = 0, None
         try:
@@ -139,17 +138,19 @@ class Iteration:
                         if tp in snapshot:
                             break
                         checked = snapshot
-                    if (
-                        assignment.get(tp) is not state
-                        or state._position is not position
-                        or not state.is_fetchable()
-                    ):
-                        break
-                    at += 1
-                    position = _new(
-                        OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
-                    )
-                    state._position = position  # is_fetchable: it has a valid one
+                    with lock:  # one step against a seek
+                        if (
+                            assignment.get(tp) is not state
+                            or state._position is not position
+                            or not state.is_fetchable()
+                        ):
+                            break
+                        at += 1
+                        position = _new(
+                            OffsetAndMetadata,
+                            (record.offset + 1, "", record.leader_epoch),
+                        )
+                        state._position = position  # is_fetchable: it has a valid one
                     yield record
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()
