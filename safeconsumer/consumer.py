@@ -230,8 +230,7 @@ class SafeConsumer(UpstreamConsumer):
                 is_late = self._ledger.deliver()
             if is_late:
                 records = self._facade.without_quiet(records)
-            if update_offsets:  # an iteration delivers record by record
-                self._facade.delivered()
+            self._facade.delivered()
             return records
 
     def _poll_once(

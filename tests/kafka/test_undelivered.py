@@ -397,3 +397,38 @@ def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> N
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
     assert A not in fetcher._paused_partition_records
+
+
+def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
+    """
+    Another thread seeks between its drain and its first record.
+    """
+    after_drain(consumer, lambda: consumer.seek(A, 7))
+    assert next(consumer).partition == 1
+    assert consumer.position(A) == 7
+    answer(consumer, A, 7, TEN)
+    assert [one.offset for one in consumer if one.partition == 0] == [7, 8, 9]
+
+
+def test_what_departs_in_the_middle_of_a_drain(consumer: SafeConsumer) -> None:
+    """
+    No ``KeyError`` out of ``poll``: upstream looks twice at what is assigned.
+    """
+    subscription: Any = consumer._subscription
+    is_fetchable = subscription.is_fetchable
+
+    def is_fetchable_then_departs(tp: TopicPartition) -> bool:
+        found = is_fetchable(tp)
+        if tp == A and found:
+            other = threading.Thread(target=subscription.assign_from_user, args=([B],))
+            others.append(other)
+            other.start()
+            other.join(0.2)  # under the lock it has to wait; without it is done
+        return bool(found)
+
+    others: list[threading.Thread] = []
+    subscription.is_fetchable = is_fetchable_then_departs
+    assert offsets(consumer.poll(0)) == {1: [*range(10)]}
+    for other in others:
+        other.join(20)
+    assert committed(consumer) == {1: 10}

@@ -92,6 +92,10 @@ class PauseSafeFetcher(Fetcher):
         self._parked: dict[TopicPartition, int] = {}
         self.parked_max_bytes = parked_max_bytes
         self._reports_delivery = reports_delivery
+        # of what an iteration takes: whose it is, and where that stood
+        self.drained_from: dict[
+            TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
+        ] = {}
         self._undelivered: set[TopicPartition] = set()
         self._lifted = threading.Event()
         self._waker: Future | None = None
@@ -241,6 +245,7 @@ class PauseSafeFetcher(Fetcher):
 
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
+        self.drained_from.clear()
         source: tuple[TopicPartition | None, int] = None, -1
         self._unpark_raw()
         try:
@@ -309,7 +314,10 @@ class PauseSafeFetcher(Fetcher):
         data = completed_fetch.partition_data.records
         tp = completed_fetch.topic_partition
         self._sizes[tp] = len(data or b""), count_records(data)
-        return super()._parse_fetched_data(completed_fetch)
+        # Upstream asks twice what is assigned and where it stands. In between another
+        # thread could take it away: a KeyError out of poll. Nothing is decoded here.
+        with self._subscriptions._lock:
+            return super()._parse_fetched_data(completed_fetch)
 
     def _append(
         self,
@@ -331,22 +339,29 @@ class PauseSafeFetcher(Fetcher):
             part.drain()
             raise
         end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
-        is_over = bool(records) and not update_offsets
         with self._subscriptions._lock:
             # One step against a seek on another thread, which upstream would undo.
-            if self._subscriptions.assignment.get(tp) is not state or (
-                state.position is not position
-            ):
+            assigned = self._subscriptions.assignment.get(tp)
+            if assigned is not state or state.position is not position:
                 part.drain()
                 return 0
-            if records and self._ours is not None:
-                self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
-            if not is_over:
-                state.position = end
+            if records:
+                self._note_taken(part, state)
+                drained[tp].extend(records)
+            if update_offsets or not records:
+                state.position = end  # else iteration moves it, record by record
         self._record_lag(state, end)
-        if records:
-            drained[tp].extend(records)
         return len(records)
+
+    def _note_taken(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+        state: TopicPartitionState,
+    ) -> None:
+        tp = part.topic_partition
+        self.drained_from[tp] = state, state.position
+        if self._ours is not None:
+            self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
 
     def _next_in_line(
         self,

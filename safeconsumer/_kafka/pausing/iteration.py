@@ -120,14 +120,12 @@ class Iteration:
         """
         consumer = self._consumer
         batches = self._poll()
-        subscription = consumer._subscription
-        assignment, moving = subscription.assignment, subscription._lock
-        quiet = subscription.ledger.quiet
-        with moving:
-            taken = subscription.undelivered.claim()
-        waiting = [
-            (tp, records, *taken[tp]) for tp, records in batches.items() if tp in taken
-        ]
+        assignment = consumer._subscription.assignment
+        quiet = consumer._subscription.ledger.quiet
+        lock = consumer._subscription._lock
+        # As they were in the drain: a seek since is not undone.
+        drained_from = consumer._fetcher.drained_from
+        waiting = [(tp, records, *drained_from[tp]) for tp, records in batches.items()]
         waiting.reverse()
         at, position = 0, None
         try:
@@ -140,18 +138,19 @@ class Iteration:
                         if tp in snapshot:
                             break
                         checked = snapshot
-                    after = _new(
-                        OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
-                    )
-                    with moving:  # one step against a seek on another thread
+                    with lock:  # one step against a seek
                         if (
                             assignment.get(tp) is not state
                             or state._position is not position
                             or not state.is_fetchable()
                         ):
                             break
-                        state._position = after  # is_fetchable: it has a valid one
-                    at, position = at + 1, after
+                        at += 1
+                        position = _new(
+                            OffsetAndMetadata,
+                            (record.offset + 1, "", record.leader_epoch),
+                        )
+                        state._position = position  # is_fetchable: it has a valid one
                     yield record
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()

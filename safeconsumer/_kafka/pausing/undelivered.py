@@ -128,24 +128,6 @@ class Undelivered:
             state.move_back()
         self._taken.clear()
 
-    def claim(
-        self,
-    ) -> dict[TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]]:
-        """
-        Leave it to an iteration, which moves positions record by record.
-
-        Returns:
-            Each partition's state and position; those that somebody moved since their
-            records were taken are left out.
-        """
-        found = {
-            tp: (state, state.before)
-            for tp, (state, _) in self._taken.items()
-            if state.before is not None
-        }
-        self.clear()
-        return found
-
     def clear(self) -> None:
         """
         Forget it: all of it was delivered.
