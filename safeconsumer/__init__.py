@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safeconsumer._core.holds import Hold, Lifetime
     from safeconsumer._kafka.errors import (
         BlockingCallInListenerError,
         ConcurrentPollError,
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
         WorkerStateError,
     )
     from safeconsumer.group.settings import Control
+    from safeconsumer.holds.hold import Hold, Lifetime
+    from safeconsumer.holds.scope import ALL
     from safeconsumer.worker import (
         BatchFailure,
         Commit,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # our plugin, and with it this package, in every session of every project that has us
 # installed, and must not import kafka-python there.
 _HOMES = {
+    "ALL": "holds.scope",
     "BatchFailure": "worker",
     "BlockingCallInListenerError": "_kafka.errors",
     "Commit": "worker",
@@ -63,12 +65,12 @@ _HOMES = {
     "DeadLetterLimitError": "worker",
     "Drain": "worker",
     "ForkedConsumerError": "_kafka.errors",
-    "Hold": "_core.holds",
+    "Hold": "holds.hold",
     "HoldSettingError": "errors",
     "IllegalTargetError": "_kafka.errors",
     "JournalError": "errors",
     "KafkaConsumer": "consumer",
-    "Lifetime": "_core.holds",
+    "Lifetime": "holds.hold",
     "Limits": "worker",
     "MissingExtraError": "errors",
     "NotConsumedError": "_kafka.errors",
@@ -89,6 +91,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ALL",
     "BatchFailure",
     "BlockingCallInListenerError",
     "Commit",

@@ -34,7 +34,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (subscription_state.SubscriptionState, "is_paused", ("self", "partition")),
     (subscription_state.SubscriptionState, "fetchable_partitions", ("self",)),
     (subscription_state.SubscriptionState, "paused_partitions", ("self",)),
+    (subscription_state.SubscriptionState, "all_consumed_offsets", ("self",)),
+    (subscription_state.SubscriptionState, "seek", ("self", "partition", "offset")),
     (subscription_state.TopicPartitionState, "is_fetchable", ("self",)),
+    (subscription_state.TopicPartitionState, "reset", ("self", "strategy")),
+    (subscription_state.TopicPartitionState, "seek", ("self", "offset")),
     (
         fetcher.Fetcher,
         "fetched_records",
@@ -180,7 +184,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "subscription_type",
         "_default_offset_reset_strategy",
     ),
-    subscription_state.TopicPartitionState: ("_position",),
+    subscription_state.TopicPartitionState: ("_position", "highwater", "position"),
     fetcher.Fetcher: (
         "_subscriptions",
         "_manager",
@@ -192,6 +196,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_next_in_line_exception_metadata",
         "_fetch_futures",
         "_reset_task",
+        "_sensors",
     ),
     fetcher.Fetcher.PartitionRecords: (
         "_next_inline_exception",

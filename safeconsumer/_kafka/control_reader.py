@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 
 # org.apache.kafka.common.requests.ListOffsetsRequest.LATEST_TIMESTAMP
 _LATEST = -1

@@ -4,32 +4,24 @@ Parts that tell a journal what a consumer does without being asked to.
 Adopted by ``__class__`` where a journal is kept; without one nothing of it is loaded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kafka import KafkaConsumer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._core.rebalance import Reassignment
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.coordinator import CommitJournal
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer.holds.ownership import Reassignment
 
 _ENDED = "its ownership ended"
 _OVER_LIMIT = "parked_max_bytes"
 
 
-class Journal(Protocol):
+class Journal(CommitJournal, Protocol):
     """
     What the parts tell; any thread.
     """
-
-    def committing(
-        self, offsets: Mapping[TopicPartition, int]
-    ) -> AbstractContextManager[object]:
-        """
-        Take note of a commit, and of how it ended.
-        """
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
         """
@@ -86,29 +78,6 @@ class JournaledFetcher(PauseSafeFetcher):
             self._told_parked = now
 
 
-def _journaled(own: type[PauseSafeCoordinator]) -> type[PauseSafeCoordinator]:
-    # Of one parent: an object keeps its class's layout when it is given another class.
-    class JournaledCoordinator(own):  # type: ignore[misc, valid-type]  # a variable
-        """
-        Tells every commit.
-        """
-
-        journal: Journal
-
-        async def _send_offset_commit_request(
-            self, offsets: dict[TopicPartition, OffsetAndMetadata]
-        ) -> Any:  # noqa: ANN401 - upstream's
-            # The one way of every commit: by hand, automatic, in a listener, at the
-            # end, and those of marks.
-            if not offsets:
-                return await super()._send_offset_commit_request(offsets)
-            said = {tp: one.offset for tp, one in offsets.items()}
-            with self.journal.committing(said):
-                return await super()._send_offset_commit_request(offsets)
-
-    return JournaledCoordinator
-
-
 class JournaledParts:
     """
     A view of one adopted consumer's parts, which tell a journal from now on.
@@ -119,7 +88,6 @@ class JournaledParts:
         self._coordinator = consumer._coordinator
         consumer._fetcher.__class__ = JournaledFetcher
         consumer._fetcher.prepare_journal(journal)
-        self._coordinator.__class__ = _journaled(type(self._coordinator))
         self._coordinator.journal = journal
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.on_seek = _both(self._subscription.on_seek, journal)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.journal import Entry, Source, tp_text
 from safeconsumer.audit.replay import Finding
 from safeconsumer.errors import JournalError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import TopicPartition
 
 _BEFORE, _AFTER = 6, 3
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})

@@ -15,13 +15,13 @@ from itertools import pairwise
 
 from attrs import evolve, field, frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.following import Follower
 from safeconsumer.audit.journal import Entry, Source, tp_of
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.spans import holes, merged
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import TopicPartition
 
 CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
 

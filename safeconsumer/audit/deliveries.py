@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.journal import tp_text
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.holds.scope import TopicPartition
 
 
 class Deliveries:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from safeconsumer._core import scopes
 from safeconsumer.errors import JournalError, ScopeSyntaxError
+from safeconsumer.holds import scope as scopes
 
 # org.apache.kafka.common.protocol: an offset is an INT64.
 _MAX_OFFSET = 2**63 - 1

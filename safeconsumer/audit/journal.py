@@ -41,9 +41,9 @@ from typing import Any, Protocol
 
 from attrs import define, field, frozen
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.scope import TopicPartition
 
 VERSION = 1
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import APP
 from safeconsumer.audit.journal import ENDED, EXPIRED, Entry
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP
 
 
 @frozen

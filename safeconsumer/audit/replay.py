@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.journal import Entry, tp_text
 from safeconsumer.audit.members import Member, Placed
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import TopicPartition
 
 
 @frozen(kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from attrs import asdict, frozen
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.checker import CHECKS
 from safeconsumer.audit.replay import Finding
+from safeconsumer.holds.scope import TopicPartition
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._core.scopes import TopicPartition as Named
 from safeconsumer.audit.journal import Entry, Journal, tp_text
 from safeconsumer.cli.failing import CommandError, Status
+from safeconsumer.holds.scope import TopicPartition as Named
 
 _POLL_MS = 500
 _PATIENCE = 60  # polls without any progress

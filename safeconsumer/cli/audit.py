@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 from kafka.errors import KafkaError
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.around import excerpts, lines
 from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
 from safeconsumer.audit.journal import Journal, Source, tp_of
@@ -23,6 +22,7 @@ from safeconsumer.cli.failing import CommandError, Status, give_up
 from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.holds.scope import TopicPartition
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]

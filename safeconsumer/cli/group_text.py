@@ -7,12 +7,12 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer._core import reports as report_wire
-from safeconsumer._core.reports import Report
 from safeconsumer.cli.durations import words_of
-from safeconsumer.explain import utc
+from safeconsumer.group import report_wire
 from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import ranges
+from safeconsumer.holds.explain import utc
 
 _MANY = 20
 

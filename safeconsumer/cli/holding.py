@@ -11,19 +11,18 @@ from typing import Any
 import click
 from kafka.errors import KafkaError
 
-from safeconsumer._core import wire
-from safeconsumer._core.holds import checked_owner, checked_reason
-from safeconsumer._core.reports import Report
-from safeconsumer._core.scopes import Everything, Scope
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.failing import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.group import patterns
+from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold
+from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.hold import checked_owner, checked_reason
+from safeconsumer.holds.scope import Everything, Scope
 
 Connect = Callable[[], tuple[dict[str, Any], Any]]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from safeconsumer._core.scopes import Partition, TopicPartition, parse
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import page, svg
@@ -16,6 +15,7 @@ from safeconsumer.cli.failing import Status, give_up
 from safeconsumer.cli.journals import files, read_all
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
 _FORMATS = {".svg": svg, ".html": page}
 

@@ -11,7 +11,6 @@ import click
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer._core.reports import Report
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
@@ -24,10 +23,11 @@ from safeconsumer.cli.failing import (
 )
 from safeconsumer.cli.holding import Connect, in_force, refuse_unknown
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.explain import utc
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.explain import utc
 
 _WATCH_EVERY = 1.0
 _LOOK_EVERY = 0.25

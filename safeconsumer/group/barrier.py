@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 from attrs import evolve, field, frozen
 
-from safeconsumer._core import control_events, events
-from safeconsumer._core.scopes import TopicPartition
-from safeconsumer.ledger import PauseLedger
+from safeconsumer import events
+from safeconsumer.events import group as control_events
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 Ask = Callable[[Callable[[Offsets | None], object]], object]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer._core.wire import ControlHold, ControlKey
 from safeconsumer.group import patterns
+from safeconsumer.group.wire import ControlHold, ControlKey
 
 
 @frozen(kw_only=True)

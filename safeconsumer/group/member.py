@@ -5,17 +5,8 @@ Group control of one consumer: its reader, its gates, its own group holds.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from safeconsumer._core import wire
-from safeconsumer._core.holds import (
-    GROUP,
-    Hold,
-    checked_duration,
-    checked_owner,
-    checked_reason,
-)
-from safeconsumer._core.wire import ControlHold
 from safeconsumer.errors import ControlSettingError
-from safeconsumer.group import clients, patterns
+from safeconsumer.group import clients, patterns, wire
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.publisher import (
     Acknowledged,
@@ -28,7 +19,15 @@ from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import LazyProducer, Reporter
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, Written, as_hold
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.group.wire import ControlHold
+from safeconsumer.holds.hold import (
+    GROUP,
+    Hold,
+    checked_duration,
+    checked_owner,
+    checked_reason,
+)
+from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
 

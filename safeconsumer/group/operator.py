@@ -10,18 +10,16 @@ from attrs import evolve
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._core import reports as report_wire
-from safeconsumer._core import wire
-from safeconsumer._core.reports import Report
-from safeconsumer._core.scopes import Scope
-from safeconsumer._core.wire import ControlKey
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, topics, whole
+from safeconsumer.group import clients, report_wire, topics, whole, wire
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.publisher import Acknowledged, Change, publish
+from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
+from safeconsumer.group.wire import ControlKey
+from safeconsumer.holds.scope import Scope
 
 OPERATOR = "operator"
 GROUP = "group"

@@ -10,9 +10,9 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka import KafkaProducer
 
-from safeconsumer._core import wire
-from safeconsumer._core.wire import ControlHold, ControlKey
 from safeconsumer.errors import ControlWriteError, HoldSettingError
+from safeconsumer.group import wire
+from safeconsumer.group.wire import ControlHold, ControlKey
 
 
 @frozen

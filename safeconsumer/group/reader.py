@@ -13,16 +13,16 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer._core import control_events
 from safeconsumer._kafka.control_reader import ControlReader, EndOffsets, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
+from safeconsumer.events import group as control_events
 from safeconsumer.group import clients
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import NO_TIME_MS, ControlState, Written
 from safeconsumer.group.topic_check import TopicCheck
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 

@@ -12,11 +12,11 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from safeconsumer._core import reports as report_wire
-from safeconsumer._core.reports import Report
-from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
 
 log = logging.getLogger("safeconsumer.group")
 

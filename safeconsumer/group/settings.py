@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import Attribute, field, frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.checks import is_number
+from safeconsumer._checks import is_number
 from safeconsumer.errors import ControlSettingError, ScopeSyntaxError
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.ledger import PauseLedger
 
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl

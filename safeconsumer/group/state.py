@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from safeconsumer._core import control_events, wire
-from safeconsumer._core.holds import GROUP, OPERATOR, Hold, HoldKey
-from safeconsumer._core.merge import Register, changed
-from safeconsumer._core.scopes import Everything, Scope
-from safeconsumer._core.wire import ControlHold, ControlKey
-from safeconsumer.group import patterns
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.events import group as control_events
+from safeconsumer.group import patterns, wire
+from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.merge import Register, changed
+from safeconsumer.holds.scope import Everything, Scope
 
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0

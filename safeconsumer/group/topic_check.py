@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from safeconsumer._core import control_events
 from safeconsumer.errors import ControlTopicError
+from safeconsumer.events import group as control_events
 from safeconsumer.group import clients, topics
 from safeconsumer.group.settings import Control
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 

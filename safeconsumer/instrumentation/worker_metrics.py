@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from attrs import frozen
 
-from safeconsumer._core.histogram import Histogram
 from safeconsumer.worker import Stats
+from safeconsumer.worker.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.checker import Digest, Settings, digests, judge
 from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import opened
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.scope import TopicPartition
 
 Item = tuple[TopicPartition | None, Digest | str]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.offsets import Offsets
 
 Held = Mapping[TopicPartition, tuple[Hold, ...]]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from safeconsumer._core.events import Event, Partitions
+from safeconsumer.events.consumer import Event, Partitions
 
 
 @frozen(kw_only=True)

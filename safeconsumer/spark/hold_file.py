@@ -16,10 +16,11 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer._core import ledger, scopes
-from safeconsumer._core.holds import Hold, checked_owner, checked_reason
-from safeconsumer._core.ledger import LedgerState
 from safeconsumer.errors import HoldsUnreadableError, SafeConsumerError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold, checked_owner, checked_reason
+from safeconsumer.holds.state import LedgerState
 
 VERSION = 1
 _OWNER = "file"

@@ -5,7 +5,7 @@ Offsets of a stream as Spark's Kafka source writes them: ``{"orders":{"0":5}}``.
 import json
 from collections.abc import Iterable, Mapping
 
-from safeconsumer._core.scopes import TopicPartition
+from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -4,10 +4,10 @@ Making a stream of its options: the places where its holds are, and its watch.
 
 from typing import Any
 
-from safeconsumer._holding import HoldLedger
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.properties import client_configs
 from safeconsumer.group.settings import Control
-from safeconsumer.hooks import Hook
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions
@@ -17,7 +17,7 @@ from safeconsumer.spark.watch import HeldWatch
 _OWNER = "option"
 
 
-def open_stream(own: HoldLedger, name: str, options: SourceOptions) -> Stream:
+def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
     """
     Return a stream that obeys this process and everything that the options name.
 
@@ -30,7 +30,7 @@ def open_stream(own: HoldLedger, name: str, options: SourceOptions) -> Stream:
         ClientPropertyError: a property of the control clients cannot be carried over.
         ControlTopicError: a control topic would not keep holds for good.
     """
-    fixed = HoldLedger()
+    fixed = PauseLedger()
     fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
     followers: list[Follower] = []
     if options.file is not None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from safeconsumer._core import scopes, wire
-from safeconsumer._core.scopes import Scope
 from safeconsumer.errors import ScopeSyntaxError, SparkSettingError
+from safeconsumer.group import wire
 from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import Scope
 
 # At its defaults the official source waits out 500 ms at the end of a cold log, and
 # fetches 500 records at a time; figures in design/benchmarks.md.

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.hooks import Hook
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.spark import provision
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.opening import open_stream

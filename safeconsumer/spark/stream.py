@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
-from safeconsumer._core import events as core_events
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._holding import HoldLedger
 from safeconsumer.errors import HoldsUnreadableError
-from safeconsumer.explain import hold_line
+from safeconsumer.events import consumer as core_events
+from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import events, offsets
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
@@ -91,7 +91,7 @@ class Stream:
         name: str,
         options: SourceOptions,
         *,
-        ledgers: tuple[HoldLedger, ...],
+        ledgers: tuple[PauseLedger, ...],
         followers: tuple[Follower, ...] = (),
         watch: Watch | None = None,
         wall: Callable[[], float] = time.time,

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import APP, Hold, HoldKey, Lifetime
-from safeconsumer._core.scopes import Scope
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.scope import Scope
 
 
 @frozen(kw_only=True)
@@ -120,7 +120,7 @@ def _scope(target: Any) -> Scope:  # noqa: ANN401 - whatever pause() takes
     if isinstance(target, Scope):
         return target
     if isinstance(target, str):
-        return scopes.Topic(target)
+        return scopes.parse(target)
     if hasattr(target, "fullmatch"):
         return scopes.Pattern(target.pattern, target)
     return scopes.Partition(*target)

@@ -74,7 +74,7 @@ class Clients:
             config: wins over every default made here.
 
         """
-        from safeconsumer._kafka.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
 
         timeouts = {} if group is None else self._broker.group_config
         defaults = {
@@ -104,7 +104,7 @@ class Clients:
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
-        from safeconsumer._kafka.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
 
         defaults = {**self._broker.client_config, "kafka_client": NoTopicsClient}
         producer = KafkaProducer(**{**defaults, **config})

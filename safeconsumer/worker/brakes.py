@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import watermarks
-from safeconsumer._core.holds import WORKER
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.hold import WORKER
+from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import Client
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.settings import Limits

@@ -8,10 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from safeconsumer._core.progress import Chunk, Record
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
 from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.progress import Chunk, Record
 
 # As :data:`~safeconsumer.worker.outcomes.LANE_SECONDS`, for records that several
 # threads could share.

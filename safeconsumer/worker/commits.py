@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import worker_events
-from safeconsumer._core.progress import Watermark
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.client import REFUSED, Client, sorted_tps
 from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit
 
 # A refused commit is computed anew and tried after this, or earlier if due anyway.

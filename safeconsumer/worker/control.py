@@ -4,7 +4,7 @@ What a handler raises to say more than "it failed", and what a worker raises its
 
 from collections.abc import Mapping
 
-from safeconsumer._core.checks import is_number
+from safeconsumer._checks import is_number
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
 
 

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from safeconsumer._core import worker_events
-from safeconsumer._core.retry import Retry
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import is_async, refuse_coroutine
 from safeconsumer.worker.outcomes import Letter
+from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import DeadLetter, check_callable
 
 

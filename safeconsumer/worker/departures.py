@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import frozen
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import worker_events
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.client import Client, sorted_tps
 from safeconsumer.worker.commits import Commits
 from safeconsumer.worker.held import Epoch, Held

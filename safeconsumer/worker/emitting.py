@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from safeconsumer._core.events import Event
-from safeconsumer.hooks import Dispatcher, Hook, LazyHook
+from safeconsumer.events.consumer import Event
+from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
 
 
 class Emitter:
@@ -22,7 +22,7 @@ class Emitter:
         group_id: str | None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        structlog = LazyHook("safeconsumer.instrumentation._structlog:log_event")
+        structlog = LazyHook("safeconsumer.events.log:log_event")
         hooks = (structlog,) if on_event is None else (structlog, on_event)
         self._dispatcher = Dispatcher(hooks)
         self._ids = {"client_id": client_id, "group_id": group_id}

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.progress import Record
 from safeconsumer.worker.brakes import Brakes
 from safeconsumer.worker.client import Client, Polled
 from safeconsumer.worker.commits import Commits
 from safeconsumer.worker.departures import REVOKED, Departures, JoinDeferred
 from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.progress import Record
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.work import Work
 

@@ -7,9 +7,7 @@ from typing import Any, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import worker_events
-from safeconsumer._core.histogram import Durations
-from safeconsumer._core.retry import Failing
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
     DeadLetterLimitError,
@@ -20,8 +18,10 @@ from safeconsumer.worker.control import (
     StopWorker,
 )
 from safeconsumer.worker.held import Held
+from safeconsumer.worker.histogram import Durations
 from safeconsumer.worker.lanes import Lane, Lanes, State, Task
 from safeconsumer.worker.outcomes import Letter, Policy
+from safeconsumer.worker.retry import Failing
 
 Told: TypeAlias = tuple[Any, dict[str, object]]
 

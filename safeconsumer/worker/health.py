@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import field, frozen
 
-from safeconsumer._core import worker_events
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.lanes import Task

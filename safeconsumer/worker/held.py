@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from attrs import frozen
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.progress import Chunk, Progress, Record, Watermark
-from safeconsumer._core.watermarks import Load
+from safeconsumer.worker.progress import Chunk, Progress, Record, Watermark
+from safeconsumer.worker.watermarks import Load
 
 
 class Epoch:

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from safeconsumer._core.progress import Chunk
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.held import Epoch
+from safeconsumer.worker.progress import Chunk
 
 KeyOf: TypeAlias = Callable[[Any], object]
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from safeconsumer._core.progress import Chunk
-from safeconsumer._core.retry import Retry
 from safeconsumer.worker.lanes import Indexes, Lane, Task
+from safeconsumer.worker.progress import Chunk
+from safeconsumer.worker.retry import Retry
 
 # One hand-over: as many records as take about this long, and no more than these.
 QUANTUM = 256

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.progress import Chunk
 from safeconsumer.errors import WorkerStateError
-from safeconsumer.hooks import Hook
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.emitting import Emitter
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.settings import Commit, Drain, Limits, check_consumer
 
 

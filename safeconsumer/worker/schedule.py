@@ -4,12 +4,12 @@ What becomes of results: completed, tried again, given up.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from safeconsumer._core.progress import Chunk
 from safeconsumer.worker.claims import record_at
 from safeconsumer.worker.failures import Failures
 from safeconsumer.worker.held import Epoch
 from safeconsumer.worker.lanes import KEYLESS, Indexes, Lane, State, Task
 from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.progress import Chunk
 
 # A lane whose last task came back and that waits for nothing; a shared one may have
 # run empty while tasks of it were still out.

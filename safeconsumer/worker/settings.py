@@ -7,16 +7,16 @@ from typing import Any
 
 from attrs import field, frozen
 
-from safeconsumer._core.checks import (
+from safeconsumer._checks import (
     is_number,
     not_negative,
     positive,
     positive_int,
     share_of_one,
 )
-from safeconsumer._core.retry import Retry
-from safeconsumer._core.watermarks import Limits
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.watermarks import Limits
 
 __all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry"]
 

@@ -5,8 +5,8 @@ What the poll loop asks of whoever works on what it polled.
 from collections.abc import Sequence
 from typing import Protocol
 
-from safeconsumer._core.progress import Chunk
 from safeconsumer.worker.held import Epoch
+from safeconsumer.worker.progress import Chunk
 
 
 class Work(Protocol):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
-from safeconsumer._core import worker_events
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
-from safeconsumer.hooks import Hook
+from safeconsumer.events import worker as worker_events
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.dead_letter import Sink, letters_of
@@ -250,8 +250,8 @@ class Worker:
         """
         Return its numbers of this moment.
         """
-        behind = self._client.membership.behind()
-        return taken(self._state.value, self._engine, self._schedule, behind)
+        lag = self._client.membership.lag()
+        return taken(self._state.value, self._engine, self._schedule, lag)
 
     def __repr__(self) -> str:
         held = self._engine.held

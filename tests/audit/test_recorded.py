@@ -17,16 +17,16 @@ from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core import scopes
-from safeconsumer._core.events import FetchesPurged, ParkedDataDropped
-from safeconsumer._core.holds import Hold
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
 from tests.kafka.polling import LIMIT, collect, poll_until
 

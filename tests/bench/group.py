@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from safeconsumer._core import reports as report_wire
-from safeconsumer._core import wire
-from safeconsumer._core.reports import Report
+from safeconsumer.group import report_wire, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
+from safeconsumer.group.report_wire import Report
 from tests.bench import report
 from tests.bench.figures import Figure
 from tests.bench.stage import Stage

@@ -12,9 +12,9 @@ import kafka.consumer.subscription_state
 import kafka.coordinator.consumer
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 
 # test_package asks for the name under which upstream is imported.
 SafeConsumer.__name__ = "KafkaConsumer"

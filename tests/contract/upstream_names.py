@@ -25,7 +25,7 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.record.default_records import DefaultRecordBatch
 
 import safeconsumer._kafka
-from safeconsumer import consumer, pausing
+from safeconsumer import consumer
 from safeconsumer._kafka import compat
 
 UPSTREAM = (
@@ -121,9 +121,8 @@ def _is_of_self(node: ast.AST) -> bool:
 def _trees() -> tuple[tuple[str, ast.Module], ...]:
     (folder,) = safeconsumer._kafka.__path__
     paths = [
-        *sorted(Path(folder).glob("*.py")),
+        *sorted(Path(folder).rglob("*.py")),
         Path(consumer.__file__),
-        Path(pausing.__file__),
     ]
     return tuple(
         (path.name, ast.parse(path.read_text(encoding="utf-8")))

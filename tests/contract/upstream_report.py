@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 
 REPORT_VARIABLE = "SAFECONSUMER_UPSTREAM_REPORT"
 CLASSES = {

@@ -6,8 +6,8 @@ It shares no line with the ledger it judges.
 
 import re
 
-from safeconsumer._core.holds import Hold, Lifetime
-from safeconsumer._core.scopes import (
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.scope import (
     Everything,
     Partition,
     Pattern,

@@ -10,9 +10,9 @@ import string
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import Hold, Lifetime
-from safeconsumer._core.scopes import Scope
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.scope import Scope
 
 # The whole folder is to run in under 2 s.
 quick = settings(max_examples=30, deadline=None)

@@ -5,8 +5,9 @@ from attrs import evolve, fields
 from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
-from safeconsumer._core import events, scopes
-from safeconsumer._core.holds import Hold
+from safeconsumer import events
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold
 
 HOLD = Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy")
 TPS = (("orders", 0), TopicPartition("orders", 1))

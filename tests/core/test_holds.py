@@ -4,8 +4,8 @@ from datetime import timedelta
 import pytest
 
 from safeconsumer import HoldSettingError, SafeConsumerError
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import (
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import (
     Hold,
     Lifetime,
     checked_duration,

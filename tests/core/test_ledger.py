@@ -2,9 +2,10 @@ import re
 
 import pytest
 
-from safeconsumer._core import ledger, scopes
-from safeconsumer._core.holds import Hold, Lifetime
-from safeconsumer._core.ledger import LedgerState
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.state import LedgerState
 
 ORDERS = scopes.topic("orders")
 ORDERS_3 = scopes.partition("orders", 3)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core import ledger
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import Scope, TopicPartition
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.state import LedgerState
 from tests.core.naive import NaiveLedger
 from tests.core.strategies import (
     PARTITIONS,

@@ -2,9 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpds import HashTrieMap
 
-from safeconsumer._core import ledger, scopes
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.rebalance import (
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ownership import (
     Outcome,
     Ownership,
     PartitionsOf,
@@ -13,8 +14,8 @@ from safeconsumer._core.rebalance import (
     reassign,
     snapshot,
 )
-from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._core.view import PauseView, with_assignment, with_gates
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.view import PauseView, with_assignment, with_gates
 from tests.core.strategies import assignments, quick
 
 A, B, C, D = ("orders", 0), ("orders", 1), ("orders", 2), ("orders", 3)

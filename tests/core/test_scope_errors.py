@@ -3,7 +3,7 @@ import re
 import pytest
 
 from safeconsumer import SafeConsumerError, ScopeSyntaxError
-from safeconsumer._core import scopes
+from safeconsumer.holds import scope as scopes
 
 ILLEGAL_NAMES = [
     "",

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 from tests.core.strategies import any_scopes, quick
 
 

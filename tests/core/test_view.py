@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rpds import HashTrieMap
 
-from safeconsumer._core import ledger, scopes
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.scopes import Scope, TopicPartition
-from safeconsumer._core.view import (
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.view import (
     PauseView,
     Shift,
     with_assignment,

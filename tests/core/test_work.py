@@ -10,10 +10,10 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core.progress import OVERHEAD_BYTES, Progress, Watermark
-from safeconsumer._core.retry import Failing, Retry
-from safeconsumer._core.watermarks import Limits, Load, credit, marks, marks_of_one
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark
+from safeconsumer.worker.retry import Failing, Retry
+from safeconsumer.worker.watermarks import Limits, Load, credit, marks, marks_of_one
 from tests.core.strategies import quick
 
 

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from safeconsumer._core import envelope, marks, reports, scopes, wire
-from safeconsumer._core.retry import Retry
-from safeconsumer._core.watermarks import Limits
+from safeconsumer._kafka.handover import envelope, marks
 from safeconsumer.audit import journal
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.timeline.layout import laid_out
@@ -30,11 +28,15 @@ from safeconsumer.errors import (
     SparkSettingError,
     WorkerSettingError,
 )
-from safeconsumer.group import properties
+from safeconsumer.group import properties, wire
+from safeconsumer.group import report_wire as reports
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import Written
+from safeconsumer.holds import scope as scopes
 from safeconsumer.spark import hold_file, options
+from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
+from safeconsumer.worker.watermarks import Limits
 from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 from tests.records.batches import sealed
 from tests.records.compare import Case, compared

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from safeconsumer._core import envelope, reports
+from safeconsumer._kafka.handover import envelope
+from safeconsumer.group import report_wire as reports
 from tests.audit import bad
 from tests.fuzz import readers
 from tests.records.batches import Frame, Row, written

@@ -18,7 +18,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer._core.events import AssignmentChanged, Event, RebalanceCompleted
+from safeconsumer.events.consumer import AssignmentChanged, Event, RebalanceCompleted
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
 

@@ -2,9 +2,9 @@
 A ledger behind the barrier, and control records as a topic would bring them.
 """
 
-from safeconsumer._core import wire
-from safeconsumer._core.wire import ControlHold, ControlKey
+from safeconsumer.group import wire
 from safeconsumer.group.state import ControlState, Written
+from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.shell.lab import Lab
 
 OPS, GROUP_TOPIC = "ops", "group"

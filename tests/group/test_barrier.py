@@ -4,7 +4,7 @@ Gate first, then ask, open when read up to there; never early, whatever comes be
 
 from collections.abc import Callable
 
-from safeconsumer._core import control_events
+from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier, Offsets
 from tests.group.lab import OPS, ControlLab, written
@@ -217,7 +217,7 @@ def test_a_resume_from_outside_is_none_of_the_applications() -> None:
 
 def test_a_gate_that_opens_during_a_join_is_no_forgotten_pause() -> None:
     """The comparison after a rebalance leaves gates out."""
-    from safeconsumer._core import rebalance  # noqa: PLC0415 - this test only
+    from safeconsumer.holds import ownership as rebalance  # noqa: PLC0415 - this test only
 
     lab = BarrierLab()
     lab.connect()

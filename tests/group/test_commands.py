@@ -16,10 +16,9 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core import wire
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.failing import Status
-from safeconsumer.group import topics
+from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
 from tests.group.team import Team

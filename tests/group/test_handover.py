@@ -17,9 +17,9 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import HoldSettingError, SafeConsumer
-from safeconsumer._core import envelope
-from safeconsumer._core.envelope import Direction
-from safeconsumer._kafka.assignor import HoldCarryingAssignor, MarkBook
+from safeconsumer._kafka.handover import envelope
+from safeconsumer._kafka.handover.assignor import HoldCarryingAssignor, MarkBook
+from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.group.team import Team
 from tests.kafka.conftest import Maker
@@ -191,7 +191,7 @@ def test_a_resume_is_not_undone_by_losing_the_membership(team: Team) -> None:
     poll_until(consumer, lambda: consumer.group_metadata().generation_id > generation)
     alone(team, consumer)
     team.broker.clear_faults()
-    poll_until(consumer, lambda: not consumer._coordinator._unsaved())
+    poll_until(consumer, lambda: not consumer._coordinator.handover._unsaved())
     assert consumer.paused() == set()
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core import envelope, marks
-from safeconsumer._core.envelope import Direction
-from safeconsumer._core.marks import Mark
-from safeconsumer._core.merge import Register, merge
+from safeconsumer._kafka.handover import envelope, marks
+from safeconsumer._kafka.handover.envelope import Direction
+from safeconsumer._kafka.handover.marks import Mark
+from safeconsumer.holds.merge import Register, merge
 from tests.group.patience import patient
 
 text = st.text(max_size=50)

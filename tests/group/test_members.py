@@ -14,8 +14,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
-from safeconsumer._core import control_events
-from safeconsumer._core import reports as report_wire
+from safeconsumer.events import group as control_events
+from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator

@@ -5,7 +5,7 @@ Merging is commutative, associative and idempotent: order and repetition cannot 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core.merge import Register, changed, held, merge
+from safeconsumer.holds.merge import Register, changed, held, merge
 from tests.group.patience import patient
 
 registers = st.builds(

@@ -18,9 +18,9 @@ from kafka.admin import (
     ResourceType,
 )
 
-from safeconsumer._core import control_events
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.failing import Status
+from safeconsumer.events import group as control_events
 from tests.brokers import choice
 from tests.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.group.team import Team

@@ -13,8 +13,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
-from safeconsumer._core import control_events, wire
-from safeconsumer.group import clients, topics
+from safeconsumer.events import group as control_events
+from safeconsumer.group import clients, topics, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.group.team import LIMIT, Team, control_threads

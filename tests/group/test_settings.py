@@ -20,8 +20,8 @@ from safeconsumer import (
     HoldSettingError,
     ScopeSyntaxError,
 )
-from safeconsumer._core import scopes
 from safeconsumer.group import patterns, topics
+from safeconsumer.holds import scope as scopes
 from tests.kafka.conftest import Maker
 
 

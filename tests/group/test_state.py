@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 from attrs import evolve
 
-from safeconsumer._core import control_events
+from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.state import NO_TIME_MS, Written
 from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core import reports as report_wire
-from safeconsumer._core import wire
-from safeconsumer._core.reports import Report
-from safeconsumer._core.wire import ControlHold, ControlKey
+from safeconsumer.group import report_wire, wire
+from safeconsumer.group.report_wire import Report
+from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)

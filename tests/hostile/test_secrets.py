@@ -17,8 +17,8 @@ from kafka.errors import KafkaError
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.recorded import Recorded, holds_hook
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
-from safeconsumer.instrumentation._structlog import log_event
 from tests.brokers import choice
 from tests.group.secured import PASSWORDS, SecuredBroker
 from tests.group.team import Team

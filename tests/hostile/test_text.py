@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from safeconsumer._core import scopes
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
+from safeconsumer.holds import scope as scopes
 from tests.audit.telling import Telling
 
 CLEAR = "\x1b[2J"

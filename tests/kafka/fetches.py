@@ -10,7 +10,7 @@ from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from safeconsumer._kafka.stamps import StampedOffset
+from safeconsumer._kafka.pausing.buffers import StampedOffset
 
 _PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 

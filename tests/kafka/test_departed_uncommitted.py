@@ -8,7 +8,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core.events import HeldPartitionUncommitted
+from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
 from tests.shell.lab import Told
@@ -44,6 +44,6 @@ def test_nothing_is_told_of_a_committed_one(safe: Maker, told: Told) -> None:
     consumer = safe(group_id="g", auto_offset_reset="latest")
     assigned(consumer, A)
     consumer.pause(A)
-    consumer._coordinator._committed.add(A)
+    consumer._coordinator.commits.has([A])
     consumer.close(autocommit=False, timeout_ms=0)
     assert told.of(HeldPartitionUncommitted) == []

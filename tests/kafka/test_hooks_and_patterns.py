@@ -12,7 +12,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import ConcurrentPollError, SafeConsumer
-from safeconsumer._core.events import (
+from safeconsumer.events.consumer import (
     Event,
     HoldsPlaced,
     PatternIsSlow,

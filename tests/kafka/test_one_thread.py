@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import ConcurrentPollError, ForkedConsumerError, SafeConsumer
-from safeconsumer._core.view import PartitionSet
+from safeconsumer.holds.view import PartitionSet
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 

@@ -6,7 +6,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core.events import ParkedDataDropped
+from safeconsumer.events.consumer import ParkedDataDropped
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 from tests.shell.lab import Told
@@ -162,7 +162,7 @@ def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) ->
     """
     The whole batch is in memory, and one record of it beside.
     """
-    cut_off._end_iteration()
+    cut_off._iteration._end()
     assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
 
 
@@ -224,7 +224,7 @@ def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
     assert not fetcher._completed_fetches
     assert not fetcher._next_partition_records
     assert consumer._fetcher.parked_bytes() == 0
-    assert consumer.paused() == set()
+    assert not consumer._ledger.view().quiet
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**40])

@@ -13,10 +13,10 @@ from kafka.net.compat import KafkaNetClient
 
 from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
 from safeconsumer._kafka.adopt import adopt
-from safeconsumer._kafka.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.subscription import LedgerSubscription
-from safeconsumer.ledger import PauseLedger
+from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
 from tests.kafka.fetches import answer, assigned, batch, offsets
 from tests.kafka.offline import offline, silent_broker
 

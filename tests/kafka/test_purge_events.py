@@ -6,7 +6,7 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core.events import FetchesPurged
+from safeconsumer.events.consumer import FetchesPurged
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
 from tests.shell.lab import Told

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.scopes import Everything, Partition, Pattern, Scope, Topic
 from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 from tests.model.truth import Ownership, Truth, Violation
 
 if TYPE_CHECKING:

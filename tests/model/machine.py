@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import scopes
-from safeconsumer._core.holds import Lifetime
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Lifetime
 from tests.model import checks, finale
 from tests.model.broker import How
 from tests.model.group import Kind, Partitions

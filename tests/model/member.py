@@ -12,10 +12,10 @@ from kafka.errors import KafkaError
 from kafka.future import Future
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import events
-from safeconsumer._core.holds import Hold, Lifetime
-from safeconsumer._core.scopes import Everything, Scope
-from safeconsumer._core.scopes import partition as partition_scope
+from safeconsumer import events
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.scope import Everything, Scope
+from safeconsumer.holds.scope import partition as partition_scope
 from tests.model import checks
 from tests.model.broker import RAISES, Broker, How
 from tests.model.group import Group, Join, Kind, Partitions

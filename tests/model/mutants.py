@@ -10,11 +10,11 @@ from typing import Any
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, SafeConsumer
-from safeconsumer._core.scopes import Partition
-from safeconsumer._kafka.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.stamps import StampedOffset
-from safeconsumer._kafka.subscription import LedgerSubscription
-from safeconsumer.ledger import PauseLedger
+from safeconsumer._kafka.pausing.buffers import StampedOffset
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Partition
 from tests.model.subject import SafeSubject
 
 

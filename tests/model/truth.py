@@ -13,7 +13,7 @@ from attrs import define
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.scopes import Scope, Topic
+from safeconsumer.holds.scope import Scope, Topic
 from tests.core.naive import NaiveLedger, covers
 from tests.model.broker import Answered, Broker, How
 

@@ -16,7 +16,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesRequest
 
-from safeconsumer._kafka.frames import FrameParser
+from safeconsumer._kafka.decoding.frames import FrameParser
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData

@@ -17,7 +17,7 @@ from kafka.net.connection import KafkaConnection
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from safeconsumer._kafka.receiving import adopt_transport
+from safeconsumer._kafka.decoding.receiving import adopt_transport
 
 _BOUND = 20.0
 _HOST = "broker.test"

@@ -12,7 +12,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol import parser
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka import compat, receiving
+from safeconsumer._kafka import compat
+from safeconsumer._kafka.decoding import receiving
 from safeconsumer.testing import EmbeddedBroker
 from tests.kafka.offline import offline
 

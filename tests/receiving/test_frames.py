@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._kafka import frames
+from safeconsumer._kafka.decoding import frames
 from tests.receiving.answers import (
     Exchange,
     api_versions,

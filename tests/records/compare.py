@@ -14,8 +14,8 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka.record import MemoryRecords
 from kafka.record.util import decode_varint
 
-from safeconsumer._kafka.decoders import choose
-from safeconsumer._kafka.records import COMPILED_MAGIC
+from safeconsumer._kafka.decoding.decoders import choose
+from safeconsumer._kafka.decoding.records import COMPILED_MAGIC
 
 TP = TopicPartition("orders", 3)
 _MOST_TAKES = 40

@@ -14,8 +14,8 @@ from aiokafka.record import default_records
 from attrs import frozen
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka import decoders
-from safeconsumer._kafka.records import UpstreamRecords
+from safeconsumer._kafka.decoding import decoders
+from safeconsumer._kafka.decoding.records import UpstreamRecords
 from safeconsumer.errors import MissingExtraError
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
@@ -88,7 +88,7 @@ def test_it_is_logged_once(
 _CHOOSE = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[1:], None))
-from safeconsumer._kafka.decoders import choose
+from safeconsumer._kafka.decoding.decoders import choose
 chosen = choose("auto")
 print(chosen.name, "|", chosen.detail)
 try:

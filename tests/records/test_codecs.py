@@ -13,7 +13,7 @@ import snappy
 import zstandard
 from kafka import codec as codecs
 
-from safeconsumer._kafka.decoders import _Zstd
+from safeconsumer._kafka.decoding.decoders import _Zstd
 from tests.records.batches import Frame, Row, sealed, written
 from tests.records.compare import Case, compared, records_of
 
@@ -144,7 +144,7 @@ import sys
 for name in ("snappy", "lz4", "lz4.frame", "lz4f", "lz4framed", "zstandard"):
     sys.modules[name] = None
 from kafka.record import MemoryRecords
-from safeconsumer._kafka.decoders import choose
+from safeconsumer._kafka.decoding.decoders import choose
 from tests.records.compare import TP
 data = bytes.fromhex(sys.argv[1])
 part = choose("compiled").records(0, TP, MemoryRecords(data))

@@ -12,7 +12,7 @@ import pytest
 from kafka.record import MemoryRecords
 from kafka.serializer import Deserializer
 
-from safeconsumer._kafka.decoders import choose
+from safeconsumer._kafka.decoding.decoders import choose
 from tests.records.batches import Frame, Row, written
 from tests.records.compare import TP
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kafka.errors import CorruptRecordError
 
-from safeconsumer._kafka.decoders import choose
+from safeconsumer._kafka.decoding.decoders import choose
 from tests.records.batches import (
     ABORT,
     COMMIT,

@@ -19,7 +19,7 @@ from kafka.record.util import calc_crc32c
 from kafka.serializer import Deserializer
 from kafka.structs import TopicPartition
 
-from safeconsumer._kafka.decoders import choose
+from safeconsumer._kafka.decoding.decoders import choose
 
 TP = TopicPartition("t", 3)
 Compiled: Any = choose("compiled").records

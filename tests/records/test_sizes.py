@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import decode_varint, encode_varint
 
-from safeconsumer._kafka.record_sizes import record_bytes
+from safeconsumer._kafka.decoding.record_sizes import record_bytes
 
 _SIZES = (0, 1, 62, 63, 64, 65, 127, 128, 8191, 8192)
 

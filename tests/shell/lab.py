@@ -5,11 +5,11 @@ A ledger whose time stands still until a test moves it, and what it told.
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from safeconsumer._core import scopes
-from safeconsumer._core.events import Event
-from safeconsumer._core.scopes import Scope, TopicPartition
-from safeconsumer.hooks import Hook
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.events.consumer import Event
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Scope, TopicPartition
 
 E = TypeVar("E", bound=Event)
 

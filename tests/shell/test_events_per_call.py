@@ -1,7 +1,7 @@
 import re
 
-from safeconsumer import Lifetime
-from safeconsumer._core import events, scopes
+from safeconsumer import Lifetime, events
+from safeconsumer.holds import scope as scopes
 from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
 
 ORD = scopes.pattern(re.compile("ord.*"))

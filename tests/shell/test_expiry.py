@@ -3,7 +3,7 @@ import math
 import pytest
 
 from safeconsumer import Lifetime
-from safeconsumer._core.events import HoldsExpired
+from safeconsumer.events.consumer import HoldsExpired
 from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
 
 

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from safeconsumer import Hold, Lifetime
-from safeconsumer._core import scopes
-from safeconsumer.explain import explain_lines, hold_line
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.explain import explain_lines, hold_line
 from tests.shell.lab import ALL, ORDERS, A, C, Lab
 
 # 2024-05-06 07:08:09 UTC

@@ -2,8 +2,8 @@
 The loop of KAFKA-13463: what is gained during a poll that began all paused.
 """
 
-from safeconsumer._core import scopes
-from safeconsumer._core.events import GatesChanged
+from safeconsumer.events.consumer import GatesChanged
+from safeconsumer.holds import scope as scopes
 from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
 
 HOLD_A = scopes.partition(*A)

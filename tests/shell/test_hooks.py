@@ -2,8 +2,8 @@ import logging
 
 import pytest
 
-from safeconsumer._core.events import Event
-from safeconsumer.hooks import Dispatcher, LazyHook
+from safeconsumer.events.consumer import Event
+from safeconsumer.events.dispatch import Dispatcher, LazyHook
 from tests.shell.lab import AUDIT, ORDERS, A, Lab, Told
 
 

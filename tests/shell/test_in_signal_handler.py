@@ -5,7 +5,7 @@ from types import FrameType
 
 import pytest
 
-from safeconsumer._signals import in_signal_handler
+from safeconsumer.holds.signals import in_signal_handler
 from tests.shell.signals import handled_by, send
 
 ANSWERS: list[bool] = []

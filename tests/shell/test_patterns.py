@@ -8,12 +8,12 @@ from types import FrameType
 
 import pytest
 
-from safeconsumer._core import scopes
-from safeconsumer._core.events import HoldsBit, HoldsRemoved, PatternFailed
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.scopes import Scope
-from safeconsumer._patterns import MOST_KEPT
-from safeconsumer.explain import explain_lines
+from safeconsumer.events.consumer import HoldsBit, HoldsRemoved, PatternFailed
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.explain import explain_lines
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.patterns import MOST_KEPT
+from safeconsumer.holds.scope import Scope
 from tests.shell.lab import AUDIT, ORDERS, A, C, Lab
 from tests.shell.signals import handled_by, send
 

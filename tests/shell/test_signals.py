@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from safeconsumer._core.events import HoldsPlaced, HoldsRemoved
+from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from tests.shell.lab import AUDIT, ORDERS, A, C, Lab
 from tests.shell.signals import handled_by, send
 

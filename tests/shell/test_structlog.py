@@ -7,9 +7,10 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from safeconsumer._core import events, scopes
-from safeconsumer._core.holds import Hold
-from safeconsumer.instrumentation._structlog import log_event
+from safeconsumer import events
+from safeconsumer.events.log import log_event
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold
 
 PLACED = events.HoldsPlaced(
     at=1.0,
@@ -98,12 +99,12 @@ def test_a_configured_structlog_gets_the_fields(
 _PROGRAM = """
 import sys
 import safeconsumer
-from safeconsumer.consumer import DEFAULT_HOOKS
-from safeconsumer._core.events import HoldsBit
-from safeconsumer._core.events import PauseForgotten
+from safeconsumer.consumer import LOG
+from safeconsumer.events.consumer import HoldsBit
+from safeconsumer.events.consumer import PauseForgotten
 assert "structlog" not in sys.modules, "imported too early"
-from safeconsumer.hooks import Dispatcher
-dispatcher = Dispatcher(DEFAULT_HOOKS)
+from safeconsumer.events.dispatch import Dispatcher
+dispatcher = Dispatcher([LOG])
 dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
 assert "structlog" in sys.modules

@@ -1,9 +1,9 @@
 import threading
 
-from safeconsumer._core import scopes
-from safeconsumer._core.events import HoldsPlaced, HoldsRemoved
-from safeconsumer._core.scopes import TopicPartition
-from safeconsumer._core.view import PauseView
+from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.view import PauseView
 from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
 
 ROUNDS = 150

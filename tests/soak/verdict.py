@@ -12,12 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safeconsumer._core.scopes import parse
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.scope import parse
 from tests.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.

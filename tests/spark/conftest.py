@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import spark as safe
-from safeconsumer._core.events import Event
+from safeconsumer.events.consumer import Event
 from tests.spark import connector
 from tests.spark.lake import Lake
 

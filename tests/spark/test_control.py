@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import pytest
 from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
 
-from safeconsumer._core.ledger import LedgerState
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.errors import HoldsUnreadableError
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.settings import Control
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.opening import open_stream
 from safeconsumer.spark.options import parse as options_of

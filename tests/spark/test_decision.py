@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer._core import ledger, scopes
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.ledger import LedgerState
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state as ledger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
 from safeconsumer.spark.decision import Known, Plan
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from safeconsumer._core.events import Event
-from safeconsumer._core.ledger import LedgerState
 from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.events.consumer import Event
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions

@@ -12,7 +12,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from safeconsumer._core.events import Event
+from safeconsumer.events.consumer import Event
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.watch import HeldWatch, Seen

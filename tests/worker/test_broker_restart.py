@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer._core import worker_events
+from safeconsumer.events import worker as worker_events
 from safeconsumer.testing.clients import Clients
 from safeconsumer.worker import Commit, Drain
 from tests.brokers.java import JavaBroker

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safeconsumer._core import worker_events
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import DeadLetter, Drain, Limits, RecordFailedError, Retry
 from tests.worker.handlers import (
     AsyncBatchRecording,

@@ -19,7 +19,8 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer._core import events, worker_events
+from safeconsumer import events
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import Drain, Limits
 from tests.worker.handlers import Recording
 from tests.worker.lab import LIMIT, Lab, Running, wait_for

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer._core import worker_events
-from safeconsumer._core.progress import Chunk
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import RecordFailedError, Retry, RetryLater
 from safeconsumer.worker.calls import all_done, batch_failed
 from safeconsumer.worker.claims import record_at
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.outcomes import Letter, Outcome, Policy
+from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import Clock, FakeRecord
 

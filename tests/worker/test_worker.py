@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer._core import worker_events
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError, WorkerStateError
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import (
     Commit,
     DeadLetter,

@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer._core import scopes
-from safeconsumer._core.scopes import Everything, Partition, Pattern, TopicPartition
 from safeconsumer.audit.journal import Entry, Journal, tp_of
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.scope import Everything, Partition, Pattern, TopicPartition
 
 # What JournalWriter adds to a member's name: its process, and a part by chance.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
-from safeconsumer._core.scopes import TopicPartition
 from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.timeline.member import (
@@ -20,6 +19,7 @@ from safeconsumer.audit.timeline.member import (
     followed,
 )
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.scope import TopicPartition
 
 # As many columns as a picture has places for bars.
 COLUMNS = 380

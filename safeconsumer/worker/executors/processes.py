@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from safeconsumer._core import worker_events
+from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import Answer, Slot
 from safeconsumer.worker.control import HandlersFailError, ProcessDiedError
 from safeconsumer.worker.executors.child import check_picklable, serve

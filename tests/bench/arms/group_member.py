@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer._core.events import Event, HoldsPlaced, HoldsRemoved
+from safeconsumer.events.consumer import Event, HoldsPlaced, HoldsRemoved
 
 _BUSY_SECONDS = 0.005
 

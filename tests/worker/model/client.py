@@ -9,10 +9,10 @@ from attrs import define, frozen
 from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.holds import Hold
-from safeconsumer._core.progress import Record, Watermark
-from safeconsumer._core.scopes import Everything, partition
-from safeconsumer.ledger import PauseLedger
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Everything, partition
+from safeconsumer.worker.progress import Record, Watermark
 
 TOPIC = "orders"
 EVERY = tuple(TopicPartition(TOPIC, number) for number in range(4))

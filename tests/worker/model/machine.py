@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 from kafka.structs import TopicPartition
 
-from safeconsumer._core.scopes import Everything, partition, pattern, topic
+from safeconsumer.holds.scope import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Reject, RetryLater
 from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.engine import Engine

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from safeconsumer._core import watermarks
-from safeconsumer._core.progress import Progress, Watermark
-from safeconsumer.worker import brakes
+from safeconsumer.worker import brakes, watermarks
 from safeconsumer.worker.departures import Departures
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
+from safeconsumer.worker.progress import Progress, Watermark
 from safeconsumer.worker.schedule import Schedule
 from tests.worker.model.client import EVERY
 from tests.worker.model.machine import Violated, WorkerMachine

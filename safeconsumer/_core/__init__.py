@@ -1,3 +1,0 @@
-"""
-Pure decisions: no input or output, no clock, no lock, no Kafka.
-"""

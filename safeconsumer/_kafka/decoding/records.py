@@ -1,0 +1,337 @@
+"""
+Record batches decoded by compiled code, one at a time, equal to upstream's decoding.
+
+Headers, checksums, control batches and aborted transactions stay upstream's code. Only
+the records inside a batch of format 2 are read by the compiled decoder. A batch in
+which it finds fault goes to upstream's decoder from its start, so that records and
+errors are upstream's. One kind of forged batch is told apart by neither its header nor
+the decoder (design/0010): sums beyond 64 bits turn over, as in Kafka's own client.
+"""
+
+import gc
+import threading
+from collections.abc import Callable
+from itertools import dropwhile, islice
+from typing import Any, ClassVar
+
+from kafka.consumer.fetcher import ConsumerRecord, Fetcher
+from kafka.errors import CorruptRecordError
+from kafka.protocol.consumer import IsolationLevel
+
+from safeconsumer._kafka import fork as _fork
+from safeconsumer._kafka.decoding.record_sizes import record_bytes
+
+# Takes one of upstream's batches of format 2; gives its records, and the batch with
+# these uncompressed, from HEADER on.
+Decoder = Callable[[Any], tuple[list[Any], bytes]]
+
+# Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
+HEADER = 61
+
+# The first record format the compiled decoder reads (Kafka 0.11).
+COMPILED_MAGIC = 2
+
+UpstreamRecords: Any = Fetcher.PartitionRecords
+# Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
+_FAR = 2**62
+# The threads that have switched the garbage collector off.
+_pausing: set[int] = set()
+_new = tuple.__new__
+_STOPPED = "StopIteration raised unpacking messageset"
+
+
+class CompiledRecords(Fetcher.PartitionRecords):
+    """
+    Takes the place of upstream's ``PartitionRecords``: same arguments, same answers.
+
+    ``take`` cuts records out of one decoded batch; the next batch is decoded when the
+    one before is used up, so at most one is held beyond upstream.
+    """
+
+    decode: ClassVar[Any]  # a Decoder; as an attribute it would be called a method
+
+    def __init__(
+        self,
+        fetch_offset: int,
+        tp: Any,  # noqa: ANN401 - upstream's types, here and below
+        records: Any,  # noqa: ANN401
+        key_deserializer: Any = None,  # noqa: ANN401
+        value_deserializer: Any = None,  # noqa: ANN401
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        # Upstream makes a generator here that is never started. That it is there
+        # means "not drained yet".
+        super().__init__(
+            fetch_offset, tp, records, key_deserializer, value_deserializer, **options
+        )
+        self._batches = records
+        self._keys, self._values = key_deserializer, value_deserializer
+        self._batch: Any = None
+        self._chunk: list[Any] = []
+        self._plain = b""
+        self._at = 0
+        self._fallback: Any = None
+        self._skipping = True
+        self._failed = False
+
+    def take(self, n: int | None = None) -> list[ConsumerRecord]:
+        """
+        Take up to ``n`` records; those before an error first, then the error.
+        """
+        self._maybe_raise_next_inline_exception()
+        taken: list[ConsumerRecord] = []
+        error = self._try_to_fill(taken, n)
+        if error is not None and not taken:
+            raise error
+        self._next_inline_exception = error
+        return taken
+
+    def _try_to_fill(
+        self, taken: list[ConsumerRecord], n: int | None
+    ) -> Exception | None:
+        try:
+            with _CollectorPaused():
+                self._fill(taken, n)
+        except StopIteration:
+            self._failed = True
+            return RuntimeError(_STOPPED)  # as upstream turns it over
+        except Exception as error:  # noqa: BLE001 - take() raises it
+            self._failed = True
+            return error
+        except BaseException:
+            self._failed = True
+            raise
+        return None
+
+    def drain(self) -> None:
+        """
+        Throw the rest away, and report what was read to upstream's metrics.
+        """
+        self._close_chunk()
+        self._fallback = None
+        super().drain()
+
+    def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
+        # After an error there is nothing more to be had, as from a generator.
+        while not self._failed and (n is None or len(taken) < n):
+            left = None if n is None else n - len(taken)
+            if self._at < len(self._chunk):
+                self._take_decoded(taken, left)
+            elif self._fallback is not None:
+                self._take_fallback(taken, left)
+            elif self.record_iterator is None or not self._open_next():
+                return
+
+    # ------------------------------------------------------------ batches
+
+    def _open_next(self) -> bool:
+        self._close_chunk()
+        batch = self._batches.next_batch()
+        if batch is None:
+            self._end()
+            return False
+        self._batch = batch
+        if self.check_crcs and not batch.validate_crc():
+            message = (
+                f"Record batch for partition {self.topic_partition} at offset "
+                f"{batch.base_offset} failed crc check"
+            )
+            raise CorruptRecordError(message)
+        if batch.magic == COMPILED_MAGIC:
+            self.leader_epoch = batch.leader_epoch
+            if not self._is_delivered(batch):
+                self.next_fetch_offset = batch.next_offset
+                return True
+        self._open(batch)
+        return True
+
+    def _end(self) -> None:
+        if self._batch is not None and self._batch.magic == COMPILED_MAGIC:
+            # the tail of the last batch may have been compacted away
+            self.next_fetch_offset = self._batch.next_offset
+        self.drain()
+
+    def _is_delivered(self, batch: Any) -> bool:  # noqa: ANN401 - upstream's class
+        # Upstream's order: an abort marker ends what its producer had aborted.
+        if (
+            self.isolation_level == IsolationLevel.READ_COMMITTED
+            and batch.has_producer_id()
+        ):
+            self._consume_aborted_transactions_up_to(batch.last_offset)
+            if self._contains_abort_marker(batch):
+                self.aborted_producer_ids.discard(batch.producer_id)
+            elif self._is_batch_aborted(batch):
+                return False
+        return not batch.is_control_batch
+
+    def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
+        if batch.magic == COMPILED_MAGIC and _fits(batch):
+            try:
+                self._chunk, self._plain = self.decode(batch)
+            except Exception:  # noqa: BLE001 - upstream's decoder tells what is wrong
+                self._chunk = []
+            else:
+                return
+        # Upstream's generator, for this batch alone. It does its bookkeeping on us.
+        records = self._unpack_records(
+            self.topic_partition, _OneBatch(batch), self._keys, self._values
+        )
+        self._fallback = (
+            dropwhile(self._maybe_skip_record, records) if self._skipping else records
+        )
+
+    def _close_chunk(self) -> None:
+        if self._at:
+            self.bytes_read += (
+                record_bytes(self._plain, self._at, HEADER)
+                if self.metric_aggregator
+                else len(self._plain)  # then only "more than nothing" matters
+            )
+        self._chunk, self._plain, self._at = [], b"", 0
+
+    # ------------------------------------------------------------ records
+
+    def _take_decoded(self, taken: list[ConsumerRecord], limit: int | None) -> None:
+        if self._skipping:
+            self._skip()
+        end = len(self._chunk) if limit is None else self._at + limit
+        raw = self._chunk[self._at : end]
+        if self._keys is not None or self._values is not None:
+            for record in raw:
+                taken.append(self._deserialized(record))
+                self._note_read(1)
+        elif raw:
+            taken.extend(self._finished(raw))
+            self._note_read(len(raw))
+
+    def _skip(self) -> None:
+        # A compressed batch comes whole, also if the fetch began in its middle.
+        # Upstream deserializes what it skips; an error there is the same error here.
+        while self._at < len(self._chunk):
+            record = self._chunk[self._at]
+            if record.offset >= self.fetch_offset:
+                self._skipping = False
+                return
+            if self._keys is not None or self._values is not None:
+                self._deserialized(record)
+            self._note_read(1)
+
+    def _note_read(self, count: int) -> None:
+        self._at += count
+        self.records_read += count
+        self.next_fetch_offset = self._chunk[self._at - 1].offset + 1
+
+    def _finished(self, raw: list[Any]) -> list[ConsumerRecord]:
+        topic, partition = self.topic_partition
+        epoch, kind = self.leader_epoch, self._batch.timestamp_type
+        # tuple.__new__ is what the named tuple's own __new__ calls, without the frame
+        return [
+            _new(
+                ConsumerRecord,
+                (
+                    topic,
+                    partition,
+                    epoch,
+                    one.offset,
+                    one.timestamp,
+                    kind,
+                    (key := one.key),
+                    (value := one.value),
+                    (headers := one.headers),
+                    None,
+                    -1 if key is None else len(key),
+                    -1 if value is None else len(value),
+                    _header_bytes(headers) if headers else -1,
+                ),
+            )
+            for one in raw
+        ]
+
+    def _deserialized(self, raw: Any) -> ConsumerRecord:  # noqa: ANN401 - decoder's class
+        topic = self.topic_partition.topic
+        record = self._finished([raw])[0]
+        headers = record.headers
+        key = self._deserialize(self._keys, topic, headers, record.key)
+        value = self._deserialize(self._values, topic, headers, record.value)
+        # Measured after the deserializers, which may have changed them.
+        size = _header_bytes(headers) if headers else -1
+        return _new(ConsumerRecord, (*record[:6], key, value, *record[8:-1], size))
+
+    def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
+        before = len(taken)
+        try:
+            taken.extend(islice(self._fallback, limit))
+        except _BatchIsReadError:
+            self._fallback = None
+        if len(taken) > before:
+            self._skipping = False
+
+
+class _BatchIsReadError(Exception):
+    """
+    Ends upstream's generator before it takes the batch for the last of its answer.
+    """
+
+
+class _OneBatch:
+    """
+    A source of exactly one batch, for upstream's decoder.
+    """
+
+    def __init__(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
+        self._batch = batch
+
+    def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
+        """
+        Return the batch, and raise from then on.
+        """
+        batch, self._batch = self._batch, None
+        if batch is None:
+            raise _BatchIsReadError
+        return batch
+
+
+def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
+    # Python's numbers have no end, so that upstream's sums never turn over. Only the
+    # header is looked at: to look at every record would cost a tenth of its time.
+    return bool(
+        0 <= batch.base_offset < _FAR
+        and -_FAR < batch.first_timestamp < _FAR
+        and batch.max_timestamp < _FAR
+    )
+
+
+class _CollectorPaused:
+    # Thousands of new tuples in a row, none of them garbage, would start the cyclic
+    # garbage collector every 700, and it would walk the whole heap again and again:
+    # half of the CPU time of a poll. It runs once afterwards instead.
+
+    __slots__ = ("_paused",)
+
+    def __enter__(self) -> None:
+        self._paused = gc.isenabled()
+        if self._paused:
+            _pausing.add(threading.get_ident())  # first: a fork in between does no harm
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._paused:
+            gc.enable()
+            _pausing.discard(threading.get_ident())
+
+
+def _resume_collector() -> None:
+    # In a forked child: the threads that would enable it again stayed behind.
+    if _pausing:
+        _pausing.clear()
+        gc.enable()
+
+
+_fork.run_in_child(_resume_collector)
+
+
+def _header_bytes(headers: list[tuple[str, bytes | None]]) -> int:
+    return sum(
+        len(key.encode("utf-8")) + (0 if value is None else len(value))
+        for key, value in headers
+    )

@@ -1,0 +1,215 @@
+"""
+Facade over kafka-python's private objects: the only calls our classes make into them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import SubscriptionType
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+
+Records = dict[TopicPartition, list[Any]]
+
+
+class Facade:
+    """
+    What the public class may do with an adopted consumer's private parts.
+
+    Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
+    may have interrupted whoever holds a lock: it reads attributes and copies, and calls
+    none of upstream's methods that take its subscription lock.
+    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self._subscription = consumer._subscription
+        self._coordinator = consumer._coordinator
+        self._fetcher = consumer._fetcher
+        self._cluster = consumer._cluster
+
+    # ------------------------------------------------------------ a poll
+
+    def without_quiet(self, records: Records) -> Records:
+        """
+        Make the final check of a ``poll``: put back what is quiet at this moment.
+        """
+        if records:
+            records = self._fetcher.return_quiet(records)
+        return records
+
+    def delivered(self) -> None:
+        """
+        Note that the records of this poll are the application's now.
+        """
+        self._fetcher.delivered()
+
+    # ------------------------------------------------------------ listeners
+
+    def refuse_in_listener(self, call: str) -> None:
+        """
+        Return if this thread may wait for the network.
+
+        Raises:
+            BlockingCallInListenerError: it is the one that listeners run on.
+        """
+        refuse_in_listener(self._consumer, call)
+
+    def is_in_listener(self) -> bool:
+        """
+        Tell whether this is the thread on which rebalance listeners run.
+        """
+        return is_on_io_thread(self._consumer)
+
+    # ------------------------------------------------------------ positions
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """
+        Return where the application stands in a partition; None: not known here.
+
+        Records that a poll under way has taken, and not returned yet, do not count.
+        """
+        position = self._subscription.delivered_position(tp)
+        return None if position is None else int(position.offset)
+
+    def assigned(self) -> set[TopicPartition]:
+        """
+        Return what upstream has as its assignment; takes no lock.
+        """
+        return set(self._subscription.assignment)
+
+    def known_partitions(self, topic: str) -> set[int] | None:
+        """
+        Return the partitions of a topic as far as metadata is here; None: it is not.
+        """
+        found = self._cluster.partitions_for_topic(topic)
+        return None if found is None else set(found)
+
+    # ------------------------------------------------------------ what is consumed
+
+    def consumes_anything(self) -> bool:
+        """
+        Tell whether there is a subscription or a manual assignment.
+        """
+        return bool(self._subscription.subscription_type)
+
+    def known_topics(self) -> Iterator[str]:
+        """
+        Yield the topics known now that this consumer would consume.
+        """
+        names = {tp.topic for tp in tuple(self._subscription.assignment)}
+        names.update(self._subscription.subscription or ())
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None or not self.consumes_anything():
+            names.update(self._cluster.topics())
+        return (name for name in names if self._is_consumed(name))
+
+    def check_consumed(self, targets: Iterable[Scope]) -> None:
+        """
+        Return if each target can belong to this consumer, now or later.
+
+        With no subscription and no manual assignment everything can.
+
+        Raises:
+            NotConsumedError: names the first that cannot.
+        """
+        if not self.consumes_anything():
+            return
+        for scope in targets:
+            match scope:
+                case Partition():
+                    self._check_partition(scope)
+                case Topic():
+                    self._check_topic(scope, scope.topic)
+                case Pattern() | Everything():
+                    pass  # what they cover is decided topic by topic
+
+    def refuse_unassigned(self, scope: Scope) -> NoReturn:
+        """
+        Raise for a target that must be assigned, with ``strict_pause``, and is not.
+        """
+        message = f"{scope} covers nothing assigned now, and strict_pause is on"
+        raise NotConsumedError(message)
+
+    def refuse_early_hold(self, scope: Scope, call: str) -> NoReturn:
+        """
+        Raise for a hold placed before anything was consumed that turns out unfitting.
+        """
+        message = (
+            f"{scope} was paused before {call}, which does not include it: "
+            f"resume it, or include it; nothing was changed"
+        )
+        raise NotConsumedError(message)
+
+    def _is_subscribed(self) -> bool:
+        # upstream's partitions_auto_assigned() asks the same under its lock
+        return self._subscription.subscription_type in (
+            SubscriptionType.AUTO_TOPICS,
+            SubscriptionType.AUTO_PATTERN,
+        )
+
+    def _check_partition(self, scope: Partition) -> None:
+        tp = TopicPartition(scope.topic, scope.partition)
+        if tp in self._subscription.assignment:
+            return
+        if not self._is_subscribed():
+            message = f"{scope} is not assigned to this consumer: assign() it first"
+            raise NotConsumedError(message)
+        self._check_topic(scope, scope.topic)
+        partitions = self._cluster.partitions_for_topic(scope.topic)
+        if partitions and scope.partition not in partitions:
+            message = (
+                f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
+                f"cover those to come, pause the topic {scope.topic!r}"
+            )
+            raise NotConsumedError(message)
+
+    def _check_topic(self, scope: Scope, topic: str) -> None:
+        if not self._is_consumed(topic):
+            verb = (
+                "subscribe() to" if self._is_subscribed() else "assign() a partition of"
+            )
+            message = f"{scope} is not consumed here: {verb} its topic first"
+            raise NotConsumedError(message)
+
+    def _is_consumed(self, topic: str) -> bool:
+        if not self.consumes_anything():
+            return True
+        if not self._is_subscribed():
+            return any(tp.topic == topic for tp in tuple(self._subscription.assignment))
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None:
+            return pattern.match(topic) is not None
+        return topic in (self._subscription.subscription or ())
+
+    # ------------------------------------------------------------ leaving, handing over
+
+    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
+        """
+        Warn of quiet partitions that departed uncommitted, where no join told it.
+        """
+        self._coordinator.tell_departed(quiet_before)
+
+    def hand_over(self) -> None:
+        """
+        Write marks for what was just paused or resumed, if such marks travel.
+        """
+        self._coordinator.handover.changed()
+
+    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
+        """
+        Return offsets with the marks that a commit of them must have.
+        """
+        found: dict[TopicPartition, Any] = self._coordinator.marked_offsets(offsets)
+        return found
+
+    def clear_buffers(self) -> None:
+        """
+        Throw away what is buffered; for a consumer that has been closed.
+        """
+        self._fetcher.close()

@@ -1,0 +1,3 @@
+"""
+Cures defects of kafka-python that are not about pausing.
+"""

@@ -1,0 +1,3 @@
+"""
+Hands an owner's pauses to the next owner of the partition (KAFKA-13463).
+"""

@@ -1,0 +1,236 @@
+"""
+Marks in joins: an assignor carries pauses through them, as KAFKA-13463 suggests.
+
+What it cannot do stands in ``design/0031-hand-over.md``: a mark set since the last join
+dies with its owner, and a leader without it merges nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafka.coordinator.assignors.abstract import (
+    AbstractPartitionAssignor,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.handover import envelope
+from safeconsumer._kafka.handover.carrying import HandOver, arrive, travelling
+from safeconsumer._kafka.handover.envelope import Direction
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.merge import Register, merge
+
+# Read as "nothing owned" by every dialect of the assignor. With nothing before it,
+# Java's cooperative-sticky would take an envelope's first bytes for a generation.
+_NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
+
+# For the whole generation, twice every member's share: the group's metadata is one
+# record of 1 MB.
+MOST_BYTES_OF_A_GENERATION = 128 * 1024
+
+Marks = dict[TopicPartition, Register]
+
+
+class MarkBook:
+    """
+    What this member knows of every partition's pause: its own and what it heard.
+
+    Args:
+        is_paused: tells whether a partition that is owned here is paused, so that the
+            pause travels.
+        owned: returns what is owned here.
+
+    Thread rules: the IO thread.
+    """
+
+    def __init__(
+        self,
+        is_paused: Callable[[TopicPartition], bool],
+        owned: Callable[[], Iterable[TopicPartition]],
+    ) -> None:
+        self._is_paused = is_paused
+        self._owned = owned
+        self._heard: Marks = {}
+        self._generation = 0
+        self.unmerged = 0
+
+    def snapshot(self) -> Marks:
+        """
+        Return what is known now; the owner's own word on what it owns.
+
+        A partition that was heard of as paused and that its owner resumed is said to be
+        resumed, so that an older mark does not come back.
+        """
+        own = {}
+        for tp in self._owned():
+            if self._is_paused(tp) or tp in self._heard:
+                own[tp] = Register((self._generation, 1), self._is_paused(tp))
+        return merge(self._heard, own)
+
+    def known(self) -> Marks:
+        """
+        Return what the last :meth:`freeze` and everything heard since then say.
+        """
+        return self._heard
+
+    def hear(self, data: bytes, generation: int) -> "set[TopicPartition]":
+        """
+        Take over what the leader merged; return what is paused by it.
+        """
+        _, found = envelope.unwrap(data)
+        if found is None or found.direction != Direction.ASSIGNMENT:
+            # The leader is a plain client; some send our own subscription back.
+            self.unmerged += bool(self._heard)
+        else:
+            self._heard = merge(self._heard, found.marks)
+        self._generation = generation
+        return {tp for tp, one in self._heard.items() if one.is_held}
+
+    def freeze(self) -> None:
+        """
+        Settle what the next join will say, before anything is given up by it.
+
+        Once per join: a retry with other bytes would start one more rebalance.
+        """
+        self._heard = self.snapshot()
+
+
+class HoldCarryingAssignor(AbstractPartitionAssignor):
+    """
+    Another assignor, with marks behind its user data; it places nothing differently.
+
+    Args:
+        inner: the assignor that decides.
+        book: what this member knows.
+        arrived: is told what is paused, when an assignment arrives.
+    """
+
+    def __init__(
+        self,
+        inner: Any,  # noqa: ANN401 - a class or an object, as kafka-python takes either
+        book: MarkBook,
+        arrived: Callable[[set[TopicPartition]], object],
+    ) -> None:
+        self._inner = inner
+        self._book = book
+        self._arrived = arrived
+
+    @property
+    def name(self) -> str:
+        """
+        The inner assignor's: members without safeconsumer take part.
+        """
+        return str(self._inner.name)
+
+    @property
+    def version(self) -> int:
+        """
+        The inner assignor's.
+        """
+        return int(self._inner.version)
+
+    def supported_protocols(self) -> Any:  # noqa: ANN401 - upstream's
+        """
+        Return what the inner assignor supports.
+        """
+        inner = self._inner() if isinstance(self._inner, type) else self._inner
+        return inner.supported_protocols()
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """
+        Return the inner assignor's subscription, marks behind its user data.
+        """
+        plain = self._inner.metadata(topics)
+        return self._with(plain, self._book.known(), Direction.SUBSCRIPTION)
+
+    def assign(
+        self,
+        cluster: Any,  # noqa: ANN401 - upstream's
+        members: Iterable[Any],
+    ) -> dict[str, ConsumerProtocolAssignment]:
+        """
+        Let the inner assignor decide, and give every member all marks.
+        """
+        members = list(members)
+        merged: Mapping[TopicPartition, Register] = {}
+        for member in members:
+            inner, found = envelope.unwrap(member.metadata.user_data or b"")
+            member.metadata.user_data = inner
+            if found is not None and found.direction == Direction.SUBSCRIPTION:
+                merged = merge(merged, found.marks)
+        assignments: dict[str, ConsumerProtocolAssignment]
+        assignments = self._inner.assign(cluster, members)
+        size = len(envelope.wrap(b"", merged, Direction.ASSIGNMENT))
+        if 2 * size * len(members) > MOST_BYTES_OF_A_GENERATION:
+            return assignments  # better no marks than a group that cannot rebalance
+        return {
+            member: self._with(one, merged, Direction.ASSIGNMENT)
+            for member, one in assignments.items()
+        }
+
+    def on_assignment(
+        self, assignment: ConsumerProtocolAssignment, generation: int
+    ) -> None:
+        """
+        Take over the marks, then let the inner assignor see its own data only.
+        """
+        data = assignment.user_data or b""
+        self._arrived(self._book.hear(data, generation))
+        assignment.user_data = envelope.unwrap(data)[0]
+        self._inner.on_assignment(assignment, generation)
+
+    def _with(
+        self,
+        plain: Any,  # noqa: ANN401 - either message
+        held: Mapping[TopicPartition, Register],
+        direction: Direction,
+    ) -> Any:  # noqa: ANN401 - the same
+        if not held:
+            return plain
+        data = plain.user_data or _NEUTRAL.get(self.name, b"")
+        if not isinstance(data, bytes):  # sticky leaves it to whoever encodes
+            data = data.encode()
+        plain.user_data = envelope.wrap(data, held, direction)
+        return plain
+
+
+class MarksInJoins(HandOver):
+    """
+    Says at every join what is paused here, and obeys what the group says.
+
+    Args:
+        coordinator: of the consumer; its assignors are wrapped.
+        subscription: of the consumer; its ledger has the pauses.
+
+    Thread rules: the IO thread.
+    """
+
+    def __init__(
+        self, coordinator: ConsumerCoordinator, subscription: LedgerSubscription
+    ) -> None:
+        self._ledger = subscription.ledger
+        self._ledger.is_carried = lambda _: True
+        self._arrived: dict[TopicPartition, int] = {}  # in which ownership
+        self._book = MarkBook(
+            lambda tp: travelling(self._ledger, tp), subscription.assigned_partitions
+        )
+        coordinator._assignors = {
+            name: HoldCarryingAssignor(one, self._book, self._take_over)
+            for name, one in coordinator._assignors.items()
+        }
+
+    async def before_join(self) -> None:
+        """
+        Settle what the join says.
+        """
+        self._book.freeze()
+
+    def _take_over(self, paused: Iterable[TopicPartition]) -> None:
+        # With the assignment, before anything has a position.
+        owned = self._ledger.ownership().epochs
+        fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
+        self._arrived = dict(owned)
+        there = set(paused)
+        arrive(self._ledger, [tp for tp in fresh if tp in there])

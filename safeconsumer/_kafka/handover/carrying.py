@@ -1,0 +1,185 @@
+"""
+Handing a pause to the next owner: which pauses travel, and what a carrier must do.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._kafka.handover import marks
+from safeconsumer._kafka.handover.marks import Mark
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP, Lifetime
+from safeconsumer.holds.ledger import PauseLedger
+
+ARRIVED = "paused by its previous owner"
+
+
+class Handover(Enum):
+    """
+    How a partition's pause reaches its next owner.
+    """
+
+    OFF = "off"
+    """It does not: backpressure of a slow worker must not stop its successor."""
+
+    OFFSETS = "offsets"
+    """In the metadata of its committed offset."""
+
+    ASSIGNOR = "assignor"
+    """In the group's join, as KAFKA-13463 suggests; lost with its owner's crash."""
+
+
+class HandOver:
+    """
+    Hands nothing over; what does so overrides what it needs.
+
+    A coordinator asks it at every commit, join and change of the assignment.
+
+    Thread rules: the coroutines, :meth:`outgoing`, :meth:`committed` and
+    :meth:`fetched` on the IO thread; :meth:`polled` and :meth:`closing` on the polling
+    thread; :meth:`changed` and :meth:`reassigned` on any.
+    """
+
+    def changed(self) -> None:
+        """
+        Take note of a pause or a resume.
+        """
+
+    def polled(self) -> None:
+        """
+        Do what could not be done before; a ``poll`` begins.
+        """
+
+    def closing(self, timeout_ms: float | None) -> None:
+        """
+        Do what could not be done before; the consumer is about to leave its group.
+        """
+
+    async def before_join(self) -> None:
+        """
+        Do what could not be done before; a join is about to begin.
+        """
+
+    def reassigned(self) -> None:
+        """
+        Take note of what has departed since the last call.
+        """
+
+    def outgoing(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as they are to be committed.
+        """
+        return offsets
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of what the broker has now, as it was sent.
+        """
+
+    def fetched(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Take note of what the broker has; return it as the user wrote it.
+        """
+        return offsets
+
+
+def checked_handover(value: object, group_id: object) -> Handover:
+    """
+    Return the kind of hand-over.
+
+    Raises:
+        HoldSettingError: it is none, or there is no group to hand over to.
+    """
+    try:
+        handover = Handover(value)
+    except ValueError:
+        kinds = ", ".join(repr(one.value) for one in Handover)
+        message = f"pause_handover must be one of {kinds}, not {value!r}"
+        raise HoldSettingError(message) from None
+    if handover is not Handover.OFF and not group_id:
+        message = "pause_handover needs a group_id: nobody else could take over"
+        raise HoldSettingError(message)
+    return handover
+
+
+def travelling(ledger: PauseLedger, tp: TopicPartition) -> bool:
+    """
+    Tell whether a partition's pause travels: the application's own, without a limit.
+    """
+    scope = scopes.Partition(tp[0], tp[1])
+    return any(
+        hold.owner == APP
+        and hold.lifetime is Lifetime.UNTIL_RESUMED
+        and hold.expires_at is None
+        for hold in ledger.view().state.of(scope)
+    )
+
+
+def arrive(ledger: PauseLedger, partitions: Iterable[TopicPartition]) -> None:
+    """
+    Take over pauses: they are the application's own here, and ``resume`` lifts them.
+    """
+    found = tuple(scopes.Partition(tp[0], tp[1]) for tp in partitions)
+    if found:
+        ledger.place(found, owner=APP, reason=ARRIVED)
+
+
+def short_name(client_id: object) -> str:
+    """
+    Return eight hexadecimal digits that tell members apart.
+    """
+    return f"{zlib.crc32(str(client_id).encode()):08x}"
+
+
+def marked(
+    offsets: Mapping[TopicPartition, Any], paused: Iterable[TopicPartition], mark: Mark
+) -> dict[TopicPartition, Any]:
+    """
+    Return offsets for a commit with the marks of what is paused, and no others.
+
+    The user's own metadata stays behind the mark. Where there is no room for both, the
+    mark is put before what is left of neither: the broker refuses it, as it refuses any
+    metadata that is too long.
+    """
+    wanted = set(paused)
+    return {
+        tp: _with(one, mark if tp in wanted else None) for tp, one in offsets.items()
+    }
+
+
+def unmarked(
+    offsets: Mapping[TopicPartition, Any],
+) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, Mark]]:
+    """
+    Return fetched offsets as the user wrote them, and the marks that were on them.
+    """
+    plain, found = {}, {}
+    for tp, one in offsets.items():
+        mark, metadata = marks.split(one.metadata)
+        plain[tp] = one if mark is None else _saying(one, metadata)
+        if mark is not None:
+            found[tp] = mark
+    return plain, found
+
+
+def _with(one: OffsetAndMetadata, mark: Mark | None) -> OffsetAndMetadata:
+    _, metadata = marks.split(one.metadata)
+    if mark is None:
+        return _saying(one, metadata)
+    text = marks.attach(mark, metadata)
+    if text is None:  # longer than any broker takes by default: let it say so
+        text = f"{marks.attach(mark, '')}{metadata}"
+    return _saying(one, text)
+
+
+def _saying(one: OffsetAndMetadata, metadata: str) -> OffsetAndMetadata:
+    return OffsetAndMetadata(one.offset, metadata, one.leader_epoch)

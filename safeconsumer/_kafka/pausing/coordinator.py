@@ -1,0 +1,407 @@
+"""
+Upstream's group coordinator: joins are never forgotten, and every one is seen.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.coordinator.base import MemberState
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import FencedInstanceIdError, RetriableError
+from kafka.protocol.consumer import OffsetResetStrategy
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.handover.carrying import HandOver
+from safeconsumer._kafka.pausing.commits import KnownCommits
+from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
+
+# What upstream passes for a member without a generation.
+_UNKNOWN_MEMBER = (-1, "")
+
+
+class CommitJournal(Protocol):
+    """
+    What a coordinator tells a journal; the IO thread.
+    """
+
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> AbstractContextManager[object]:
+        """
+        Take note of a commit, and of how it ended.
+        """
+
+
+class PauseSafeCoordinator(ConsumerCoordinator):
+    """
+    Joins, commits and heartbeats of one member, with what pausing needs around them.
+
+    Differences from upstream 3.0.12, each with a regression test:
+
+    - A join that outlasts the ``poll`` that began it is finished by later ones,
+      however short they are; upstream forgets it, keeps its old assignment with
+      heartbeats off, and goes on delivering partitions that others own by then.
+    - A join that succeeded between two polls is used, not begun anew, and the
+      member's heartbeats go on meanwhile.
+    - A join begun for an older subscription is not applied.
+    - A fenced static member raises on every ``poll``.
+    - An old answer about committed offsets is not taken for a new one.
+
+    Works constructed as upstream's class is and adopted by ``__class__`` (then call
+    :meth:`prepare`), beside a plain ``SubscriptionState`` too.
+
+    Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
+    on the IO thread, where the user's rebalance listener runs too.
+
+    Attributes:
+        commits: what is known of commits.
+        handover: attaches marks to commits or joins, and obeys those it finds.
+        journal: is told of every commit; None: nobody is.
+        before_join: called on the polling thread where a join would begin.
+        losses: how often the generation was lost.
+    """
+
+    def __init__(self, client: object, subscription: object, **configs: object) -> None:
+        super().__init__(client, subscription, **configs)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """
+        Make what this class needs beyond upstream's attributes.
+        """
+        ours = isinstance(self._subscription, LedgerSubscription)
+        self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
+        self.commits = KnownCommits()
+        self.handover = HandOver()
+        self.journal: CommitJournal | None = None
+        self.before_join: Callable[[], None] | None = None
+        self.losses = 0
+        self._watch = RebalanceWatch(self.ledger)
+        self._joined: Joined | None = None
+        self._join_task: Any  # upstream's
+        self._has_stale_join = False
+        self._applied: int | None = None  # the generation whose assignment is here
+        self._fenced: FencedInstanceIdError | None = None
+        self._raised_by_callback: RetriableError | None = None
+
+    # ------------------------------------------------------------ polling
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        """
+        Do what upstream does; answer False while a join must be repeated first.
+
+        Also when a connection broke or a broker was silent: a member that subscribed to
+        a pattern asks for metadata before it joins, and upstream (3.0.12) raises if
+        that fails, into programs that did nothing wrong and can do nothing but poll
+        again. It asks ``retry_backoff_ms`` apart. A refused login is no such failure.
+
+        Raises:
+            Exception: what a callback of ``commit_async`` raised.
+            FencedInstanceIdError: on every call, once another member took over this
+                one's ``group_instance_id``.
+        """
+        self.handover.polled()
+        if self._fenced is not None:
+            raise FencedInstanceIdError(*self._fenced.args) from self._fenced
+        try:
+            ready: bool = super().poll(timeout_ms)
+        except FencedInstanceIdError as error:
+            self._fenced = error
+            raise
+        except RetriableError as error:
+            if error is self._raised_by_callback:
+                raise
+            return False
+        finally:
+            self._raised_by_callback = None
+            self._deliver()
+        waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
+        return ready and not waits
+
+    def _invoke_completed_offset_commit_callbacks(self) -> None:
+        try:
+            super()._invoke_completed_offset_commit_callbacks()
+        except RetriableError as error:  # what a commit met, say, passed on
+            self._raised_by_callback = error
+            raise
+
+    def need_rejoin(self) -> bool:
+        """
+        Tell whether a join is needed, or under way and not applied yet.
+
+        Upstream asks only what could *start* a join. Once JoinGroup is sent nothing
+        of that is left, so a ``poll`` that gave up waiting was the last to care.
+        """
+        if super().need_rejoin():
+            return True
+        return bool(
+            self.rejoining
+            and self._subscription.partitions_auto_assigned()
+            and not self._auto_assign_all_partitions()
+        )
+
+    def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
+        """
+        Join; ask ``before_join`` where a join would begin.
+
+        A heartbeat's answer can ask for a join in the middle of a ``poll``, so no look
+        before the call would do. What ``before_join`` raises ends the ``poll``, which
+        has taken nothing then, and counts as a poll for ``max_poll_interval_ms``.
+        """
+        if self.before_join is not None and not self.rejoining:
+            with self._lock:
+                self.heartbeat.poll()
+            self.before_join()
+        active: bool = super().ensure_active_group(timeout_ms)
+        return active
+
+    def reset_generation(self, *args: object, **kwargs: object) -> None:
+        """
+        Do what upstream does, and count it.
+
+        Whoever saw another count has lost what it owned, however that came about.
+        """
+        self.losses += 1
+        super().reset_generation(*args, **kwargs)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        Leave the group as upstream does; write marks that are not written yet before.
+        """
+        self.handover.closing(timeout_ms)
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+
+    # ------------------------------------------------------------ joining (IO thread)
+
+    def stable(self) -> bool:
+        """
+        Tell the heartbeat loop whether to go on: also for a join not yet applied.
+        """
+        joined = self._joined
+        return bool(super().stable()) or (
+            joined is not None and joined.generation is self._generation
+        )
+
+    async def _do_join_and_sync_async(self) -> bytes:
+        self._joined = None
+        await self._lose_stale_assignment()
+        assignment: bytes = await super()._do_join_and_sync_async()
+        with self._lock:
+            # From here on a request to rejoin is about the generation just joined.
+            self.rejoin_needed = False
+            self._joined = Joined(self._generation, assignment, time.monotonic())
+        self._enable_heartbeat()
+        return assignment
+
+    async def _lose_stale_assignment(self) -> None:
+        # Membership lost *inside* a join: upstream prepares a join only once, so it
+        # would carry positions over a time in which others may have owned them.
+        owned = self._subscription.assigned_partitions()
+        if not owned or not self._generation.is_lost():
+            return
+        try:
+            if self._rebalance_protocol == RebalanceProtocol.EAGER:
+                self._subscription.assign_from_subscribed([])  # the listener was told
+            else:
+                await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
+        finally:
+            self._watch.lost()
+            self.handover.reassigned()
+
+    def _lose_what_others_had(self, generation: int) -> None:
+        # A generation in between was missed, its SyncGroup refused or cut off, say:
+        # 1. before it, this member gave up all it owned, as an eager one does;
+        # 2. in it, others may have owned that, and committed;
+        # 3. upstream, which keeps the positions of what comes back, would go on where
+        #    this member once was, and commit that over their offsets.
+        # A cooperative member claims what it owns when it joins: nobody else gets it.
+        # A follower that joins again may be answered with the generation it knows.
+        owned = frozenset(self._subscription.assigned_partitions())
+        applied = generation if self._applied is None else self._applied
+        missed = generation not in {applied, applied + 1}
+        if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
+            self._subscription.assign_from_subscribed([])  # the listener was told
+            self._watch.also_lost(owned)
+            self.handover.reassigned()
+
+    async def join_group_async(self, timeout_ms: float | None = None) -> bool:
+        """
+        Join, or apply the join that succeeded since the last ``poll``.
+        """
+        joined = self._joined
+        task = self._join_task
+        if joined is not None and task is not None and task.is_done:
+            # Upstream would take a finished task for none and join once more: a
+            # member that polls briefly and rarely would never leave that circle.
+            if not self.rejoin_needed and joined.is_current(
+                self._generation,
+                self.heartbeat.last_receive,
+                self.heartbeat.config["session_timeout_ms"] / 1000,
+            ):
+                self._join_task = self._manager.call_soon(joined.answer())
+            else:
+                self._joined = None
+        done: bool = await super().join_group_async(timeout_ms)
+        return done
+
+    async def _on_join_prepare_async(
+        self, generation: int, member_id: str, timeout_ms: float | None = None
+    ) -> None:
+        await self.handover.before_join()
+        self._watch.prepared()
+        try:
+            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+        finally:
+            if self._generation.is_lost():
+                # Upstream empties the assignment here only when membership is lost.
+                self._watch.lost()
+            self.handover.reassigned()
+            self._deliver()
+
+    async def _on_join_complete_async(
+        self,
+        generation: int,
+        member_id: str,
+        protocol: str,
+        member_assignment_bytes: bytes,
+    ) -> None:
+        self._joined = None
+        if self._is_for_older_subscription():
+            self._drop_stale_join(generation)
+            return
+        self._has_stale_join = False
+        self._lose_what_others_had(generation)
+        self._applied = generation
+        try:
+            await super()._on_join_complete_async(
+                generation, member_id, protocol, member_assignment_bytes
+            )
+        finally:
+            self._warn_uncommitted(self._watch.completed(generation, member_id))
+            self.handover.reassigned()
+            self._deliver()
+
+    def _is_for_older_subscription(self) -> bool:
+        current = self._subscription.subscription
+        joined = self._joined_subscription
+        # One that named no topics got none assigned: nothing to hold against it.
+        return current is None or bool(joined and joined != set(current))
+
+    def _drop_stale_join(self, generation: int) -> None:
+        # What it assigned was asked for by a subscription that is over. Until the
+        # next join completes nothing may flow, and nothing may be committed in the
+        # generation just joined: others own the old partitions now. So this member
+        # is in the middle of joining still; what prepares a join is not done again.
+        self._has_stale_join = self._subscription.partitions_auto_assigned()
+        with self._lock:
+            self.rejoining = True
+            self.state = MemberState.REBALANCING
+        self.request_rejoin()
+        self._emit(events.StaleJoinDropped, generation=generation)
+        self._deliver()
+
+    # ------------------------------------------------------------ heartbeats
+
+    def _handle_heartbeat_response(self, response: object, send_time: float) -> None:
+        try:
+            super()._handle_heartbeat_response(response, send_time)
+        except FencedInstanceIdError as error:
+            self._fenced = error  # upstream only stops its heartbeats
+            raise
+
+    # ------------------------------------------------------------ commits
+
+    async def _send_offset_commit_request(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> Any:  # noqa: ANN401 - upstream's
+        # The one way of every commit: by hand, automatic, in a listener, at the end,
+        # and those of marks.
+        offsets = self.handover.outgoing(offsets)
+        with self._journaled(offsets), self.commits.sending(offsets):
+            return await super()._send_offset_commit_request(offsets)
+
+    def _journaled(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> AbstractContextManager[object]:
+        if self.journal is None or not offsets:
+            return nullcontext()
+        return self.journal.committing({tp: one.offset for tp, one in offsets.items()})
+
+    def _handle_offset_commit_response(
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        send_time: float,
+        response: object,
+    ) -> None:
+        self.commits.answered(offsets)
+        super()._handle_offset_commit_response(offsets, send_time, response)
+        self.commits.has(offsets)
+        self.handover.committed(offsets)
+
+    async def fetch_committed_offsets_async(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Fetch committed offsets as the user wrote them, and remember who has one.
+        """
+        asked = frozenset(partitions)
+        since = (self._generation, *self._states(asked).items())
+        if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
+            self._offset_fetch_futures.pop(asked, None)
+        offsets: dict[TopicPartition, OffsetAndMetadata]
+        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
+        self.commits.told(asked)
+        self.commits.has(offsets)
+        return self.handover.fetched(offsets)
+
+    def _states(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicPartitionState | None]:
+        # Upstream makes a new object for every ownership.
+        assigned = self._subscription.assignment
+        return {tp: assigned.get(tp) for tp in partitions}
+
+    def marked_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets with the marks that a commit of them must have.
+        """
+        return self.handover.outgoing(dict(offsets))
+
+    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
+        """
+        Warn of quiet partitions that departed where no join was involved.
+        """
+        # Not upstream's assignment: after close() it stands as it was.
+        if self.ledger is not None:
+            owned = self.ledger.ownership().epochs
+            self._warn_uncommitted(quiet_before.difference(owned))
+            self.handover.reassigned()
+
+    def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
+        strategy = self._subscription._default_offset_reset_strategy
+        skipped = self.commits.without(departed)
+        self.commits.forget(departed)
+        if skipped and strategy == OffsetResetStrategy.LATEST and self.group_id:
+            self._emit(
+                events.HeldPartitionUncommitted,
+                partitions=events.sorted_partitions(skipped),
+            )
+
+    # ------------------------------------------------------------ events
+
+    def _emit(self, kind: type[events.Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
+        if self.ledger is not None:
+            self.ledger.emit(kind, **fields)
+
+    def _deliver(self) -> None:
+        if self.ledger is not None:
+            self.ledger.deliver()

@@ -1,0 +1,638 @@
+"""
+Upstream's fetcher: parked data comes back, data of an ended ownership never does.
+"""
+
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.consumer.fetcher import (
+    CompletedFetch,
+    ConsumerRecord,
+    ExceptionMetadata,
+    Fetcher,
+)
+from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.future import Future
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.pausing.buffers import (
+    ReturnedRecords,
+    StampedOffset,
+    StampedOffsets,
+    count_records,
+    epoch_of,
+    records_left,
+)
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ownership import Ownership
+
+# A little over one full answer of upstream's default fetch_max_bytes (50 MiB).
+DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
+
+Drained = dict[TopicPartition, list[ConsumerRecord]]
+
+# Whose data was thrown away, how many records (None: unknown), how many bytes.
+_Purged = tuple[TopicPartition, int | None, int]
+
+
+class PauseSafeFetcher(Fetcher):
+    """
+    Keeps fetched records of quiet partitions, and purges those of ended ownerships.
+
+    Differences from upstream 3.0.12, each with a regression test:
+
+    - Half-read data of a resumed partition is taken up again whatever was read
+      meanwhile; upstream waits for a slot that never becomes free.
+    - Each fetch is stamped with the ownership epoch it was made in; answers and
+      buffers of another epoch are dropped, in flight too.
+    - One snapshot of what is quiet rules a whole drain.
+    - Parked data is bounded in bytes.
+    - A lifted hold wakes a waiting ``poll``.
+
+    Works constructed as upstream's class is and adopted by ``__class__`` (then call
+    :meth:`prepare`), beside a plain ``SubscriptionState`` too.
+
+    Thread rules: everything on the polling thread, but :meth:`wake` on any and
+    ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
+    """
+
+    def __init__(
+        self, client: object, subscriptions: object, **configs: object
+    ) -> None:
+        super().__init__(client, subscriptions, **configs)
+        self.prepare()
+
+    def prepare(
+        self,
+        parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
+        *,
+        reports_delivery: bool = False,
+    ) -> None:
+        """
+        Make what this class needs beyond upstream's attributes.
+
+        Args:
+            parked_max_bytes: how much data of quiet partitions is kept.
+            reports_delivery: whether whoever polls calls :meth:`delivered` at the end;
+                otherwise what a drain returns counts as delivered.
+        """
+        ours = isinstance(self._subscriptions, LedgerSubscription)
+        self._ours: LedgerSubscription | None = self._subscriptions if ours else None
+        self._purged_for: Ownership | None = None
+        self._next_partition_records: Any  # upstream's, and its class or ours
+        self._next_in_line_exception_metadata: Any  # upstream's
+        # of the batch each partition's buffered records came in: bytes, records
+        self._sizes: dict[TopicPartition, tuple[int, int | None]] = {}
+        # of what is parked, oldest first: bytes
+        self._parked: dict[TopicPartition, int] = {}
+        self.parked_max_bytes = parked_max_bytes
+        self._reports_delivery = reports_delivery
+        # of what an iteration takes: whose it is, and where that stood
+        self.drained_from: dict[
+            TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
+        ] = {}
+        self._undelivered: set[TopicPartition] = set()
+        self._lifted = threading.Event()
+        self._waker: Future | None = None
+
+    # ------------------------------------------------------------ polling
+
+    def fetch_records(
+        self,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+        timeout_ms: float | None = None,
+    ) -> tuple[Drained, bool]:
+        """
+        Drain, send the next fetches, and wait for an answer or a lifted hold.
+
+        As upstream's method of this name, but a hold that is lifted or expires while
+        it waits ends the wait, with nothing to wait for too.
+        """
+        self._lifted.clear()
+        records, partial = self.fetched_records(max_records, update_offsets)
+        if not partial:
+            self.send_fetches()
+        if records:
+            return records, False
+        waited_on = list(self._fetch_futures)
+        if self._reset_task is not None and not self._reset_task.is_done:
+            waited_on.append(self._reset_task)
+        timeout_ms = self._until_expiry(timeout_ms)
+        if waited_on:
+            self._wait_for_any(waited_on, timeout_ms)
+        elif not self._wait_for_lift(timeout_ms):
+            return records, not timeout_ms
+        records, _ = self.fetched_records(max_records, update_offsets)
+        return records, False
+
+    def wake(self) -> None:
+        """
+        End the wait of :meth:`fetch_records`, if one is under way. Any thread.
+        """
+        self._lifted.set()
+        wakeup = self._waker
+        if wakeup is not None and not wakeup.is_done:
+            try:
+                self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
+            except (RuntimeError, kafka_errors.KafkaError):
+                return  # the loop has ended, and with it the wait
+
+    def _wait_for_any(
+        self, futures: Iterable[Future], timeout_ms: float | None
+    ) -> None:
+        wakeup = Future()
+        self._waker = wakeup
+        try:
+            for future in futures:
+                future.add_both(lambda _: _resolve(wakeup))
+            if not self._lifted.is_set():
+                self._net.run(self._manager.wait_for, wakeup, timeout_ms)
+        except kafka_errors.KafkaTimeoutError:
+            return
+        finally:
+            self._waker = None
+
+    def _wait_for_lift(self, timeout_ms: float | None) -> bool:
+        # Nothing in flight: upstream sleeps one backoff and looks again, blind to a
+        # resume from another thread. This waits as long, but can be woken.
+        backoff_ms = self.config["retry_backoff_ms"]
+        wait_ms = backoff_ms if timeout_ms is None else min(timeout_ms, backoff_ms)
+        self._lifted.wait(wait_ms / 1000)
+        return bool(wait_ms > 0)
+
+    def _until_expiry(self, timeout_ms: float | None) -> float | None:
+        if self._ours is None:
+            return timeout_ms
+        left = self._ours.ledger.seconds_to_next_expiry()
+        if left == math.inf:
+            return timeout_ms
+        left_ms = max(0.0, left * 1000 + 1)  # one on top: never early
+        return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
+
+    # ------------------------------------------------------------ draining
+
+    def fetched_records(
+        self,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> tuple[Drained, bool]:
+        """
+        Return buffered records of partitions that may flow, and advance positions.
+
+        As upstream's method of this name; see the class for what differs.
+        """
+        if max_records is None:
+            max_records = self.config["max_poll_records"]
+        if max_records <= 0:
+            message = "max_records must be > 0"
+            raise ValueError(message)
+        self._purge()
+        self._recover_undelivered()
+        try:
+            if self._ours is not None:
+                self._ours.pin()
+            self._raise_pending()
+            drained = self._drain(max_records, update_offsets)
+        finally:
+            if self._ours is not None:
+                self._ours.unpin()
+        if not self._reports_delivery:
+            self.delivered()
+        if not update_offsets:
+            self.hold_back(drained)  # before the next fetches are sent
+        self._bound_parked()
+        return drained, bool(self._completed_fetches)
+
+    def delivered(self) -> None:
+        """
+        Note that the records of the last drain reach the application now.
+
+        To be called at the very end of a ``poll``. Until then a commit names the
+        positions from before the drain; if it is not called, because the ``poll``
+        raised, the next drain begins at them again.
+        """
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.clear()
+
+    def _recover_undelivered(self) -> None:
+        # Something is noted here only if the last poll raised behind its drain. Its
+        # records are gone; what is buffered behind them no longer fits the position
+        # and is dropped, so they are fetched again.
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.move_all_back()
+
+    def _raise_pending(self) -> None:
+        pending, self._next_in_line_exception_metadata = (
+            self._next_in_line_exception_metadata,
+            None,
+        )
+        if pending is None:
+            return
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(pending.partition):
+                return  # a quiet one fails again when it is fetched again
+            position = self._subscriptions.position(pending.partition)
+        if position.offset == pending.fetched_offset:
+            raise pending.exception
+
+    def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
+        drained: Drained = defaultdict(list)
+        self.drained_from.clear()
+        source: tuple[TopicPartition | None, int] = None, -1
+        self._unpark_raw()
+        try:
+            while max_records > 0:
+                part = self._next_part()
+                if part is not None:
+                    source = part.topic_partition, part.next_fetch_offset
+                    max_records -= self._append(
+                        drained, part, max_records, update_offsets
+                    )
+                elif (completion := self._next_completion()) is not None:
+                    source = completion.topic_partition, completion.fetched_offset
+                    self._next_partition_records = self._parse_fetched_data(completion)
+                else:
+                    break
+        except Exception as error:
+            if not drained:
+                raise
+            # to be raised by the next call, as upstream does
+            self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
+        return dict(drained)
+
+    def _next_part(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
+        # Upstream leaves a fully read batch in its slot, falsy but not None, and
+        # waits for None before it gives parked batches back: they starve (3.0.0 to
+        # 3.0.12). Here an exhausted slot is a free slot.
+        while True:
+            part = self._next_partition_records or self._unparked()
+            self._next_partition_records = part
+            if part is None or not self._subscriptions.is_paused(part.topic_partition):
+                return part
+            self._park(part.topic_partition, self._sizes_of(part)[0])
+            self._paused_partition_records[part.topic_partition] = part
+            self._next_partition_records = None
+
+    def _unparked(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
+        for tp in list(self._paused_partition_records):
+            if not self._subscriptions.is_paused(tp):
+                self._unpark(tp)
+                part = self._paused_partition_records.pop(tp)
+                if part:
+                    return part
+        return None
+
+    def _unpark_raw(self) -> None:
+        for tp in list(self._paused_completed_fetches):
+            if not self._subscriptions.is_paused(tp):
+                self._unpark(tp)
+                completion = self._paused_completed_fetches.pop(tp)
+                self._completed_fetches.append(completion)
+
+    def _next_completion(self) -> CompletedFetch | None:
+        while self._completed_fetches:
+            completion = self._completed_fetches.popleft()
+            tp = completion.topic_partition
+            if self._is_stale(tp, completion.fetched_offset):
+                self._tell_purged([self._discard(completion)])
+            elif self._subscriptions.is_paused(tp):
+                self._park(tp, len(completion.partition_data.records or b""))
+                self._paused_completed_fetches[tp] = completion
+            else:
+                return completion
+        return None
+
+    def _parse_fetched_data(self, completed_fetch: CompletedFetch) -> Any:  # noqa: ANN401 - upstream's class
+        data = completed_fetch.partition_data.records
+        tp = completed_fetch.topic_partition
+        self._sizes[tp] = len(data or b""), count_records(data)
+        # Upstream asks twice what is assigned and where it stands. In between another
+        # thread could take it away: a KeyError out of poll. Nothing is decoded here.
+        with self._subscriptions._lock:
+            return super()._parse_fetched_data(completed_fetch)
+
+    def _append(
+        self,
+        drained: Drained,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+        max_records: int,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> int:
+        tp = part.topic_partition
+        state, position = self._next_in_line(part)
+        if state is None:
+            part.drain()
+            return 0
+        try:
+            records = part.take(max_records)  # user code: under no lock
+        except BaseException:
+            # A generator that has raised is exhausted, and upstream would ask it
+            # again for ever. Without the batch the position is fetched again.
+            part.drain()
+            raise
+        end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
+        with self._subscriptions._lock:
+            # One step against a seek on another thread, which upstream would undo.
+            assigned = self._subscriptions.assignment.get(tp)
+            if assigned is not state or state.position is not position:
+                part.drain()
+                return 0
+            if records:
+                self._note_taken(part, state)
+                drained[tp].extend(records)
+            if update_offsets or not records:
+                state.position = end  # else iteration moves it, record by record
+        self._record_lag(state, end)
+        return len(records)
+
+    def _note_taken(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+        state: TopicPartitionState,
+    ) -> None:
+        tp = part.topic_partition
+        self.drained_from[tp] = state, state.position
+        if self._ours is not None:
+            self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
+
+    def _next_in_line(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+    ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
+        # Nothing if the partition may not be read or stands elsewhere by now.
+        tp = part.topic_partition
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(tp):
+                return None, None
+            state = self._subscriptions.assignment[tp]
+            position = state.position
+        if position.offset != part.next_fetch_offset:
+            return None, None
+        return state, position
+
+    def _record_lag(self, state: TopicPartitionState, end: OffsetAndMetadata) -> None:
+        if self._sensors and state.highwater is not None:
+            self._sensors.records_fetch_lag.record(state.highwater - end.offset)
+
+    # ------------------------------------------------------------ giving back
+
+    def return_quiet(self, records: Drained) -> Drained:
+        """
+        Make the final check of a ``poll``: put back what a hold covers by now.
+
+        A pause that returned after the drain's snapshot was taken is obeyed here. The
+        position moves back with the records. If a seek has moved it meanwhile, they
+        are dropped.
+        """
+        if self._ours is None:
+            return records
+        quiet = self._ours.quiet()
+        with self._ours._lock:
+            taken = self._ours.undelivered.epochs()
+        for tp, epoch in taken.items():
+            if tp not in records:
+                continue
+            if self._epochs().get(tp) != epoch:  # the IO thread took it away
+                del records[tp]
+            elif tp in quiet:
+                self._take_back(tp, records.pop(tp), self._ours)
+        return records
+
+    def _take_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        ours: LedgerSubscription,
+    ) -> None:
+        with ours._lock:
+            position = ours.undelivered.move_back(tp, ours.assignment)
+            if position is not None:
+                # After a seek between two batches, to where the drain stood just then,
+                # only what came behind it belongs to the new position.
+                ahead = [one for one in records if one.offset >= position.offset]
+                self._put_in_front(tp, ahead, position)
+
+    def give_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+    ) -> None:
+        """
+        Put records back in front of what is buffered for their partition.
+
+        Args:
+            tp: the partition.
+            records: in order, at least one.
+            position: the very object that is the partition's position. If another one
+                is by now, after a seek or in a new ownership, nothing happens: the
+                records are dropped.
+        """
+        with self._subscriptions._lock:
+            state = self._subscriptions.assignment.get(tp)
+            if state is not None and state.position is position:
+                self._put_in_front(tp, records, position)
+
+    def _put_in_front(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+    ) -> None:
+        fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
+        rest = self._paused_partition_records.pop(tp, None)
+        slot = self._next_partition_records
+        if slot and slot.topic_partition == tp:
+            rest, self._next_partition_records = slot, None
+        if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
+            records, rest = (*records, *rest.unread()), rest.rest
+        self._paused_partition_records[tp] = ReturnedRecords(
+            tp, records, position, fetch_offset, rest or None
+        )
+        self._park_returned(tp, records, has_rest=bool(rest))
+
+    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Send no fetch for partitions whose taken records iteration has yet to yield.
+
+        Their position lags behind; what a fetch would bring now is thrown away.
+        """
+        self._undelivered = set(partitions)
+
+    # ------------------------------------------------------------ parked data
+
+    def _park(self, tp: TopicPartition, size: int) -> None:
+        self._parked[tp] = self._parked.pop(tp, 0) + size
+
+    def _park_returned(
+        self, tp: TopicPartition, records: Sequence[ConsumerRecord], *, has_rest: bool
+    ) -> None:
+        # Anew: what was counted before is among it, whether it came from the slot,
+        # where nothing is counted, or had been parked.
+        raw = self._paused_completed_fetches.get(tp)
+        self._unpark(tp)
+        self._park(
+            tp,
+            sum(map(_size, records))
+            + (self._sizes.get(tp, (0, None))[0] if has_rest else 0)
+            + (0 if raw is None else len(raw.partition_data.records or b"")),
+        )
+
+    def _unpark(self, tp: TopicPartition) -> None:
+        self._parked.pop(tp, None)
+
+    def parked_bytes(self) -> int:
+        """
+        Return how many bytes of fetched data are parked, as they came in.
+        """
+        return sum(self._parked.values())
+
+    def _bound_parked(self) -> None:
+        if not self._parked or self.parked_bytes() <= self.parked_max_bytes:
+            return
+        dropped = {}
+        while self._parked and self.parked_bytes() > self.parked_max_bytes:
+            oldest = next(iter(self._parked))
+            dropped[oldest] = self._parked.pop(oldest)
+            self._forget(oldest)
+        self._emit(
+            events.ParkedDataDropped,
+            partitions=tuple(dropped),
+            bytes=sum(dropped.values()),
+        )
+
+    def _forget(self, tp: TopicPartition) -> None:
+        part = self._paused_partition_records.pop(tp, None)
+        if part is not None:
+            part.drain()
+        completion = self._paused_completed_fetches.pop(tp, None)
+        if completion is not None:
+            self._discard(completion)
+
+    def _fetchable_partitions(self) -> list[TopicPartition]:
+        fetchable: list[TopicPartition] = super()._fetchable_partitions()
+        waiting = self._undelivered
+        return [tp for tp in fetchable if tp not in waiting] if waiting else fetchable
+
+    def close(self) -> None:
+        """
+        Throw all buffered data away.
+        """
+        super().close()
+        self._completed_fetches.clear()
+        self._next_partition_records = None
+        self._parked.clear()
+        self._sizes.clear()
+        self._undelivered = set()
+
+    # ------------------------------------------------------------ ownership
+
+    def _epochs(self) -> Mapping[TopicPartition, int]:
+        return {} if self._ours is None else self._ours.ledger.ownership().epochs
+
+    def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
+        epoch = epoch_of(offset)
+        return epoch is not None and epoch != self._epochs().get(tp)
+
+    def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
+        # Epochs first: what is gained while the request is built is not in it.
+        epochs = self._epochs()
+        requests: dict[int, tuple[object, dict[Any, int]]]
+        requests = super()._create_fetch_requests()
+        if self._ours is None:
+            return requests
+        return {
+            node: (request, StampedOffsets(offsets, epochs))
+            for node, (request, offsets) in requests.items()
+        }
+
+    def _purge(self) -> None:
+        """
+        Throw away what belongs to an ownership that has ended.
+        """
+        if self._ours is None:
+            return
+        ownership = self._ours.ledger.ownership()
+        if ownership is self._purged_for:
+            return
+        self._purged_for = ownership
+        self._tell_purged([*self._purged_parts(), *self._purged_completions()])
+        for tp in self._sizes.keys() - ownership.epochs.keys():
+            del self._sizes[tp]
+        pending = self._next_in_line_exception_metadata
+        if pending is not None and pending.partition not in ownership.epochs:
+            self._next_in_line_exception_metadata = None
+
+    def _purged_parts(self) -> "Iterator[_Purged]":
+        slot = self._next_partition_records
+        if slot and self._is_stale(slot.topic_partition, slot.fetch_offset):
+            self._next_partition_records = None
+            yield self._drop_part(slot)
+        for tp, part in list(self._paused_partition_records.items()):
+            if self._is_stale(tp, part.fetch_offset):
+                del self._paused_partition_records[tp]
+                self._unpark(tp)
+                yield self._drop_part(part)
+
+    def _purged_completions(self) -> "Iterator[_Purged]":
+        for tp, completion in list(self._paused_completed_fetches.items()):
+            if self._is_stale(tp, completion.fetched_offset):
+                del self._paused_completed_fetches[tp]
+                self._unpark(tp)
+                yield self._discard(completion)
+        for _ in range(len(self._completed_fetches)):  # the IO thread may add more
+            completion = self._completed_fetches.popleft()
+            if self._is_stale(completion.topic_partition, completion.fetched_offset):
+                yield self._discard(completion)
+            else:
+                self._completed_fetches.append(completion)
+
+    def _drop_part(self, part: Any) -> "_Purged":  # noqa: ANN401 - either class
+        size, total = self._sizes_of(part)
+        left = records_left(part, total)
+        part.drain()
+        return part.topic_partition, left, size
+
+    def _discard(self, completion: CompletedFetch) -> "_Purged":
+        tp, data = completion.topic_partition, completion.partition_data.records
+        if completion.metric_aggregator:
+            completion.metric_aggregator.record(tp, 0, 0)
+        return tp, count_records(data), len(data or b"")
+
+    def _sizes_of(self, part: Any) -> tuple[int, int | None]:  # noqa: ANN401 - either
+        return self._sizes.get(part.topic_partition, (0, None))
+
+    def _tell_purged(self, purged: "Sequence[_Purged]") -> None:
+        if not purged:
+            return
+        counts = [records for _, records, _ in purged]
+        known = [count for count in counts if count is not None]
+        self._emit(
+            events.FetchesPurged,
+            partitions=events.sorted_partitions({tp for tp, _, _ in purged}),
+            fetches=len(purged),
+            records=sum(known) if len(known) == len(counts) else None,
+            bytes=sum(size for _, _, size in purged),
+        )
+
+    def _emit(self, kind: type[events.Event], **fields: object) -> None:
+        if self._ours is not None:
+            self._ours.ledger.emit(kind, **fields)
+
+
+def _size(record: ConsumerRecord) -> int:
+    key, value = record.serialized_key_size, record.serialized_value_size
+    return int(max(key, 0) + max(value, 0))
+
+
+def _resolve(wakeup: Future) -> None:
+    if not wakeup.is_done:
+        wakeup.success(None)

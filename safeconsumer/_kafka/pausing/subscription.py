@@ -1,0 +1,193 @@
+"""
+Upstream's subscription state, with every question about pausing put to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.view import PartitionSet
+
+
+class LedgerSubscription(SubscriptionState):
+    """
+    Derives "is it paused?" from the ledger instead of keeping a flag per partition.
+
+    A flag lives as long as upstream's state object of one ownership; a hold lives as
+    long as its owner says. So there is nothing to restore after a rebalance, and no
+    instant between "assigned" and "restored" in which a fetch could start.
+
+    Works constructed as upstream's class is, and adopted by ``__class__``.
+    """
+
+    _ledger: PauseLedger | None = None
+    _pinned: PartitionSet | None = None
+    _undelivered: Undelivered | None = None
+
+    # Told of every position that is set: by a committed offset, a reset, the user.
+    on_seek: Callable[[TopicPartition, int | OffsetAndMetadata], object] | None = None
+
+    @property
+    def ledger(self) -> PauseLedger:
+        """
+        The ledger that answers; one of its own until it is given another.
+        """
+        if self._ledger is None:
+            self._ledger = PauseLedger()
+        return self._ledger
+
+    @ledger.setter
+    def ledger(self, ledger: PauseLedger) -> None:
+        self._ledger = ledger
+
+    @property
+    def undelivered(self) -> Undelivered:
+        """
+        What a poll has taken and not returned; to be used under upstream's lock.
+        """
+        if self._undelivered is None:
+            self._undelivered = Undelivered()
+        return self._undelivered
+
+    # ------------------------------------------------------------ questions
+
+    def quiet(self) -> PartitionSet:
+        """
+        Return the quiet partitions: of this moment, or of the drain under way.
+        """
+        pinned = self._pinned
+        return self.ledger.quiet() if pinned is None else pinned
+
+    def pin(self) -> None:
+        """
+        Answer from one snapshot until :meth:`unpin`, whatever is paused meanwhile.
+
+        Upstream asks twice per batch. If a pause came between, the second answer
+        would throw the batch away instead of parking it.
+        """
+        self._pinned = self.ledger.quiet()
+
+    def unpin(self) -> None:
+        """
+        Answer from the ledger again.
+        """
+        self._pinned = None
+
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """
+        Tell whether the partition is assigned and a hold or gate covers it.
+        """
+        return partition in self.quiet()
+
+    def is_fetchable(self, partition: TopicPartition) -> bool:
+        """
+        Tell whether records of the partition may be fetched and delivered now.
+        """
+        state = self.assignment.get(partition)
+        return (
+            state is not None and partition not in self.quiet() and state.is_fetchable()
+        )
+
+    def paused_partitions(self) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that a hold or gate covers.
+        """
+        return set(self.ledger.view().quiet)
+
+    def fetchable_partitions(self) -> list[TopicPartition]:
+        """
+        Return the partitions that may be fetched, in upstream's order.
+        """
+        quiet = self.ledger.quiet()
+        with self._lock:
+            if not len(quiet):
+                return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
+            return [
+                tp
+                for tp, one in self.assignment.items()
+                if tp not in quiet and one.is_fetchable()
+            ]
+
+    # ------------------------------------------------------------ positions
+
+    def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return what every commit without offsets commits: what polls have returned.
+
+        Upstream's positions move when a poll drains its records. A commit meanwhile,
+        by another thread or by a rebalance, must not have the end of records that the
+        poll may yet give back, or never return.
+        """
+        with self._lock:
+            return {
+                tp: position
+                for tp, state in self.assignment.items()
+                if (position := state.delivered_position()) is not None
+            }
+
+    def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """
+        Return where the next record to be delivered stands.
+
+        Returns:
+            None if it is not known yet, or the partition is not assigned.
+        """
+        with self._lock:
+            state = self.assignment.get(partition)
+            position: OffsetAndMetadata | None
+            position = None if state is None else state.delivered_position()
+            return position
+
+    # ------------------------------------------------------------ upstream's own pause
+
+    def pause(self, partition: TopicPartition) -> None:
+        """
+        Hold one partition for the application.
+        """
+        scope = scopes.partition(partition.topic, partition.partition)
+        self.ledger.place((scope,), owner=APP)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """
+        Lift the application's hold of one partition.
+        """
+        scope = scopes.partition(partition.topic, partition.partition)
+        self.ledger.remove(((scope, APP),))
+
+    # ------------------------------------------------------------ the assignment
+
+    def _apply_assignment(
+        self,
+        partitions: Iterable[TopicPartition],
+        randomize: bool = False,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> None:
+        # Under upstream's lock, before any fetch and before the user's listener.
+        super()._apply_assignment(partitions, randomize)
+        for state in self.assignment.values():
+            if not isinstance(state, OwnedPartitionState):
+                state.__class__ = OwnedPartitionState
+                state.prepare(self._lock)
+        self.ledger.assign(self.assignment)
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """
+        Set a position; as upstream's.
+        """
+        super().seek(partition, offset)
+        if self.on_seek is not None:
+            self.on_seek(partition, offset)
+
+    def unsubscribe(self) -> None:
+        """
+        Clear subscription and assignment; what was fetched for them is purged.
+        """
+        with self._lock:
+            super().unsubscribe()
+            self.ledger.assign(())

@@ -1,0 +1,361 @@
+"""
+A consumer that keeps its own journal: what ``SafeConsumer(journal=...)`` becomes.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
+from typing import Any
+
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.structs import TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.journaled import JournaledParts
+from safeconsumer.audit.calls import Calls
+from safeconsumer.audit.deliveries import Deliveries
+from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.recorded import holds_hook, scopes_text
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.errors import JournalError
+from safeconsumer.holds.hold import (
+    APP,
+    Hold,
+    HoldKey,
+    Lifetime,
+    checked_duration,
+    checked_lifetime,
+)
+from safeconsumer.holds.ownership import Reassignment
+from safeconsumer.holds.scope import Scope
+
+log = logging.getLogger("safeconsumer.audit")
+
+
+class Journaling:
+    """
+    Writes down one consumer's doings.
+
+    Args:
+        journal: a folder for a journal of its own, or a writer, which stays open.
+        client_id: names the member.
+        group: its consumer group.
+
+    Raises:
+        JournalError: the folder cannot be written.
+
+    Thread rules: any thread.
+    """
+
+    def __init__(
+        self,
+        journal: "str | os.PathLike[str] | JournalWriter",
+        client_id: object,
+        group: object,
+    ) -> None:
+        self._is_ours = not isinstance(journal, JournalWriter)
+        self.writer = (
+            journal
+            if isinstance(journal, JournalWriter)
+            else JournalWriter(journal, member=str(client_id), group=str(group or ""))
+        )
+        self.group = str(group or "")
+        self._calls = Calls(self.writer)
+        self.came = Deliveries(self.writer)
+        self._write_holds = holds_hook(self.writer)
+        self._failed: JournalError | None = None
+        self._has_ended = False
+        self._parts: JournaledParts | None = None
+
+    def begin(self, consumer: SafeConsumer) -> None:
+        """
+        Make an adopted consumer, which has nothing assigned yet, keep the journal.
+        """
+        self._parts = JournaledParts(consumer, self)
+        own = type(consumer)
+        name = f"Journaling{own.__name__}"
+        consumer.__class__ = type(name, (JournalingConsumer, own), {})
+        consumer.__dict__["_journaling"] = self
+
+    def end(self) -> None:
+        """
+        Write nothing any more; a second call does nothing.
+        """
+        self._has_ended = True
+        if self._is_ours:
+            self.writer.close()
+
+    def check(self) -> None:
+        """
+        Return if everything could be written so far.
+
+        Raises:
+            JournalError: something could not, on a thread where nobody could be told.
+        """
+        if self._failed is not None:
+            raise JournalError(*self._failed.args) from self._failed
+
+    # ------------------------------------------------------------ what parts tell
+
+    def hook(self, event: events.Event) -> None:
+        """
+        Take note of holds from elsewhere.
+        """
+        self._quietly(lambda: self._write_holds(event))
+
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> AbstractContextManager[object]:
+        """
+        Write a commit, and before it how far positions moved where no record came.
+        """
+        for tp, offset in offsets.items():
+            self._moved(tp, offset)
+        said = {tp_text(tp): offset for tp, offset in offsets.items()}
+        return self.around("commit", {"offsets": said})
+
+    def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
+        """
+        Write what was thrown away.
+        """
+        said = {"tp": tp_text(tp), "count": count, "why": why}
+        self._quietly(lambda: self.writer.write("purged", said))
+
+    def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
+        """
+        Write what is kept for a resume.
+        """
+        said = {"tp": tp_text(tp), "bytes": size, "limit": limit}
+        self._quietly(lambda: self.writer.write("parked", said))
+
+    def begins_at(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Take note of a position that was set.
+        """
+        self.came.begins_at(tp, offset)
+
+    def _moved(self, tp: TopicPartition, offset: int) -> None:
+        before = self.came.next.get(tp_text(tp))
+        now = None if self._parts is None else self._parts.position(tp)
+        if before is None or now is None or not before < offset <= now:
+            return
+        said = {"tp": tp_text(tp), "from": before, "next": offset}
+        self.writer.write("moved", said)
+        self.came.begins_at(tp, offset)
+
+    def reassigned(self, change: Reassignment) -> None:
+        """
+        Write an ownership that begins or ends, in that instant.
+        """
+        self.came.forget((*change.departed, *change.gained))
+        parts = self._parts
+        generation = -1 if parts is None else parts.generation()
+        lost = parts is not None and parts.has_lost()
+        self._owned("lost" if lost else "revoked", change.departed, generation)
+        self._owned("assigned", change.gained, generation)
+
+    def _owned(
+        self, event: str, partitions: Iterable[TopicPartition], generation: int
+    ) -> None:
+        names = sorted(map(tp_text, partitions))
+        if names:
+            said = {"partitions": names, "generation": generation}
+            self._quietly(lambda: self.writer.write(event, said))
+
+    # ------------------------------------------------------------ what calls tell
+
+    def around(
+        self, op: str, said: Mapping[str, object] | None = None
+    ) -> AbstractContextManager[int]:
+        """
+        Write a call, and its return behind the block; nothing once this has ended.
+
+        Raises:
+            JournalError: one of them could not be written.
+        """
+        return nullcontext(0) if self._has_ended else self._calls.around(op, said)
+
+    def tell(self, event: str, said: Mapping[str, object]) -> None:
+        """
+        Write one entry; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write(event, said)
+
+    def delivered(
+        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
+    ) -> None:
+        """
+        Write what a ``poll`` returns.
+        """
+        for tp, several in records.items():
+            end = None if self._parts is None else self._parts.position(tp)
+            self.came.came(tp, several, end, poll=call)
+
+    def _quietly(self, write: Callable[[], object]) -> None:
+        # Where an error would do harm: under upstream's lock, in a hook. Told by the
+        # next poll instead.
+        if self._has_ended:
+            return
+        try:
+            write()
+        except JournalError as error:
+            if self._failed is None:
+                log.exception("the journal has a hole from here on")
+            self._failed = error
+
+
+class JournalingConsumer(SafeConsumer):
+    """
+    Writes down its calls, deliveries and ownerships.
+
+    Raises:
+        JournalError: from ``poll`` and iteration, if something could not be written;
+            the records of that call come again with the next.
+    """
+
+    _journaling: Journaling
+
+    def poll(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """
+        As the parent.
+        """
+        if self._iteration.is_stepping():  # the step writes what it yields
+            return super().poll(timeout_ms, max_records, update_offsets)
+        journal = self._journaling
+        journal.check()
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        with self._again_if_unwritten(records), journal.around("poll") as call:
+            records |= super().poll(timeout_ms, max_records, update_offsets)
+            journal.delivered(records, call)
+        return records
+
+    def __next__(self) -> ConsumerRecord:
+        """
+        As the parent.
+        """
+        journal = self._journaling
+        journal.check()
+        after = journal.writer.number
+        record = super().__next__()
+        tp = TopicPartition(record.topic, record.partition)
+        with self._again_if_unwritten({tp: [record]}):
+            journal.came.came(tp, [record], after=after)
+        return record
+
+    @contextmanager
+    def _again_if_unwritten(
+        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+    ) -> Iterator[None]:
+        try:
+            yield
+        except JournalError:
+            for tp, several in records.items():
+                with suppress(ValueError, KeyError):  # it is another's by now
+                    super().seek(tp, several[0].offset)
+            raise
+
+    # ------------------------------------------------------------ calls
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """
+        As the parent.
+        """
+        with self._seeking({partition: offset}):
+            super().seek(partition, offset)
+            self._journaling.begins_at(partition, offset)  # upstream tells nobody
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """
+        As the parent.
+        """
+        with self._seeking(dict.fromkeys(partitions or self.assignment())):
+            super().seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """
+        As the parent.
+        """
+        with self._seeking(dict.fromkeys(partitions or self.assignment())):
+            super().seek_to_end(*partitions)
+
+    def _seeking(
+        self, offsets: Mapping[Any, int | None]
+    ) -> AbstractContextManager[int]:
+        said = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
+        return self._journaling.around("seek", {"offsets": said})
+
+    def pause_group(
+        self,
+        *targets: Any,  # noqa: ANN401 - the parent's
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        As the parent.
+        """
+        super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
+        self._tell_group("group-hold", targets, owner)
+
+    def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
+        """
+        As the parent.
+        """
+        self._tell_group("group-lift", targets, owner)
+        return super().resume_group(*targets, owner=owner)
+
+    def _tell_group(self, event: str, targets: Iterable[Any], owner: str) -> None:
+        journal = self._journaling
+        for scope in scopes_text(targets):
+            said = {"scope": scope, "owner": owner, "group": journal.group}
+            journal.tell(event, said)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        As the parent.
+        """
+        try:
+            super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+        finally:
+            self._journaling.end()
+
+    # ------------------------------------------------------------ inside
+
+    def _place(
+        self,
+        found: tuple[Scope, ...],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: float | timedelta | None,
+        lifetime: Lifetime | None,
+    ) -> None:
+        seconds = checked_duration(for_)
+        journal = self._journaling
+        said: dict[str, object] = {"scopes": [str(one) for one in found]}
+        said["owner"] = owner
+        said["lifetime"] = checked_lifetime(lifetime or self._default_lifetime).value
+        if seconds is not None:
+            said["until"] = journal.writer.now() + seconds
+        with journal.around("pause", said):
+            super()._place(
+                found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
+            )
+
+    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
+        owner = keys[0][1] if keys else APP
+        said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
+        with self._journaling.around("resume", said):
+            return super()._lift(keys)

@@ -1,0 +1,193 @@
+"""
+What can be seen happening in a worker or pump, each as one frozen, JSON-ready value.
+"""
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from safeconsumer.events.consumer import Event, Partitions
+
+
+@frozen(kw_only=True)
+class WorkDropped(Event):
+    """
+    Records that a poll had returned were dropped, since their partitions departed.
+
+    Whoever owns the partitions now, or next, gets them again.
+
+    Attributes:
+        partitions: whose they were.
+        records: how many, queued and running.
+        running: how many of them a handler was working on.
+        reason: ``revoked``, ``lost``, ``moved`` (somebody sought back) or ``stopped``.
+    """
+
+    name: ClassVar[str] = "work_dropped"
+    level: ClassVar[str] = "warning"
+
+    partitions: Partitions
+    records: int
+    running: int
+    reason: str
+
+
+@frozen(kw_only=True)
+class WorkDrained(Event):
+    """
+    A wait for running handlers is over.
+
+    Attributes:
+        seconds: how long it took.
+        running: records still being worked on at the end; 0 if all finished in time.
+        reason: ``rebalance``, ``revoked`` or ``stop``.
+    """
+
+    name: ClassVar[str] = "work_drained"
+
+    seconds: float
+    running: int
+    reason: str
+
+
+@frozen(kw_only=True)
+class CommitRejected(Event):
+    """
+    A commit was refused or could not be sent; it is computed anew and tried again.
+
+    Attributes:
+        partitions: whose offsets it had.
+        error: why.
+    """
+
+    name: ClassVar[str] = "commit_rejected"
+    level: ClassVar[str] = "warning"
+
+    partitions: Partitions
+    error: str
+
+
+@frozen(kw_only=True)
+class RecordRetried(Event):
+    """
+    A handler failed, or asked for a delay; the record is tried again.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        attempt: the one that failed, from 1.
+        delay: seconds until the next.
+        error: what it raised.
+    """
+
+    name: ClassVar[str] = "record_retried"
+
+    partition: str
+    offset: int
+    attempt: int
+    delay: float
+    error: str
+
+
+@frozen(kw_only=True)
+class RecordExhausted(Event):
+    """
+    A record failed for good.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        attempt: how many there were.
+        error: what the last one raised.
+        then: what becomes of it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
+    """
+
+    name: ClassVar[str] = "record_exhausted"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    attempt: int
+    error: str
+    then: str
+
+
+@frozen(kw_only=True)
+class DeadLetterFailed(Event):
+    """
+    A dead letter was not acknowledged; the record waits and it is tried again.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        attempt: how often it was tried.
+        delay: seconds until the next time.
+        error: why.
+    """
+
+    name: ClassVar[str] = "dead_letter_failed"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    attempt: int
+    delay: float
+    error: str
+
+
+@frozen(kw_only=True)
+class HandlerStalled(Event):
+    """
+    A handler has worked on one record for longer than ``Limits.age``.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        seconds: since it began.
+        stack: where it stands, innermost call last; None if that cannot be seen.
+    """
+
+    name: ClassVar[str] = "handler_stalled"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    seconds: float
+    stack: str | None
+
+
+@frozen(kw_only=True)
+class WorkerProcessDied(Event):
+    """
+    A process of the process executor ended by itself; another one took its place.
+
+    Attributes:
+        exit_code: negative for a signal.
+        records: how many it was working on; they are repeated one by one.
+    """
+
+    name: ClassVar[str] = "worker_process_died"
+    level: ClassVar[str] = "error"
+
+    exit_code: int | None
+    records: int
+
+
+@frozen(kw_only=True)
+class WorkerStopped(Event):
+    """
+    A worker is closed.
+
+    Attributes:
+        done: records completed in its life.
+        dropped: records given up when it stopped.
+        committed: whether the last commit went through.
+        error: what stopped it; None if it was asked to.
+    """
+
+    name: ClassVar[str] = "worker_stopped"
+
+    done: int
+    dropped: int
+    committed: bool
+    error: str | None

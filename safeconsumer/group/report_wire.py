@@ -1,0 +1,178 @@
+"""
+What members tell of themselves, as bytes: versioned, bounded, and never trusted.
+"""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from safeconsumer.group.wire import (
+    MAX_GROUP_LENGTH,
+    MAX_VALUE_BYTES,
+    VERSION,
+    as_json,
+    document_of,
+    is_int,
+    is_short_text,
+)
+
+_NUL = "\0"
+
+
+@frozen(kw_only=True)
+class Report:
+    """
+    What one member tells of itself.
+
+    Attributes:
+        group: its consumer group.
+        member: a name that no other member has, the same in all its reports.
+        client_id: Kafka's ``client_id``.
+        host: where it runs.
+        state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
+        at_ms: when, by its own clock, milliseconds since the epoch.
+        applied: control topics with the offset up to which it has obeyed.
+        holds: how many operator and group holds it obeys.
+        skipped: how many control records it could not read.
+        assigned: owned partitions, as ranges by topic.
+        quiet: those of them that deliver nothing, as ranges by topic.
+        gated: how many wait for the control topics.
+        is_partial: the partitions did not fit and are left out.
+        clock_offset: seconds by which the broker's clock is ahead of the member's;
+            found by the reader of the report, not written.
+    """
+
+    group: str
+    member: str
+    client_id: str = ""
+    host: str = ""
+    state: str = "ready"
+    at_ms: int = 0
+    applied: Mapping[str, int]
+    holds: int = 0
+    skipped: int = 0
+    assigned: Mapping[str, tuple[tuple[int, int], ...]]
+    quiet: Mapping[str, tuple[tuple[int, int], ...]]
+    gated: int = 0
+    is_partial: bool = False
+    clock_offset: float = 0.0
+
+
+def encode_report_key(group: str, member: str) -> bytes:
+    """
+    Return the key of a member's reports.
+    """
+    return _NUL.join((str(VERSION), group, member)).encode()
+
+
+def encode_report(report: Report) -> bytes:
+    """
+    Return a report as bytes; partitions are left out if they do not fit.
+    """
+    document = {
+        "v": VERSION,
+        "group": report.group,
+        "member": report.member,
+        "client_id": report.client_id,
+        "host": report.host,
+        "state": report.state,
+        "at_ms": report.at_ms,
+        "applied": dict(report.applied),
+        "holds": report.holds,
+        "skipped": report.skipped,
+        "assigned": dict(report.assigned),
+        "quiet": dict(report.quiet),
+        "gated": report.gated,
+        "is_partial": report.is_partial,
+    }
+    data = as_json(document)
+    if len(data) <= MAX_VALUE_BYTES:
+        return data
+    return as_json({**document, "assigned": {}, "quiet": {}, "is_partial": True})
+
+
+def decode_report(data: object) -> Report | None:
+    """
+    Read a report of our version or a later one; None if it is not one.
+    """
+    document = document_of(data)
+    version = document.get("v")
+    if not is_int(version) or version < 1:
+        return None
+    texts = [document.get(name) for name in ("group", "member", "client_id", "host")]
+    numbers = [document.get(name) for name in ("at_ms", "holds", "skipped", "gated")]
+    state = document.get("state")
+    applied = _offsets(document.get("applied"))
+    assigned, quiet = _ranges(document.get("assigned")), _ranges(document.get("quiet"))
+    if not all(is_short_text(one, MAX_GROUP_LENGTH) for one in (*texts, state)):
+        return None
+    if not all(is_int(one) and 0 <= one < 2**63 for one in numbers):
+        return None
+    if applied is None or assigned is None or quiet is None:
+        return None
+    group, member, client_id, host = map(str, texts)
+    at_ms, holds, skipped, gated = (int(one or 0) for one in numbers)
+    return Report(
+        group=group,
+        member=member,
+        client_id=client_id,
+        host=host,
+        state=str(state),
+        at_ms=at_ms,
+        applied=applied,
+        holds=holds,
+        skipped=skipped,
+        assigned=assigned,
+        quiet=quiet,
+        gated=gated,
+        is_partial=document.get("is_partial") is True,
+    )
+
+
+def _offsets(value: object) -> dict[str, int] | None:
+    if not isinstance(value, dict):
+        return None
+    ok = all(is_int(one) and 0 <= one < 2**63 for one in value.values())
+    return dict(value) if ok else None
+
+
+def _ranges(value: object) -> dict[str, tuple[tuple[int, int], ...]] | None:
+    if not isinstance(value, dict):
+        return None
+    found = {}
+    for topic, ranges in value.items():
+        if not isinstance(ranges, list) or not all(map(_is_range, ranges)):
+            return None
+        found[topic] = tuple((first, last) for first, last in ranges)
+    return found
+
+
+def _is_range(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2  # noqa: PLR2004 - first and last
+        and all(map(is_int, value))
+        and 0 <= value[0] <= value[1] < 2**31
+    )
+
+
+def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
+    """
+    Return numbers as sorted, disjoint ranges, both ends included.
+    """
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
+    """
+    Return how many numbers such ranges hold, over all topics.
+    """
+    return sum(
+        last - first + 1 for several in ranges.values() for first, last in several
+    )

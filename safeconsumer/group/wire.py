@@ -1,0 +1,203 @@
+"""
+What control topics carry, as bytes: versioned, bounded, and never trusted.
+
+Decoders answer None for what is not ours; they never raise. A record of a version to
+come counts as held: its key names group, owner and scope in every version.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from attrs import frozen
+
+from safeconsumer.holds.hold import MAX_OWNER_LENGTH, MAX_REASON_BYTES
+
+VERSION = 1
+
+# A pattern has at most 4,096 characters of up to 4 bytes.
+MAX_KEY_BYTES = 20_000
+MAX_VALUE_BYTES = 64 * 1024
+# Kafka's group ids are strings of a length that fits an INT16; people's are short.
+MAX_GROUP_LENGTH = 1024
+# Ten years and a bit: beyond any purpose, below what a date can hold.
+MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
+
+_NUL = "\0"
+_KEY_FIELDS = 4
+
+
+@frozen
+class ControlKey:
+    """
+    Which hold a control record is about.
+
+    Attributes:
+        group: the consumer group.
+        owner: who placed it, without ``operator:`` or ``group:``; the topic tells.
+        scope: what it covers, in the one notation, not parsed yet.
+        extra: fields of a version to come.
+        version: of the key.
+    """
+
+    group: str
+    owner: str
+    scope: str
+    extra: tuple[str, ...] = ()
+    version: int = VERSION
+
+
+@frozen
+class ControlHold:
+    """
+    What a control record says about its hold.
+
+    Attributes:
+        hold_id: names this placing, for people.
+        reason: why, or None.
+        ttl_ms: milliseconds after the broker's time of the record, or None.
+        version: of the value; one above ours was not understood but holds.
+    """
+
+    hold_id: str = ""
+    reason: str | None = None
+    ttl_ms: int | None = None
+    version: int = VERSION
+
+
+def encode_key(key: ControlKey) -> bytes:
+    """
+    Return a key as bytes.
+    """
+    fields = (str(key.version), key.group, key.owner, key.scope, *key.extra)
+    return _NUL.join(fields).encode()
+
+
+def decode_key(data: object) -> ControlKey | None:
+    """
+    Read a key; None if it is not one.
+    """
+    text = text_of(data, MAX_KEY_BYTES)
+    if text is None:
+        return None
+    number, *fields = text.split(_NUL)
+    version = _number(number)
+    if version is None or len(fields) < _KEY_FIELDS - 1:
+        return None
+    group, owner, scope, *extra = fields
+    if extra and version <= VERSION:
+        return None
+    if not is_group(group) or not _is_owner(owner) or not scope:
+        return None
+    return ControlKey(group, owner, scope, tuple(extra), version)
+
+
+def encode_hold(hold: ControlHold) -> bytes:
+    """
+    Return a value as bytes; the same hold always as the same bytes.
+    """
+    document = {
+        "v": hold.version,
+        "id": hold.hold_id,
+        "reason": hold.reason,
+        "ttl_ms": hold.ttl_ms,
+    }
+    return as_json(document)
+
+
+def decode_hold(data: object) -> ControlHold | None:
+    """
+    Read a value; None if it is not one. What a later version says is a hold for good.
+    """
+    document = document_of(data)
+    version = document.get("v")
+    if not is_int(version) or version < 1:
+        return None
+    hold_id, reason = document.get("id"), document.get("reason")
+    if version > VERSION:
+        known = reason if _is_reason(reason) else None
+        return ControlHold(reason=known, version=min(version, 2**31))
+    ttl_ms = document.get("ttl_ms")
+    if not isinstance(hold_id, str) or not is_short_text(hold_id, MAX_OWNER_LENGTH):
+        return None
+    if not (reason is None or _is_reason(reason)):
+        return None
+    if ttl_ms is not None and not (is_int(ttl_ms) and 0 < ttl_ms <= MAX_TTL_MS):
+        return None
+    return ControlHold(hold_id, reason, ttl_ms)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def is_group(group: object) -> bool:
+    """
+    Tell whether control records can name such a group.
+    """
+    return is_short_text(group, MAX_GROUP_LENGTH) and bool(group)
+
+
+def _is_owner(owner: object) -> bool:
+    return is_short_text(owner, MAX_OWNER_LENGTH) and bool(str(owner).strip())
+
+
+def _is_reason(reason: object) -> bool:
+    return (
+        isinstance(reason, str)
+        and reason.isprintable()
+        and len(reason.encode("utf-8", "surrogatepass")) <= MAX_REASON_BYTES
+    )
+
+
+def is_short_text(text: object, limit: int) -> bool:
+    """
+    Tell whether it is printable text of at most ``limit`` characters.
+    """
+    return isinstance(text, str) and len(text) <= limit and text.isprintable()
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """
+    Tell whether it is a whole number, and not True or False.
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def text_of(data: object, limit: int) -> str | None:
+    """
+    Return text of so many bytes at most; None if it is none.
+    """
+    if not isinstance(data, bytes) or len(data) > limit:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 - an INT32
+    return int(text) if is_number and not text.startswith("0") else None
+
+
+def as_json(document: Mapping[str, object]) -> bytes:
+    """
+    Return a document as bytes; the same one always as the same bytes.
+    """
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+
+
+def document_of(data: object) -> dict[str, Any]:
+    """
+    Read a JSON object of 64 KiB at most; an empty one if it is none.
+    """
+    text = text_of(data, MAX_VALUE_BYTES)
+    if text is None:
+        return {}
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

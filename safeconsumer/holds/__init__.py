@@ -1,0 +1,3 @@
+"""
+Keeps holds: what is paused, by whom, why, and until when.
+"""

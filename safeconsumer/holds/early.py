@@ -1,0 +1,92 @@
+"""
+Holds placed while nothing was consumed: whether they can ever bite is to be seen.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from safeconsumer.holds.hold import HoldKey
+from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
+from safeconsumer.holds.state import LedgerState
+
+Fits = Callable[[Scope], bool]
+
+
+class EarlyHolds:
+    """
+    Remembers which holds are still to be checked, each until it was once.
+
+    Thread rules: any thread, and a signal handler; no lock. What another thread adds
+    during a check is left for the next.
+    """
+
+    def __init__(self) -> None:
+        self._unchecked: dict[HoldKey, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._unchecked)
+
+    def add(self, keys: Iterable[HoldKey]) -> None:
+        """
+        Note holds that were placed while nothing was consumed.
+        """
+        self._unchecked.update(dict.fromkeys(keys))
+
+    def forget(self, keys: Iterable[HoldKey]) -> None:
+        """
+        Take holds off that were checked, or are about to be lifted.
+        """
+        for key in keys:
+            self._unchecked.pop(key, None)
+
+    def keys(self) -> tuple[HoldKey, ...]:
+        """
+        Return the holds to be checked now, in the order they were placed.
+        """
+        return tuple(self._unchecked)
+
+
+def first_unfit(
+    keys: Iterable[HoldKey], state: LedgerState, fits: Fits
+) -> Scope | None:
+    """
+    Return the first scope that is still held and does not fit; None if all do.
+    """
+    for scope, owner in keys:
+        is_held = any(hold.owner == owner for hold in state.of(scope))
+        if is_held and not fits(scope):
+            return scope
+    return None
+
+
+def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
+    """
+    Make the rule of ``assign``: a partition is among them, or a topic has one there.
+    """
+
+    def fits(scope: Scope) -> bool:
+        if not isinstance(scope, Partition | Topic):
+            return True
+        return any(scope.covers(tp) for tp in partitions)
+
+    return fits
+
+
+def fits_subscription(topics: object, pattern: str | None) -> Fits:
+    """
+    Make the rule of ``subscribe``: the topic is named, or the pattern finds it.
+
+    Whatever fits a subscription that upstream will refuse: its error says more.
+    """
+    is_legal = bool(pattern) != bool(topics) and (
+        bool(pattern) or (isinstance(topics, Sequence) and not isinstance(topics, str))
+    )
+
+    def fits(scope: Scope) -> bool:
+        if not is_legal or not isinstance(scope, Partition | Topic):
+            return True
+        if pattern:
+            return re.match(pattern, scope.topic) is not None
+        return isinstance(topics, Sequence) and scope.topic in topics
+
+    return fits

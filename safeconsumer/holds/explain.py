@@ -1,0 +1,52 @@
+"""
+Says in words who keeps a partition quiet.
+"""
+
+from datetime import UTC, datetime
+
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.view import PauseView
+
+# datetime ends with the year 9999; one day before, to be clear of time zones.
+_END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
+def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
+    """
+    Return one line per hold that covers the partition, narrowest scope first.
+
+    A closed gate, which is no hold, has a line too.
+    """
+    lines = [hold_line(hold) for hold in view.state.covering(tp)]
+    if tp in view.gates:
+        lines.append(f"gate: {view.gates[tp]}")
+    return tuple(lines)
+
+
+def hold_line(hold: Hold) -> str:
+    """
+    Return one line about one hold, times in UTC.
+    """
+    parts = [f"{hold.scope} held by {hold.owner}", f"since {utc(hold.placed_at)}"]
+    if hold.reason:
+        parts.append(f"because {hold.reason}")
+    parts.append(_until(hold))
+    return ", ".join(parts)
+
+
+def _until(hold: Hold) -> str:
+    if hold.expires_at is not None:
+        return f"until {utc(hold.expires_at)}"
+    if hold.lifetime is Lifetime.WHILE_ASSIGNED:
+        return "while assigned here"
+    return "until resumed"
+
+
+def utc(seconds: float) -> str:
+    """
+    Return a moment, seconds since the epoch, as people read it.
+    """
+    if seconds >= _END_OF_CALENDAR:
+        return "a time beyond the year 9999"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,193 @@
+"""
+A hold: who keeps which scope quiet, why, since when and until when.
+"""
+
+import enum
+import math
+from datetime import timedelta
+
+from attrs import field, frozen
+
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.holds.scope import Scope
+
+# Long enough for a sentence and a link, short enough for a log line.
+MAX_REASON_BYTES = 1024
+MAX_OWNER_LENGTH = 249
+
+# The owner of holds placed by the plain ``pause()`` of a drop-in.
+APP = "app"
+
+# Owners of holds that come from control topics begin so; no local call may use them.
+OPERATOR = "operator:"
+GROUP = "group:"
+# Owners of holds that a worker places and lifts by itself, all the time, begin so.
+WORKER = "worker:"
+
+
+class Lifetime(enum.Enum):
+    """
+    When a hold ends by itself, if its owner does not lift it and it cannot expire.
+    """
+
+    UNTIL_RESUMED = "until_resumed"
+    """Never: it survives rebalances, lost membership and changed subscriptions."""
+
+    WHILE_ASSIGNED = "while_assigned"
+    """When the last partition it covered here was really revoked or lost."""
+
+
+HoldKey = tuple[Scope, str]
+
+
+@frozen(kw_only=True)
+class Hold:
+    """
+    One owner's wish that a scope be quiet.
+
+    Attributes:
+        scope: what is covered.
+        owner: who placed it; two owners never touch each other's holds.
+        reason: free text for people, or None.
+        placed_at: seconds since the epoch.
+        expires_at: seconds since the epoch, or None for no limit.
+        lifetime: when it ends by itself.
+        deadline: the expiry on the monotonic clock of this process, seconds.
+    """
+
+    scope: Scope
+    owner: str = APP
+    reason: str | None = None
+    placed_at: float = 0.0
+    expires_at: float | None = None
+    lifetime: Lifetime = Lifetime.UNTIL_RESUMED
+    deadline: float | None = field(default=None, eq=False, repr=False)
+
+    @property
+    def is_remote(self) -> bool:
+        """
+        Whether it came from outside: no local ``resume`` lifts it.
+        """
+        return self.owner.startswith((OPERATOR, GROUP))
+
+    @property
+    def is_routine(self) -> bool:
+        """
+        Whether a worker keeps itself in bounds by it: nobody asked for it by name.
+        """
+        return self.owner.startswith(WORKER)
+
+    @property
+    def key(self) -> HoldKey:
+        """
+        What makes a hold the same hold: its scope and its owner.
+        """
+        return self.scope, self.owner
+
+    def asks_the_same_as(self, other: "Hold") -> bool:
+        """
+        Tell whether placing this one over ``other`` would change nothing.
+        """
+        return (
+            self.deadline is None
+            and other.deadline is None
+            and self.reason == other.reason
+            and self.lifetime is other.lifetime
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """
+        Return the hold as plain JSON values.
+        """
+        return {
+            "scope": str(self.scope),
+            "owner": self.owner,
+            "reason": self.reason,
+            "placed_at": self.placed_at,
+            "expires_at": self.expires_at,
+            "lifetime": self.lifetime.value,
+        }
+
+
+def checked_owner(owner: object) -> str:
+    """
+    Return the owner's name.
+
+    Raises:
+        HoldSettingError: if it is empty, too long or not printable text, or begins
+            as the owners of operators' and group holds do.
+    """
+    if (
+        not isinstance(owner, str)
+        or not owner.strip()
+        or len(owner) > MAX_OWNER_LENGTH
+        or not owner.isprintable()
+    ):
+        message = (
+            f"owner must be 1 to {MAX_OWNER_LENGTH} printable characters, "
+            f"not {str(owner)[:60]!r}"
+        )
+        raise HoldSettingError(message)
+    if owner.startswith((OPERATOR, GROUP)):
+        message = (
+            f"owner {owner[:60]!r} is of a hold from outside: an operator's is lifted "
+            "by the command line, a group's by resume_group()"
+        )
+        raise HoldSettingError(message)
+    return owner
+
+
+def checked_reason(reason: object) -> str | None:
+    """
+    Return the reason, or None.
+
+    Raises:
+        HoldSettingError: if it is not text, has control characters (a log line
+            must stay one line), or is over 1,024 bytes of UTF-8.
+    """
+    if reason is None:
+        return None
+    if not isinstance(reason, str) or not reason.isprintable():
+        message = "reason must be text without control characters or line breaks"
+        raise HoldSettingError(message)
+    if len(reason.encode("utf-8", "surrogatepass")) > MAX_REASON_BYTES:
+        message = f"reason must be at most {MAX_REASON_BYTES} bytes of UTF-8"
+        raise HoldSettingError(message)
+    return reason
+
+
+def checked_duration(for_: object) -> float | None:
+    """
+    Return a duration in seconds, or None for no limit.
+
+    Raises:
+        HoldSettingError: if it is not a positive, finite number of seconds.
+    """
+    if for_ is None:
+        return None
+    if isinstance(for_, timedelta):
+        for_ = for_.total_seconds()
+    if not isinstance(for_, int | float) or isinstance(for_, bool):
+        message = f"for_ must be seconds or a timedelta, not {for_!r}"
+        raise HoldSettingError(message)
+    try:
+        seconds = float(for_)
+    except OverflowError:  # an int beyond what a float holds
+        seconds = math.inf
+    if not math.isfinite(seconds) or seconds <= 0:
+        message = f"for_ must be a positive, finite number of seconds, not {for_!r:.60}"
+        raise HoldSettingError(message)
+    return seconds
+
+
+def checked_lifetime(lifetime: object) -> Lifetime:
+    """
+    Return the lifetime.
+
+    Raises:
+        HoldSettingError: if it is not a :class:`Lifetime`.
+    """
+    if not isinstance(lifetime, Lifetime):
+        message = f"lifetime must be a Lifetime, not {lifetime!r}"
+        raise HoldSettingError(message)
+    return lifetime

@@ -1,0 +1,313 @@
+"""
+What a hold covers: one partition, a topic, a pattern over topics, or everything.
+
+One notation everywhere (command line, control records, ``repr``, errors):
+``orders:3``, ``orders``, ``re:ord.*``, ``@all``.
+"""
+
+import re
+from operator import index
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from safeconsumer.errors import ScopeSyntaxError, TargetTypeError
+
+# org.apache.kafka.common.internals.Topic: MAX_NAME_LENGTH and LEGAL_CHARS.
+MAX_TOPIC_LENGTH = 249
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+# org.apache.kafka.common.protocol: a partition index is an INT32.
+_MAX_PARTITION = 2**31 - 1
+
+# Longer ones are machine-made; topic names end at 249 characters.
+MAX_PATTERN_LENGTH = 4096
+
+# Equal to, and interchangeable with, ``kafka.TopicPartition``, a named tuple.
+TopicPartition = tuple[str, int]
+
+
+class CompiledPattern(Protocol):
+    """
+    What is needed of a compiled pattern: ``re`` and ``re2`` both offer it.
+    """
+
+    @property
+    def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
+        """
+        The source of the expression.
+        """
+
+    def fullmatch(self, string: str, /) -> object | None:
+        """
+        Return a match if the whole string fits, else None.
+        """
+
+
+@frozen
+class Partition:
+    """
+    One partition of one topic, ``orders:3``.
+    """
+
+    topic: str
+    partition: int
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether ``tp`` is this partition.
+        """
+        return tp == (self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+@frozen
+class Topic:
+    """
+    Every partition of one topic, present and future, ``orders``.
+    """
+
+    topic: str
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether ``tp`` belongs to this topic.
+        """
+        return tp[0] == self.topic
+
+    def __str__(self) -> str:
+        return self.topic
+
+
+@frozen
+class Pattern:
+    """
+    Every topic whose whole name matches, present and future, ``re:ord.*``.
+
+    Equal by the expression's text. The answer for a topic name is asked of the
+    expression once and remembered. A name about which the expression raises counts as
+    covered: what was to be held must not flow for want of an answer.
+    """
+
+    text: str
+    compiled: CompiledPattern = field(eq=False, repr=False)
+    _answers: dict[str, bool] = field(factory=dict, init=False, eq=False, repr=False)
+
+    def matches(self, topic: str) -> bool:
+        """
+        Tell whether the whole topic name fits the expression, or that is not known.
+        """
+        answer = self._answers.get(topic)
+        if answer is not None:
+            return answer
+        try:
+            return self.ask(topic)
+        except Exception:  # noqa: BLE001 - whatever it raises
+            self.assume_match(topic)
+            return True
+
+    def ask(self, topic: str) -> bool:
+        """
+        Ask the expression, and remember what it says.
+
+        Raises:
+            Exception: whatever the expression raises; nothing is remembered then.
+        """
+        answer = self.compiled.fullmatch(topic) is not None
+        self._answers[topic] = answer
+        return answer
+
+    def assume_match(self, topic: str) -> None:
+        """
+        Take a name for covered that the expression could not be asked about.
+        """
+        self._answers[topic] = True
+
+    def knows(self, topic: str) -> bool:
+        """
+        Tell whether :meth:`matches` would answer from memory.
+        """
+        return topic in self._answers
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether the topic of ``tp`` matches.
+        """
+        return self.matches(tp[0])
+
+    def __str__(self) -> str:
+        return f"re:{self.text}"
+
+
+@frozen
+class Everything:
+    """
+    Whatever is or will be assigned, ``@all``.
+    """
+
+    def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - one shape
+        """
+        Answer True.
+        """
+        return True
+
+    def __str__(self) -> str:
+        return "@all"
+
+
+Scope = Partition | Topic | Pattern | Everything
+
+ALL = Everything()
+"""
+The whole consumer or group, as a target: ``pause(ALL)`` is ``pause("@all")``.
+"""
+
+Target = TopicPartition | str | CompiledPattern | Scope
+"""
+What ``pause`` takes: a partition, a scope in the notation, a pattern, a scope.
+"""
+
+
+def of(target: object) -> Scope:
+    """
+    Return the scope that a target means.
+
+    Args:
+        target: a ``kafka.TopicPartition`` or another pair of topic and number, text in
+            the notation of scopes, a compiled pattern over whole topic names, or a
+            scope, for example a hold's.
+
+    Raises:
+        ScopeSyntaxError: what it says is no legal scope.
+        TargetTypeError: it is none of these.
+    """
+    if isinstance(target, Scope):
+        return target
+    if isinstance(target, str):
+        return parse(target)
+    if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
+        return partition(*target)
+    if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
+        return pattern(target)
+    message = (
+        f"a target is a TopicPartition, a scope like 'orders:3', 'orders', 're:ord.*' "
+        f"or '@all', a compiled pattern or a hold's scope, not {target!r:.200}"
+    )
+    raise TargetTypeError(message)
+
+
+def partition(topic: object, number: object) -> Partition:
+    """
+    Make a partition scope of a checked topic name and partition number.
+
+    Raises:
+        ScopeSyntaxError: if either is not legal in Kafka.
+    """
+    name = _checked_topic(topic)
+    which = _whole_number(number)
+    if which is None:
+        message = f"partition of topic {name!r} must be an int, not {number!r}"
+        raise ScopeSyntaxError(message)
+    if not 0 <= which <= _MAX_PARTITION:
+        message = f"{name}:{which} is no partition: 0 to {_MAX_PARTITION} are"
+        raise ScopeSyntaxError(message)
+    return Partition(name, which)
+
+
+def topic(name: object) -> Topic:
+    """
+    Make a topic scope of a checked topic name.
+
+    Raises:
+        ScopeSyntaxError: if the name is not legal in Kafka.
+    """
+    return Topic(_checked_topic(name))
+
+
+def pattern(compiled: CompiledPattern) -> Pattern:
+    """
+    Make a pattern scope of a compiled expression over whole topic names.
+
+    Raises:
+        ScopeSyntaxError: if the expression is empty, too long, of bytes, or was
+            compiled with flags that its text does not carry (write ``(?i)...``,
+            so that the text alone says what is meant).
+    """
+    text = compiled.pattern
+    if not isinstance(text, str):
+        message = f"pattern {text!r} is of bytes; topic names are text"
+        raise ScopeSyntaxError(message)
+    check_expression(text)
+    if isinstance(compiled, re.Pattern) and re.compile(text).flags != compiled.flags:
+        message = f"pattern re:{text} was compiled with flags; write them inline, (?i)"
+        raise ScopeSyntaxError(message)
+    return Pattern(text, compiled)
+
+
+def parse(text: str) -> Scope:
+    """
+    Read a scope in the one notation; the opposite of ``str(scope)``.
+
+    Raises:
+        ScopeSyntaxError: if the text is not a scope, naming it.
+    """
+    if text == "@all":
+        return Everything()
+    if text.startswith("re:"):
+        check_expression(text[3:])
+        try:
+            return pattern(re.compile(text[3:]))
+        except (re.error, OverflowError, RecursionError) as error:
+            message = f"{text[:60]!r} is not a pattern: {error}"
+            raise ScopeSyntaxError(message) from error
+    name, colon, number = text.partition(":")
+    if not colon:
+        return topic(name)
+    is_number = number.isascii() and number.isdigit()
+    if not is_number or len(number) > len(str(_MAX_PARTITION)):
+        message = f"{text[:300]!r} is not a partition: write it as topic:number"
+        raise ScopeSyntaxError(message)
+    return partition(name, int(number))
+
+
+def check_expression(text: str) -> None:
+    """
+    Return if it is worth compiling; for megabytes that alone takes seconds.
+
+    Raises:
+        ScopeSyntaxError: it is empty, too long, or cannot be written as UTF-8.
+    """
+    if not 0 < len(text) <= MAX_PATTERN_LENGTH:
+        message = (
+            f"a pattern must have 1 to {MAX_PATTERN_LENGTH} characters, "
+            f"this one has {len(text)}"
+        )
+        raise ScopeSyntaxError(message)
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        message = f"a pattern must be Unicode text, {text[:60]!r} cannot be written"
+        raise ScopeSyntaxError(message)
+
+
+def _whole_number(value: object) -> int | None:
+    # numpy's and other integers too, as in kafka-python; True is a mistake.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return index(value)
+
+
+def _checked_topic(name: object) -> str:
+    if not isinstance(name, str):
+        message = f"a topic name must be text, not {name!r}"
+        raise ScopeSyntaxError(message)
+    if (
+        name in {".", ".."}
+        or len(name) > MAX_TOPIC_LENGTH
+        or not _LEGAL_TOPIC.fullmatch(name)
+    ):
+        message = (
+            f"{name[:MAX_TOPIC_LENGTH]!r} is not a topic name: 1 to "
+            f"{MAX_TOPIC_LENGTH} of a-z A-Z 0-9 . _ -, and not . or .."
+        )
+        raise ScopeSyntaxError(message)
+    return name

@@ -1,0 +1,171 @@
+"""
+Holds, gates and the assignment resolved to one immutable set of quiet partitions.
+
+Changes are applied as deltas: a pause of one partition costs the same with ten
+partitions assigned as with ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from attrs import field, frozen
+from rpds import HashTrieMap
+
+from safeconsumer.holds.scope import (
+    Everything,
+    Partition,
+    Pattern,
+    Scope,
+    Topic,
+    TopicPartition,
+)
+from safeconsumer.holds.state import LedgerState
+
+PartitionSet: TypeAlias = "HashTrieMap[TopicPartition, None]"
+
+
+def _nothing() -> PartitionSet:
+    return HashTrieMap()
+
+
+@frozen
+class PauseView:
+    """
+    What is quiet here and now.
+
+    Attributes:
+        state: the holds.
+        assigned: partitions owned here, by topic.
+        gates: partitions closed by no hold, with the reason for people.
+        quiet: the assigned partitions that a hold or a gate covers.
+    """
+
+    state: LedgerState = field(factory=LedgerState)
+    assigned: Mapping[str, Mapping[TopicPartition, TopicPartition]] = field(
+        factory=dict
+    )
+    gates: HashTrieMap[TopicPartition, str] = field(factory=HashTrieMap)
+    quiet: PartitionSet = field(factory=_nothing)
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        """
+        Yield every assigned partition.
+        """
+        for partitions in self.assigned.values():
+            yield from partitions
+
+    def _here(self, tp: TopicPartition) -> TopicPartition | None:
+        # the object that the assignment holds: Kafka's named tuple
+        return self.assigned.get(tp[0], {}).get(tp)
+
+    def is_quiet_throughout(self) -> bool:
+        """
+        Tell whether something is assigned and all of it is quiet.
+        """
+        count = sum(map(len, self.assigned.values()))
+        return count > 0 and count == len(self.quiet)
+
+    def affected_by(self, scope: Scope) -> Iterable[TopicPartition]:
+        """
+        Yield the assigned partitions that the scope covers.
+        """
+        match scope:
+            case Partition():
+                tp = self._here((scope.topic, scope.partition))
+                return () if tp is None else (tp,)
+            case Topic():
+                return self.assigned.get(scope.topic, ())
+            case Pattern():
+                return (
+                    tp
+                    for name, partitions in self.assigned.items()
+                    if scope.matches(name)
+                    for tp in partitions
+                )
+            case Everything():
+                return self.partitions()
+
+
+@frozen
+class Shift:
+    """
+    Which partitions became quiet and which began to flow by one change.
+    """
+
+    quiet: tuple[TopicPartition, ...] = ()
+    flowing: tuple[TopicPartition, ...] = ()
+
+
+def with_state(
+    view: PauseView, state: LedgerState, touched: Iterable[Scope]
+) -> tuple[PauseView, Shift]:
+    """
+    Apply a changed ledger, looking only at what the touched scopes cover.
+    """
+    if state is view.state:
+        return view, Shift()
+    affected = {tp: None for scope in touched for tp in view.affected_by(scope)}
+    return _settled(view, state, view.gates, affected)
+
+
+def with_gates(
+    view: PauseView, gates: HashTrieMap[TopicPartition, str]
+) -> tuple[PauseView, Shift]:
+    """
+    Apply changed gates.
+    """
+    touched = {*gates, *view.gates}
+    here = [tp for tp in view.partitions() if tp in touched] if touched else []
+    return _settled(view, view.state, gates, here)
+
+
+def with_assignment(
+    view: PauseView,
+    assignment: Iterable[TopicPartition],
+    gates: HashTrieMap[TopicPartition, str],
+) -> tuple[PauseView, Shift]:
+    """
+    Resolve everything anew for a new assignment.
+
+    The shift names only partitions that were assigned before and still are: what
+    is gained quiet or lost quiet is told by the rebalance's own event.
+    """
+    assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
+    quiet: dict[TopicPartition, None] = {}
+    for tp in assignment:
+        assigned.setdefault(tp[0], {})[tp] = tp
+        if tp in gates or view.state.covers(tp):
+            quiet[tp] = None
+    fresh = PauseView(
+        state=view.state,
+        assigned=assigned,
+        gates=gates,
+        quiet=HashTrieMap.convert(quiet),
+    )
+    kept = [tp for tp in view.partitions() if tp in assigned.get(tp[0], ())]
+    return fresh, Shift(
+        quiet=tuple(tp for tp in kept if tp in quiet and tp not in view.quiet),
+        flowing=tuple(tp for tp in kept if tp not in quiet and tp in view.quiet),
+    )
+
+
+def _settled(
+    view: PauseView,
+    state: LedgerState,
+    gates: HashTrieMap[TopicPartition, str],
+    affected: Iterable[TopicPartition],
+) -> tuple[PauseView, Shift]:
+    quiet = view.quiet
+    quieted, flowing = [], []
+    for tp in affected:
+        is_quiet = tp in gates or state.covers(tp)
+        if is_quiet and tp not in quiet:
+            quiet = quiet.insert(tp, None)
+            quieted.append(tp)
+        elif not is_quiet and tp in quiet:
+            quiet = quiet.remove(tp)
+            flowing.append(tp)
+    shift = Shift(tuple(quieted), tuple(flowing))
+    return PauseView(state, view.assigned, gates, quiet), shift

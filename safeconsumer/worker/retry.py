@@ -1,0 +1,116 @@
+"""
+What becomes of a record whose handler failed: how often again, when, and then what.
+"""
+
+from attrs import evolve, field, frozen
+
+from safeconsumer._checks import not_negative, positive, positive_int
+from safeconsumer.errors import WorkerSettingError
+
+# A ratio of few records says nothing.
+_RATIO_SAMPLE = 100
+
+
+def _exception_types(_self: object, _attribute: object, value: object) -> None:
+    if not isinstance(value, tuple) or not all(
+        isinstance(one, type) and issubclass(one, Exception) for one in value
+    ):
+        message = f"never must be a tuple of exception classes, not {value!r}"
+        raise WorkerSettingError(message)
+
+
+@frozen(kw_only=True)
+class Retry:
+    """
+    How often a record is tried, and how long its lane waits in between.
+
+    Args:
+        attempts: calls of the handler in all; 1 is no retry.
+        first: seconds before the second attempt.
+        factor: by which each wait is longer than the one before.
+        most: seconds no wait exceeds.
+        jitter: draw each wait between half of it and all of it.
+        never: exceptions that are final at once.
+
+    Raises:
+        WorkerSettingError: a value is impossible.
+    """
+
+    attempts: int = field(default=5, validator=positive_int)
+    first: float = field(default=0.5, validator=not_negative)
+    factor: float = field(default=2.0, validator=positive)
+    most: float = field(default=30.0, validator=not_negative)
+    jitter: bool = True
+    never: tuple[type[Exception], ...] = field(default=(), validator=_exception_types)
+
+    def __attrs_post_init__(self) -> None:
+        if self.factor < 1 or self.most < self.first:
+            message = (
+                f"waits must not get shorter: factor {self.factor} must be 1 or more, "
+                f"most {self.most} not less than first {self.first}"
+            )
+            raise WorkerSettingError(message)
+
+    def is_final(self, failures: int, error: BaseException) -> bool:
+        """
+        Tell whether a record that has failed so often is not tried again.
+        """
+        return failures >= self.attempts or isinstance(error, self.never)
+
+    def delay(self, failures: int, draw: float) -> float:
+        """
+        Return the seconds to wait after so many failures.
+
+        Args:
+            failures: 1 or more.
+            draw: a random number, 0 or more and less than 1.
+        """
+        wait = self.first
+        for _ in range(failures - 1):
+            if wait >= self.most or self.factor == 1:
+                break
+            wait *= self.factor
+        wait = min(wait, self.most)
+        return wait * (0.5 + draw / 2) if self.jitter else wait
+
+
+@frozen
+class Failing:
+    """
+    How much went to the dead letters lately.
+
+    Attributes:
+        seen: records that ended, one way or the other.
+        dead: those that failed for good.
+        in_a_row: those since the last success.
+    """
+
+    seen: int = 0
+    dead: int = 0
+    in_a_row: int = 0
+
+    def succeeded(self, count: int) -> "Failing":
+        """
+        Count records that are done.
+        """
+        return evolve(self, seen=self.seen + count, in_a_row=0)
+
+    def failed(self) -> "Failing":
+        """
+        Count one that failed for good.
+        """
+        return Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1)
+
+    def exceeds(self, max_ratio: float | None, max_in_a_row: int | None) -> str | None:
+        """
+        Say which limit is exceeded; None if none is.
+        """
+        if max_in_a_row is not None and self.in_a_row > max_in_a_row:
+            return f"{self.in_a_row} records in a row failed for good"
+        if (
+            max_ratio is not None
+            and self.seen >= _RATIO_SAMPLE
+            and self.dead > max_ratio * self.seen
+        ):
+            return f"{self.dead} of {self.seen} records failed for good"
+        return None

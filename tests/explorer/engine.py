@@ -1,0 +1,700 @@
+"""
+Explores two operations on one subject, with one preemption at every place.
+
+Operation A runs up to its k-th line in the modules under test; there operation B runs,
+whole, on another thread or as a signal handler on the same one; then A goes on. Done for
+every k, each time on a subject of its own, that is every order of the two with one switch
+from A to B.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Self
+
+from attrs import define, field, frozen
+
+# How often B is looked at while A waits for it, seconds.
+_LOOK = 0.0003
+# B is blocked if it has slept at one and the same instruction for so many looks. Where
+# the system does not say that it sleeps, it must have stood still for longer.
+_LOOKS, _LOOKS_WITHOUT_STATE = 2, 100
+# What stands still for so long is a deadlock: looks of the watcher, seconds between.
+_STUCK_LOOKS, _STUCK_LOOK = 8, 0.1
+# A pair that ends in deadlocks is not explored to its end.
+_DEADLOCKS = 3
+# Threads are not made to give way in the middle of what they do, so that a run that has
+# gone wrong goes wrong again. seconds
+_SWITCH_INTERVAL = 0.5
+
+_HANDLER_SIGNAL, _STUCK_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
+
+
+class InfeasibleError(BaseException):
+    """
+    Raised by an operation that could not have run at this place.
+    """
+
+
+class _StuckError(BaseException):
+    """
+    Raised in the main thread to end a deadlock.
+    """
+
+
+@frozen
+class Outcome:
+    """
+    What an operation returned or raised.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+
+    @property
+    def trace(self) -> str:
+        """
+        Where the error was raised, as text; empty if there was none.
+        """
+        if self.error is None:
+            return ""
+        return "".join(traceback.format_exception(self.error))
+
+
+@frozen
+class Place:
+    """
+    Where A was when B came.
+
+    Attributes:
+        k: how many lines A had begun, from 1.
+        stack: file, line and function of A's frames, innermost first.
+    """
+
+    k: int
+    stack: tuple[tuple[str, int, str], ...]
+
+    def __str__(self) -> str:
+        file, line, function = self.stack[0]
+        return f"{_short(file)}:{line} ({function})"
+
+
+@frozen
+class Wrong:
+    """
+    One order of the two operations that broke a rule.
+
+    Attributes:
+        place: where A was; None if B came after it.
+        messages: what is wrong.
+        blocked: the stack at which B waited for A, innermost first; empty if it did not.
+    """
+
+    place: Place | None
+    messages: tuple[str, ...]
+    blocked: tuple[tuple[str, int, str], ...] = ()
+
+    def __str__(self) -> str:
+        where = "A before B" if self.place is None else f"k={self.place.k} at {self.place}"
+        return f"{where}: {'; '.join(self.messages)}"
+
+    def stacks(self) -> str:
+        """
+        Return where both stood, a frame a line.
+        """
+        lines = []
+        if self.place is not None:
+            lines += ["A stood at", *_lines(self.place.stack)]
+        if self.blocked:
+            lines += ["B waited at", *_lines(self.blocked)]
+        elif self.place is not None:
+            lines.append("B ran whole there")
+        return "\n".join(lines)
+
+
+@define
+class Exploration:
+    """
+    What was found out about a pair.
+
+    Attributes:
+        places: how many lines A has.
+        tried: at how many of them B was let in.
+        blocked: at how many B had to wait for A.
+        infeasible: at how many B could not have run.
+        seconds: how long it took.
+        wrong: what went wrong, in the order of A's lines.
+    """
+
+    places: int = 0
+    tried: int = 0
+    blocked: int = 0
+    infeasible: int = 0
+    seconds: float = 0.0
+    wrong: list[Wrong] = field(factory=list)
+
+
+@define(eq=False)
+class _Run:
+    """
+    One run: what has been seen of it so far.
+    """
+
+    place: Place | None = None
+    a: Outcome | None = None
+    b: Outcome | None = None
+    is_begun: bool = False
+    is_over: bool = False
+    blocked: tuple[tuple[str, int, str], ...] = ()
+    stuck: list[str] = field(factory=list)
+
+
+Operation = Callable[[Any], object]
+Check = Callable[[Any, Outcome, Outcome], Iterable[str]]
+Places = Callable[[Sequence[tuple[CodeType, int]]], Iterable[int]]
+
+
+def every(places: Sequence[object]) -> Iterable[int]:
+    """
+    Choose all places.
+    """
+    return range(1, len(places) + 1)
+
+
+def sample(most: int, seed: object) -> Places:
+    """
+    Choose ``most`` places: each line where it is reached first, then others by chance.
+    """
+
+    def choose(places: Sequence[tuple[CodeType, int]]) -> Iterable[int]:
+        if len(places) <= most:
+            return every(places)
+        chance = random.Random(str(seed))  # noqa: S311 - repeatable, not secret
+        first: dict[tuple[CodeType, int], int] = {}
+        for k, place in enumerate(places, 1):
+            first.setdefault(place, k)
+        firsts = list(first.values())
+        if len(firsts) >= most:
+            return sorted(chance.sample(firsts, most))
+        rest = sorted(set(every(places)).difference(firsts))
+        return sorted(firsts + chance.sample(rest, most - len(firsts)))
+
+    return choose
+
+
+class Explorer:
+    """
+    Explores pairs, one after the other; a context manager, used on the main thread.
+
+    It has one thread for B and one that watches for deadlocks. On the way out both are
+    gone, and what it changed in the interpreter (trace function, signal handlers, switch
+    interval) is as it was. Only a B that hangs for ever after A has ended leaves its
+    thread behind: nothing can end it.
+
+    Args:
+        inside: whose lines are places: begins of file names.
+        by_opcode: whether each bytecode instruction is a place, not each line.
+    """
+
+    def __init__(self, inside: Sequence[str], *, by_opcode: bool = False) -> None:
+        self._stack = contextlib.ExitStack()
+        self._tracer = _tracer(inside, by_opcode=by_opcode)
+        self._other = _Other()
+        self._run: _Run | None = None
+        self._handler_job: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as undo:
+            undo.callback(sys.setswitchinterval, sys.getswitchinterval())
+            sys.setswitchinterval(_SWITCH_INTERVAL)
+            for number, handler in (
+                (_HANDLER_SIGNAL, self._handle),
+                (_STUCK_SIGNAL, self._break),
+            ):
+                undo.callback(signal.signal, number, signal.signal(number, handler))
+            undo.enter_context(self._tracer)
+            undo.callback(lambda: self._other.end())
+            closing = threading.Event()
+            watcher = threading.Thread(
+                target=self._watch,
+                args=(closing, threading.get_ident()),
+                name="explorer-watcher",
+                daemon=True,
+            )
+            undo.callback(watcher.join)
+            undo.callback(closing.set)
+            watcher.start()
+            self._stack = undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    # ------------------------------------------------------------ exploring
+
+    def explore(  # noqa: PLR0913 - a pair, and how it is explored
+        self,
+        make: Callable[[], contextlib.AbstractContextManager[Any]],
+        a: Operation,
+        b: Operation,
+        check: Check,
+        *,
+        places: Places = every,
+        as_handler: bool = False,
+        stop_at: int | None = None,
+        budget: float | None = None,
+    ) -> Exploration:
+        """
+        Let B in at the chosen places of A, and check what came of it.
+
+        Args:
+            make: makes the subject of one run, and ends it; let it take milliseconds.
+            a: the operation that is interrupted.
+            b: the operation that comes in between.
+            check: says what is wrong afterwards: nothing, or a text each.
+            places: which places.
+            as_handler: whether B is a signal handler on A's thread; else it runs on
+                another one.
+            stop_at: the number of wrong runs that are enough; None: go on.
+            budget: the seconds that are enough; None: go on.
+        """
+        began = time.monotonic()
+        found = Exploration()
+        self._try(found, make, a, b, check, 0, as_handler=as_handler)
+        reached = self._tracer.places
+        found.places = len(reached)
+        chosen = list(places(reached))
+        deadlocks = 0
+        for k in chosen:
+            before = len(found.wrong)
+            deadlocks += self._try(found, make, a, b, check, k, as_handler=as_handler)
+            if deadlocks >= _DEADLOCKS:
+                break
+            if len(found.wrong) > before and len(found.wrong) == stop_at:
+                break
+            if budget is not None and time.monotonic() - began > budget:
+                break
+        found.seconds = time.monotonic() - began
+        return found
+
+    def _try(  # noqa: PLR0913 - as explore()
+        self,
+        found: Exploration,
+        make: Callable[[], contextlib.AbstractContextManager[Any]],
+        a: Operation,
+        b: Operation,
+        check: Check,
+        k: int,
+        *,
+        as_handler: bool,
+    ) -> bool:
+        """
+        Make one run, and return whether it was a deadlock.
+        """
+        run = _Run()
+        with make() as subject:
+            self._run = run
+            try:
+                self._run_both(run, subject, a, b, k, as_handler=as_handler)
+            finally:
+                self._run = None
+            if k and run.place is not None:
+                found.tried += 1
+                found.blocked += bool(run.blocked)
+            if run.stuck:
+                messages = ["deadlock", *run.stuck]
+            elif isinstance(run.b and run.b.error, InfeasibleError):
+                found.infeasible += 1
+                messages = []
+            else:
+                messages = _checked(check, subject, run)
+        if messages:
+            found.wrong.append(Wrong(run.place, tuple(messages), run.blocked))
+        return bool(run.stuck)
+
+    def _run_both(  # noqa: PLR0913 - as explore()
+        self,
+        run: _Run,
+        subject: object,
+        a: Operation,
+        b: Operation,
+        k: int,
+        *,
+        as_handler: bool,
+    ) -> None:
+        def other() -> None:
+            run.b = _outcome(b, subject)
+
+        def come(frame: FrameType) -> None:
+            run.place = Place(k, _stack(frame))
+            run.is_begun = True
+            if as_handler:
+                self._as_handler(other)
+            else:
+                self._other.begin(other)
+                if not self._other.ended_or_blocked():
+                    run.blocked = self._other.stack()
+
+        with self._tracer.tracing(k, come):
+            run.a = _outcome(a, subject)
+        try:
+            if not run.is_begun and as_handler:
+                self._as_handler(other)
+            elif not run.is_begun:
+                self._other.begin(other)
+                self._other.wait()
+            elif run.blocked or not (as_handler or run.b):
+                self._other.wait()
+        except _StuckError:
+            self._other = _Other()  # the old one hangs, and nothing can end it
+        run.is_over = True
+
+    # ------------------------------------------------------------ B as a handler
+
+    def _as_handler(self, job: Callable[[], None]) -> None:
+        self._handler_job = job
+        signal.raise_signal(_HANDLER_SIGNAL)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        job, self._handler_job = self._handler_job, None
+        if job is not None:
+            job()
+
+    # ------------------------------------------------------------ deadlocks
+
+    def _break(self, _number: int, _frame: FrameType | None) -> None:
+        run = self._run
+        if run is not None and run.stuck and not run.is_over:
+            raise _StuckError
+
+    def _watch(self, closing: threading.Event, main: int) -> None:
+        last: object = None
+        looks = 0
+        while not closing.wait(_STUCK_LOOK):
+            run, other = self._run, self._other
+            now = run and (run, _position(main), _position(other.ident))
+            looks = looks + 1 if now is not None and now == last else 0
+            last = now
+            if run is not None and looks >= _STUCK_LOOKS:
+                frames = sys._current_frames()  # noqa: SLF001 - documented
+                for name, ident in (("main thread", main), ("B", other.ident)):
+                    if ident in frames and not (name == "B" and other.is_idle):
+                        told = "\n".join(_lines(_stack(frames[ident])))
+                        run.stuck.append(f"{name} stands still at\n{told}")
+                looks = 0
+                signal.pthread_kill(main, _STUCK_SIGNAL)
+
+
+def _outcome(operation: Operation, subject: object) -> Outcome:
+    try:
+        return Outcome(operation(subject))
+    except KeyboardInterrupt:
+        raise  # somebody wants to end the exploration
+    except BaseException as error:  # noqa: BLE001 - what it raised is what it saw
+        return Outcome(error=error)
+
+
+def _checked(check: Check, subject: object, run: _Run) -> list[str]:
+    assert run.a is not None
+    assert run.b is not None
+    try:
+        return list(check(subject, run.a, run.b))
+    except Exception as error:  # noqa: BLE001 - what cannot be checked is wrong
+        told = "".join(traceback.format_exception(error))
+        return [f"the check raised {error!r}\n{told}"]
+
+
+# ---------------------------------------------------------------- the other thread
+
+
+class _Other:
+    """
+    The thread of B, used for many runs.
+    """
+
+    def __init__(self) -> None:
+        self._go, self._done = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._done.acquire()
+        self._job: Callable[[], None] | None = None
+        self.is_idle = True
+        self._thread = threading.Thread(
+            target=self._loop, name="explorer-b", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def ident(self) -> int:
+        ident = self._thread.ident
+        assert ident is not None
+        return ident
+
+    def _loop(self) -> None:
+        while True:
+            self._go.acquire()
+            job = self._job
+            if job is None:
+                return
+            job()
+            self.is_idle = True
+            self._done.release()
+
+    def begin(self, job: Callable[[], None]) -> None:
+        """
+        Let it run.
+        """
+        self._job = job
+        self.is_idle = False
+        self._go.release()
+
+    def wait(self) -> None:
+        """
+        Wait until it has ended.
+        """
+        self._done.acquire()
+
+    def ended_or_blocked(self) -> bool:
+        """
+        Wait until it has ended (True), or waits itself (False).
+        """
+        last, looks = None, 0
+        while not self._done.acquire(timeout=_LOOK):
+            now = _position(self.ident)
+            looks = looks + 1 if now is not None and now == last else 0
+            last = now
+            if looks >= (_LOOKS if _HAS_STATE else _LOOKS_WITHOUT_STATE):
+                return False
+        return True
+
+    def stack(self) -> tuple[tuple[str, int, str], ...]:
+        """
+        Return where it stands.
+        """
+        frame = sys._current_frames().get(self.ident)  # noqa: SLF001 - documented
+        return () if frame is None else _stack(frame)
+
+    def end(self) -> None:
+        """
+        End the thread, if it does not hang.
+        """
+        if self.is_idle or self._done.acquire(timeout=1):
+            self._job = None
+            self._go.release()
+            self._thread.join()
+
+
+_HAS_STATE = Path("/proc/self/task").is_dir()
+
+
+def _position(ident: int) -> tuple[int, int] | None:
+    """
+    Return at which instruction a thread sleeps; None if it runs.
+    """
+    frame = sys._current_frames().get(ident)  # noqa: SLF001 - documented
+    if frame is None or (_HAS_STATE and not _is_asleep(ident)):
+        return None
+    return id(frame), frame.f_lasti
+
+
+def _is_asleep(ident: int) -> bool:
+    for thread in threading.enumerate():
+        if thread.ident == ident:
+            try:
+                with open(f"/proc/self/task/{thread.native_id}/stat", "rb") as file:  # noqa: PTH123 - asked often
+                    return file.read().rpartition(b")")[2].split()[0] == b"S"
+            except OSError:
+                return False
+    return False
+
+
+# ---------------------------------------------------------------- tracing
+
+
+class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
+    """
+    Calls back at the k-th line, and notes all lines if k is 0.
+
+    Args:
+        inside: begins of the names of files whose lines count.
+    """
+
+    def __init__(self, inside: Sequence[str]) -> None:
+        self._inside = tuple(inside)
+        self._known: dict[CodeType, bool] = {}
+        self.places: list[tuple[CodeType, int]] = []
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def is_inside(self, code: CodeType) -> bool:
+        """
+        Tell whether a function's lines count.
+        """
+        known = self._known.get(code)
+        if known is None:
+            known = code.co_filename.startswith(self._inside)
+            self._known[code] = known
+        return known
+
+    @contextlib.contextmanager
+    def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
+        """
+        Trace this thread.
+        """
+        raise NotImplementedError
+        yield
+
+
+class _SetTrace(_Tracer):
+    """
+    By ``sys.settrace``.
+    """
+
+    def __init__(self, inside: Sequence[str], *, by_opcode: bool) -> None:
+        super().__init__(inside)
+        self._event = "opcode" if by_opcode else "line"
+
+    @contextlib.contextmanager
+    def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
+        """
+        Trace this thread.
+        """
+        wanted, count, known, is_inside = self._event, 0, self._known, self.is_inside
+        places = self.places = self.places if k else []
+
+        def trace(frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
+            nonlocal count
+            if event == wanted:
+                count += 1
+                if not k:
+                    places.append((frame.f_code, _mark(frame, wanted)))
+                elif count == k:
+                    sys.settrace(None)
+                    come(frame)
+                    return None
+            elif event == "call":
+                code = frame.f_code
+                if not (known[code] if code in known else is_inside(code)):
+                    return None
+                if wanted == "opcode":
+                    frame.f_trace_opcodes = True
+            return trace if not k or count < k else None
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+def _mark(frame: FrameType, event: str) -> int:
+    return frame.f_lasti if event == "opcode" else frame.f_lineno
+
+
+class _Monitoring(_Tracer):
+    """
+    By ``sys.monitoring`` (Python 3.12): what is not inside costs nothing.
+    """
+
+    _TOOL = 3
+
+    def __init__(self, inside: Sequence[str]) -> None:
+        super().__init__(inside)
+        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # 3.12
+        self._k = self._count = 0
+        self._thread: int | None = None
+        self._come: Callable[[FrameType], None] | None = None
+
+    def __enter__(self) -> Self:
+        monitoring = self._monitoring
+        monitoring.use_tool_id(self._TOOL, "explorer")
+        monitoring.register_callback(self._TOOL, monitoring.events.LINE, self._line)
+        monitoring.set_events(self._TOOL, monitoring.events.LINE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        monitoring = self._monitoring
+        monitoring.set_events(self._TOOL, 0)
+        monitoring.register_callback(self._TOOL, monitoring.events.LINE, None)
+        monitoring.free_tool_id(self._TOOL)
+        monitoring.restart_events()
+
+    def _line(self, code: CodeType, line: int) -> Any:  # noqa: ANN401 - DISABLE
+        if self._thread is None:
+            return None if self.is_inside(code) else self._monitoring.DISABLE
+        if not self.is_inside(code):
+            return self._monitoring.DISABLE
+        if threading.get_ident() != self._thread:
+            return None
+        self._count += 1
+        if not self._k:
+            self.places.append((code, line))
+        elif self._count == self._k:
+            self._thread = None
+            assert self._come is not None
+            self._come(sys._getframe(1))  # noqa: SLF001 - documented
+        return None
+
+    @contextlib.contextmanager
+    def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
+        """
+        Trace this thread.
+        """
+        if not k:
+            self.places = []
+        self._k, self._count, self._come = k, 0, come
+        self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = None
+
+
+def _tracer(inside: Sequence[str], *, by_opcode: bool) -> _Tracer:
+    if by_opcode or not hasattr(sys, "monitoring"):
+        return _SetTrace(inside, by_opcode=by_opcode)
+    return _Monitoring(inside)
+
+
+# ---------------------------------------------------------------- telling
+
+_HERE = str(Path(__file__))
+
+
+def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename != _HERE:
+            found.append((code.co_filename, frame.f_lineno or 0, code.co_qualname))
+        elif found:
+            break  # what called the operation tells nothing
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _lines(stack: Iterable[tuple[str, int, str]]) -> list[str]:
+    return [f"  {_short(file)}:{line} in {name}" for file, line, name in stack]
+
+
+def _short(file: str) -> str:
+    parts = Path(file).parts
+    for root in ("safeconsumer", "tests", "site-packages"):
+        if root in parts:
+            at = len(parts) - 1 - parts[::-1].index(root)
+            return "/".join(parts[at + (root == "site-packages") :])
+    return file

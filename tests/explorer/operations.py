@@ -1,0 +1,543 @@
+"""
+The operations that are paired, in one table: what each needs, does and may raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import kafka.errors as kafka_errors
+from attrs import evolve, frozen
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import ConcurrentPollError
+from tests.explorer.broker import ONE, THREE, TOPIC, TWO
+from tests.explorer.subject import (
+    ALONE,
+    GROUP,
+    MANUAL,
+    OTHER_TOPIC,
+    Setting,
+    Stage,
+)
+
+ALL_MODES = frozenset({MANUAL, GROUP, ALONE})
+IN_GROUP = frozenset({GROUP})
+BY_HAND = frozenset({MANUAL})
+APART = frozenset({ALONE})
+COMMITTING = frozenset({MANUAL, GROUP})
+
+# Who runs it: the polling thread, any thread, the IO thread, or time itself.
+POLLING, ANY, IO, TIME = "polling", "any", "io", "time"
+
+
+Run = Callable[[Stage], object]
+
+
+def _nothing(_: Stage) -> None: ...
+
+
+@frozen
+class Operation:
+    """
+    One operation.
+
+    Attributes:
+        name: as it is asked for on the command line.
+        run: does it.
+        keep: names the requests whose answers it is; others must not answer them.
+        prepare: makes what it needs, before either operation begins.
+        modes: in which modes it makes sense.
+        thread: who runs it.
+        in_handler: whether it may be called in a signal handler.
+        may_raise: what is documented that it may raise.
+        if_moved: what it may raise besides if the other operation changes what is
+            consumed.
+        moves: whether it changes what is consumed.
+        with_setting: changes the setting of the pair.
+        commits: whether it commits what it finds, on its own thread: two at once may
+            cross, as upstream's do.
+    """
+
+    name: str
+    run: Run
+    prepare: Run = _nothing
+    keep: Run = _nothing
+    modes: frozenset[str] = ALL_MODES
+    thread: str = ANY
+    in_handler: bool = False
+    may_raise: tuple[type[BaseException], ...] = ()
+    if_moved: tuple[type[BaseException], ...] = ()
+    moves: bool = False
+    with_setting: dict[str, Any] = {}
+    commits: bool = False
+
+    def setting(self, setting: Setting) -> Setting:
+        """
+        Change the setting of a pair to what this operation needs.
+        """
+        return evolve(setting, **self.with_setting)
+
+
+# ---------------------------------------------------------------- preparations
+
+
+def _data(stage: Stage) -> None:
+    stage.answer(one for one in stage.broker.of("Fetch") if one not in stage.broker.kept)
+
+
+def _half_read(stage: Stage) -> None:
+    _data(stage)
+    stage.poll(0, 2)
+
+
+def _parked(stage: Stage) -> None:
+    # Parked by a poll, and free again: the next one finds it.
+    stage.pause(ONE, owner="parking")
+    _data(stage)
+    stage.poll(0)
+    stage.resume(ONE, owner="parking")
+
+
+def _parked_half(stage: Stage) -> None:
+    _data(stage)
+    stage.poll(0, 2)
+    stage.pause(ONE, owner="parking")
+    stage.poll(0, 1)
+    stage.resume(ONE, owner="parking")
+
+
+def _stepped(stage: Stage) -> None:
+    _data(stage)
+    stage.step()
+    stage.step()
+
+
+def _held(stage: Stage) -> None:
+    stage.pause(ONE)
+
+
+def _all_held(stage: Stage) -> None:
+    stage.pause_all()
+
+
+def _expiring(stage: Stage) -> None:
+    stage.pause(ONE, owner="expiring", for_=30)
+
+
+def _both_held(stage: Stage) -> None:
+    stage.pause(ONE, TWO)
+
+
+def _queued(stage: Stage) -> None:
+    # An event that no call has delivered yet.
+    stage.consumer._ledger.follow([], [])
+    stage.consumer._ledger.emit(_some_event())
+
+
+def _some_event() -> Any:  # noqa: ANN401 - an event's class
+    from safeconsumer.events import consumer as events  # noqa: PLC0415
+
+    return events.Event
+
+
+def _rejoining(stage: Stage) -> None:
+    stage.ask_to_rejoin(ONE, THREE)
+
+
+def _joined(stage: Stage) -> None:
+    # JoinGroup and SyncGroup are answered; a poll is to apply it.
+    _rejoining(stage)
+    stage.poll(0)
+    stage.answer(stage.broker.of("JoinGroup"))
+    stage.answer(stage.broker.of("SyncGroup"))
+
+
+def _asked_to_join(stage: Stage) -> None:
+    _rejoining(stage)
+    stage.poll(0)
+    stage.broker.keep(stage.broker.of("JoinGroup"))
+
+
+def _expelled(stage: Stage) -> None:
+    stage.poll(0, 2)
+    stage.expel()
+    stage.broker.plan = (ONE, TWO)
+
+
+def _lost_and_back(stage: Stage) -> None:
+    # A poll is to apply a join that gives back what was lost.
+    _expelled(stage)
+    stage.poll(0)
+    stage.answer(stage.broker.of("JoinGroup"))
+    stage.answer(stage.broker.of("SyncGroup"))
+
+
+def _rewound(stage: Stage) -> None:
+    _seek_back(stage)
+
+
+def _rewinding(stage: Stage) -> None:
+    # The beginning is being asked for.
+    _seek_back(stage)
+    stage.poll(0)
+    _keep("ListOffsets")(stage)
+
+
+def _committing(stage: Stage) -> None:
+    stage.consumer.commit_async()
+    _keep("OffsetCommit")(stage)
+
+
+def _offsets_asked(stage: Stage) -> None:
+    # A join has brought a partition whose committed offset is being asked for.
+    stage.broker.committed[THREE] = 3, ""
+    stage.ask_to_rejoin(ONE, TWO, THREE)
+    stage.poll(0)
+    stage.answer(stage.broker.of("JoinGroup"))
+    stage.answer(stage.broker.of("SyncGroup"))
+    stage.poll(0)
+    _keep("OffsetFetch")(stage)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _poll(stage: Stage) -> object:
+    return stage.poll(0)
+
+
+def _poll_two(stage: Stage) -> object:
+    return stage.poll(0, 2)
+
+
+def _poll_waiting(stage: Stage) -> object:
+    return stage.poll(40)
+
+
+def _step(stage: Stage) -> object:
+    return stage.step()
+
+
+# ---------------------------------------------------------------- holds
+
+
+def _pause(stage: Stage) -> None:
+    stage.pause(ONE)
+
+
+def _pause_twice(stage: Stage) -> None:
+    stage.pause(ONE, owner="x")
+    stage.resume(ONE, owner="x")
+    stage.pause(ONE, owner="x")
+
+
+def _pause_topic(stage: Stage) -> None:
+    stage.pause(TOPIC, owner="x")
+
+
+def _pause_resume(stage: Stage) -> None:
+    stage.pause(ONE)
+    stage.resume(ONE)
+
+
+def _pause_resume_other(stage: Stage) -> None:
+    stage.pause(TOPIC, owner="x")
+    stage.resume(TOPIC, owner="x")
+
+
+def _all_and_back(stage: Stage) -> None:
+    stage.pause_all()
+    stage.resume_all()
+
+
+def _resume(stage: Stage) -> None:
+    stage.resume(ONE)
+
+
+def _resume_both(stage: Stage) -> None:
+    stage.resume(ONE, TWO)
+
+
+def _resume_all(stage: Stage) -> None:
+    stage.resume_all()
+
+
+def _block(stage: Stage) -> None:
+    began = stage.tick()
+    with stage.consumer.held(ONE, owner="block"):
+        stage.note_held(frozenset({ONE}), "block", began)
+        stage.consumer.explain(ONE)
+        began = stage.tick()
+    stage.note_lifted(frozenset({ONE}), "block", began)
+
+
+def _pause_all_assigned(stage: Stage) -> None:
+    assigned = stage.consumer.assignment()
+    stage.pause(*assigned)
+
+
+def _ask(stage: Stage) -> object:
+    consumer = stage.consumer
+    return consumer.paused(), consumer.holds(), consumer.explain(ONE)
+
+
+# ---------------------------------------------------------------- positions, commits
+
+
+def _seek(stage: Stage) -> None:
+    stage.seek(ONE, 4)
+
+
+def _pause_seek(stage: Stage) -> None:
+    stage.pause(ONE)
+    stage.seek(ONE, 4)
+
+
+def _seek_back(stage: Stage) -> None:
+    began = stage.tick()
+    stage.consumer.seek_to_beginning(ONE)
+    stage.note_start(ONE, 0, began, "seek_to_beginning")
+
+
+def _position(stage: Stage) -> object:
+    return stage.consumer.position(ONE, timeout_ms=5)
+
+
+def _assignment(stage: Stage) -> object:
+    return stage.consumer.assignment(), stage.consumer.subscription()
+
+
+def _commit(stage: Stage) -> None:
+    stage.consumer.commit(timeout_ms=50)
+
+
+def _commit_async(stage: Stage) -> None:
+    stage.consumer.commit_async()
+
+
+def _pause_commit(stage: Stage) -> None:
+    stage.pause(ONE)
+    stage.consumer.commit(timeout_ms=50)
+
+
+def _commit_explicit(stage: Stage) -> None:
+    stage.seek(TWO, 2)
+    stage.consumer.commit({TWO: OffsetAndMetadata(2, "mine", -1)}, timeout_ms=50)
+
+
+# ---------------------------------------------------------------- what is consumed
+
+
+def _subscribe_more(stage: Stage) -> None:
+    stage.consumer.subscribe([TOPIC, OTHER_TOPIC], listener=stage.listener)
+
+
+def _subscribe_other(stage: Stage) -> None:
+    stage.broker.plan = ()
+    stage.consumer.subscribe([OTHER_TOPIC], listener=stage.listener)
+
+
+def _unsubscribe(stage: Stage) -> None:
+    stage.consumer.unsubscribe()
+
+
+def _assign_other(stage: Stage) -> None:
+    stage.consumer.assign([TWO, THREE])
+
+
+def _assign_and_back(stage: Stage) -> None:
+    stage.consumer.assign([TWO])
+    stage.consumer.assign([ONE, TWO])
+
+
+def _close(stage: Stage) -> None:
+    stage.close()
+
+
+# ---------------------------------------------------------------- the IO thread
+
+
+def _answer(api: str, tp: Any = None) -> Callable[[Stage], None]:  # noqa: ANN401 - a partition
+    def answer(stage: Stage) -> None:
+        stage.answer(stage.broker.of(api, tp))
+
+    return answer
+
+
+def _keep(api: str, tp: Any = None) -> Callable[[Stage], None]:  # noqa: ANN401 - a partition
+    def keep(stage: Stage) -> None:
+        found = stage.broker.of(api, tp)
+        assert found, f"no {api} to keep"
+        stage.broker.keep(found)
+
+    return keep
+
+
+def _answer_join(stage: Stage) -> None:
+    stage.answer(stage.broker.of("JoinGroup"))
+    stage.answer(stage.broker.of("SyncGroup"))
+
+
+def _lose(stage: Stage) -> None:
+    stage.expel()
+    stage.broker.plan = (ONE, TWO)
+
+
+def _told_to_rejoin(stage: Stage) -> None:
+    stage.ask_to_rejoin(ONE, THREE)
+
+
+def _taken_elsewhere(stage: Stage) -> None:
+    stage.assign_from_elsewhere((TWO, THREE))
+
+
+def _taken_and_back(stage: Stage) -> None:
+    stage.assign_from_elsewhere((TWO,))
+    stage.assign_from_elsewhere((ONE, TWO))
+
+
+def _expire(stage: Stage) -> None:
+    stage.expire()
+    stage.consumer.paused()
+
+
+def _deliver(stage: Stage) -> None:
+    stage.consumer._ledger.deliver()
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def _hook_seeks(stage: Stage) -> None:
+    _data(stage)
+    _queued(stage)
+
+    def act(event: Any) -> None:  # noqa: ANN401 - any event
+        if event.name == "event":
+            stage.hook = None
+            stage.pause(ONE)
+            stage.seek(ONE, 4)
+
+    stage.hook = act
+
+
+_GONE = (kafka_errors.IllegalStateError, ValueError)
+_COMMITS = (
+    kafka_errors.CommitFailedError,
+    kafka_errors.RebalanceInProgressError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.IllegalGenerationError,
+)
+
+
+def _reading(name: str, run: Run, prepare: Run = _nothing, **more: Any) -> Operation:  # noqa: ANN401
+    return Operation(
+        name,
+        run,
+        prepare,
+        thread=POLLING,
+        may_raise=(ConcurrentPollError,),
+        **more,
+    )
+
+
+def _joining(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
+    return _reading(name, run, prepare, modes=IN_GROUP, moves=True, **more)
+
+
+def _call(name: str, run: Run, prepare: Run = _nothing, **more: Any) -> Operation:  # noqa: ANN401
+    return Operation(name, run, prepare, if_moved=_GONE, **more)
+
+
+def _answering(name: str, run: Run, keep: Run, **more: Any) -> Operation:  # noqa: ANN401
+    return Operation(name, run, keep=keep, thread=IO, **more)
+
+
+OPERATIONS = (
+    _reading("poll", _poll, _data),
+    _reading("poll(2)", _poll_two, _data),
+    _reading("poll half-read", _poll, _half_read),
+    _reading("poll parked", _poll, _parked),
+    _reading("poll parked half", _poll, _parked_half),
+    _reading("poll nothing", _poll),
+    _reading("poll waiting", _poll_waiting),
+    _reading("poll, a hook seeks", _poll, _hook_seeks),
+    _reading("poll to the beginning", _poll_waiting, _rewound),
+    _reading("step", _step, _data),
+    _reading("step on", _step, _stepped),
+    # joining
+    _joining("join prepared", _poll, _rejoining),
+    _joining("join completed", _poll, _joined),
+    _joining("join whole", _poll_waiting, _rejoining),
+    _joining(
+        "join cooperatively",
+        _poll_waiting,
+        _rejoining,
+        with_setting={"is_cooperative": True},
+    ),
+    _joining("join after loss", _poll_waiting, _expelled),
+    _joining("lost and back", _poll_waiting, _lost_and_back),
+    # holds
+    _call("pause", _pause, in_handler=True),
+    _call("pause topic", _pause_topic),
+    _call("pause, resume", _pause_resume, in_handler=True),
+    _call("pause, resume topic", _pause_resume_other),
+    _call("pause, resume, pause", _pause_twice),
+    _call("pause_all, resume_all", _all_and_back, in_handler=True),
+    _call("resume", _resume, _held, in_handler=True),
+    _call("resume both", _resume_both, _both_held, in_handler=True),
+    _call("resume_all", _resume_all, _all_held),
+    _call("held", _block, in_handler=True),
+    _call("pause(*assignment())", _pause_all_assigned, in_handler=True),
+    _call("questions", _ask, in_handler=True),
+    Operation("expiry", _expire, _expiring, thread=TIME),
+    Operation("deliver", _deliver, _queued),
+    # positions and commits
+    _call("seek", _seek),
+    _call("pause, seek", _pause_seek),
+    _call("seek_to_beginning", _seek_back),
+    _call("position", _position),
+    _call("assignment", _assignment),
+    _call("commit", _commit, modes=COMMITTING, may_raise=_COMMITS, commits=True),
+    _call("commit_async", _commit_async, modes=COMMITTING, commits=True),
+    _call(
+        "pause, commit",
+        _pause_commit,
+        modes=COMMITTING,
+        may_raise=_COMMITS,
+        commits=True,
+    ),
+    _call(
+        "commit given",
+        _commit_explicit,
+        modes=COMMITTING,
+        may_raise=_COMMITS,
+        commits=True,
+    ),
+    # what is consumed
+    _call("subscribe to more", _subscribe_more, modes=IN_GROUP, moves=True),
+    _call("subscribe to another", _subscribe_other, modes=IN_GROUP, moves=True),
+    _call("unsubscribe", _unsubscribe, moves=True),
+    _call("assign", _assign_other, modes=BY_HAND, moves=True),
+    _call("assign and back", _assign_and_back, modes=BY_HAND, moves=True),
+    _call("close", _close, moves=True),
+    # the IO thread
+    _answering("answer to Fetch", _answer("Fetch", ONE), _keep("Fetch", ONE)),
+    _answering("answer to ListOffsets", _answer("ListOffsets"), _rewinding),
+    _answering(
+        "answer to OffsetFetch", _answer("OffsetFetch"), _offsets_asked, modes=IN_GROUP
+    ),
+    _answering(
+        "answer to a commit", _answer("OffsetCommit"), _committing, modes=COMMITTING
+    ),
+    _answering("answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP),
+    _answering("loss", _lose, _nothing, modes=IN_GROUP, moves=True),
+    _answering("told to rejoin", _told_to_rejoin, _nothing, modes=IN_GROUP),
+    _answering("assigned elsewhere", _taken_elsewhere, _nothing, modes=APART, moves=True),
+    _answering("taken and back", _taken_and_back, _nothing, modes=APART, moves=True),
+)
+
+BY_NAME = {one.name: one for one in OPERATIONS}

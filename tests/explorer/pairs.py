@@ -1,0 +1,170 @@
+"""
+Which operations meet, and what came of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import kafka.errors as kafka_errors
+from attrs import frozen
+
+import safeconsumer
+from safeconsumer import SafeConsumer
+from tests.explorer import invariants, waits
+from tests.explorer.engine import Exploration, Explorer, Outcome, Places, every
+from tests.explorer.operations import (
+    BY_NAME,
+    IO,
+    OPERATIONS,
+    POLLING,
+    Operation,
+)
+from tests.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
+
+Plant = Callable[[SafeConsumer], None]
+
+INSIDE = (str(Path(safeconsumer.__file__).parent), waits.__file__)
+"""
+Whose lines are places.
+"""
+
+# The cheapest first.
+_MODES = (MANUAL, ALONE, GROUP)
+
+
+@frozen
+class Pair:
+    """
+    Two operations: A is interrupted by B.
+
+    Attributes:
+        as_handler: whether B is a signal handler on A's thread.
+        setting: how the consumer is made.
+    """
+
+    a: Operation
+    b: Operation
+    as_handler: bool
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        """
+        The pair's name on the command line.
+        """
+        suffix = " in a handler" if self.as_handler else ""
+        return f"{self.a.name} x {self.b.name}{suffix}"
+
+    def explore(
+        self,
+        explorer: Explorer,
+        *,
+        places: Places = every,
+        plant: Plant | None = None,
+        stop_at: int | None = None,
+        budget: float | None = None,
+    ) -> Exploration:
+        """
+        Explore it.
+        """
+        return explorer.explore(
+            lambda: self._make(plant),
+            self.a.run,
+            self._run_b,
+            self._check,
+            places=places,
+            as_handler=self.as_handler,
+            stop_at=stop_at,
+            budget=budget,
+        )
+
+    @contextmanager
+    def _make(self, plant: Plant | None) -> Iterator[Stage]:
+        with stage(self.setting, plant) as made:
+            made.may_rewind = self.a.commits and self.b.commits
+            self.a.keep(made)
+            self.b.keep(made)
+            self.a.prepare(made)
+            self.b.prepare(made)
+            yield made
+
+    def _run_b(self, made: Stage) -> object:
+        made.io.in_handler = self.as_handler
+        try:
+            return self.b.run(made)
+        finally:
+            made.io.in_handler = False
+
+    def _check(self, made: Stage, a: Outcome, b: Outcome) -> Iterator[str]:
+        for name, operation, other, seen in (
+            ("A", self.a, self.b, a),
+            ("B", self.b, self.a, b),
+        ):
+            allowed = operation.may_raise + operation.if_moved * other.moves
+            if made.is_closed:
+                allowed += _WHEN_CLOSED
+            if seen.error is not None and not isinstance(seen.error, allowed):
+                yield f"{name} raised {seen.error!r}\n{seen.trace}"
+        yield from invariants.check(made)
+
+
+# As upstream answers what is asked of a consumer that has been closed.
+_WHEN_CLOSED: tuple[type[BaseException], ...] = (kafka_errors.IllegalStateError,)
+
+
+def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
+    """
+    Return the mode in which two operations can meet, or None.
+    """
+    if as_handler and not b.in_handler:
+        return None
+    if a.thread == b.thread == IO:
+        return None  # one thread does one thing after the other
+    if a.thread == b.thread == POLLING and a is not b:
+        return None  # refused whatever they do: one pair of them is enough
+    modes = a.modes & b.modes
+    return next((mode for mode in _MODES if mode in modes), None)
+
+
+def _pair(a: Operation, b: Operation, *, as_handler: bool) -> Pair | None:
+    mode = _fits(a, b, as_handler=as_handler)
+    if mode is None:
+        return None
+    setting = b.setting(a.setting(Setting(mode=mode)))
+    return Pair(a, b, as_handler, setting)
+
+
+def every_pair() -> list[Pair]:
+    """
+    Return all pairs that make sense, in the order of the table.
+    """
+    found = (
+        _pair(a, b, as_handler=as_handler)
+        for a, b in itertools.product(OPERATIONS, OPERATIONS)
+        for as_handler in (False, True)
+    )
+    return [one for one in found if one is not None]
+
+
+def named(text: str) -> Pair:
+    """
+    Return the pair of this name.
+
+    Raises:
+        LookupError: there is none; the message says why.
+    """
+    plain = text.removesuffix(" in a handler")
+    first, cross, second = plain.partition(" x ")
+    for name in (first, second):
+        if not cross or name not in BY_NAME:
+            message = f"no operation is called {name!r}; --list shows the pairs"
+            raise LookupError(message)
+    pair = _pair(BY_NAME[first], BY_NAME[second], as_handler=plain != text)
+    if pair is None:
+        message = f"{first!r} and {second!r} never meet"
+        raise LookupError(message)
+    return pair

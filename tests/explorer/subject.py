@@ -1,0 +1,651 @@
+"""
+The subject of one run: a consumer whose broker answers by hand, and what is seen of it.
+
+The only file here that knows more of ``SafeConsumer`` than its public names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+from unittest import mock
+
+import kafka.util
+from attrs import define, field, frozen
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import (
+    CooperativeStickyAssignor,
+)
+from kafka.future import Future
+from kafka.protocol.consumer import HeartbeatResponse
+from kafka.structs import TopicPartition
+
+from safeconsumer import Hold, Lifetime, SafeConsumer
+from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
+from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
+from tests.explorer.waits import others_may_come
+
+OTHER_TOPIC = "audit"
+GROUP, MANUAL, ALONE = "group", "manual", "alone"
+
+_UNKNOWN_MEMBER, _REBALANCING = 25, 27
+
+
+@frozen
+class Setting:
+    """
+    How the consumer is made.
+
+    Attributes:
+        mode: who assigns: the group, the user (``manual``), or the IO thread to a
+            subscription without a group (``alone``).
+        handover: as ``pause_handover``.
+        is_cooperative: whether the group rebalances in steps.
+        commits_itself: as ``enable_auto_commit``.
+        lifetime: as ``default_lifetime``.
+    """
+
+    mode: str = GROUP
+    handover: str = "off"
+    is_cooperative: bool = False
+    commits_itself: bool = False
+    lifetime: Lifetime = Lifetime.UNTIL_RESUMED
+
+
+@define(eq=False)
+class Call:
+    """
+    One call that reads: a ``poll`` or a step of an iteration.
+
+    Attributes:
+        began, checked, ended: when it began, made its last check of what is quiet, and
+            ended; on the stage's count of steps.
+        offsets: what it delivered.
+    """
+
+    began: int
+    thread: int
+    checked: int = 0
+    ended: int = 0
+    offsets: dict[TopicPartition, list[int]] = field(factory=dict)
+
+
+@define(eq=False)
+class Start:
+    """
+    Something that decides where reading goes on.
+
+    Attributes:
+        offset: where; None if it is to be found out.
+        began, ended: between which steps it took effect.
+        why: for the report.
+    """
+
+    tp: TopicPartition
+    offset: int
+    began: int
+    ended: int
+    why: str
+
+
+@define(eq=False)
+class Held:
+    """
+    A hold as the application sees it.
+
+    Attributes:
+        covers: what it covers.
+        began, since: when the call that placed it began, and had returned.
+    """
+
+    covers: frozenset[TopicPartition]
+    owner: str
+    began: int
+    since: int
+
+
+@frozen
+class Lifted:
+    """
+    Something that may have ended a hold.
+
+    Attributes:
+        covers: exactly what the hold covers; None: whatever it covers.
+        began, ended: from when to when.
+    """
+
+    covers: frozenset[TopicPartition] | None
+    owner: str
+    began: int
+    ended: int
+
+
+@frozen
+class Free:
+    """
+    What a call that lifts holds answered, and what was seen right after it.
+    """
+
+    asked: frozenset[TopicPartition]
+    answer: tuple[Hold, ...]
+    before: tuple[Hold, ...]
+    paused: frozenset[TopicPartition]
+    after: tuple[Hold, ...]
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """
+        Holds that were there before or after the question for what is quiet.
+        """
+        return (*self.before, *self.after)
+
+    @property
+    def stayed(self) -> tuple[Hold, ...]:
+        """
+        Holds that were there before and after.
+        """
+        return tuple(hold for hold in self.before if hold in self.after)
+
+
+class _TwoTries(float):
+    """
+    A deadline that lets a step of an iteration ask twice, without waiting.
+    """
+
+    def __new__(cls) -> Self:
+        return super().__new__(cls, 0.0)
+
+    def __init__(self) -> None:
+        self._left = 2
+
+    def __gt__(self, _: object) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+class _Consumer(SafeConsumer):
+    """
+    Ours; its iteration does not wait.
+    """
+
+    def _set_consumer_timeout(self) -> None:
+        self._consumer_timeout = _TwoTries()
+
+
+class Stage:
+    """
+    One consumer with its broker, and a diary of what happened.
+
+    Args:
+        setting: how it is made.
+        plant: breaks the consumer, or not.
+    """
+
+    def __init__(
+        self, setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
+    ) -> None:
+        self.setting = setting
+        self._ticks = itertools.count(1)
+        self.now = 1000.0
+        self.calls: list[Call] = []
+        self.starts: list[Start] = []
+        self.holds: list[Held] = []
+        self.lifted: list[Lifted] = []
+        self.freed: list[Free] = []
+        self.events: list[Any] = []
+        self.is_closed = False
+        self.may_rewind = False
+        self.first_owned = {ONE, TWO}
+        self.hook: Callable[[Any], None] | None = None
+        self.listener = _Listener()
+        self._reading = threading.local()
+        self._gained: dict[TopicPartition, int] = {}
+        self.broker = Broker(self.tick)
+        self.broker.on_start = self._started
+        self.io = IoThread()
+        self.cluster = Cluster({TOPIC: {0, 1, 2}, OTHER_TOPIC: {0}})
+        net = Net(self.io, self._wait)
+        manager = Manager(net, self.cluster, self.broker.take)
+        _clock.set_back()
+        random.seed(7)  # upstream shuffles what it assigns
+        self.consumer = self._made(manager)
+        if plant is not None:
+            plant(self.consumer)
+        self._watch_checks()
+        self._begin()
+
+    def tick(self) -> int:
+        """
+        Count a step.
+        """
+        return next(self._ticks)
+
+    # ------------------------------------------------------------ making
+
+    def _made(self, manager: Manager) -> SafeConsumer:
+        setting = self.setting
+        more: dict[str, Any] = {}
+        if setting.is_cooperative:
+            more["partition_assignment_strategy"] = (CooperativeStickyAssignor,)
+        consumer = _Consumer(
+            kafka_client=lambda **_: Client(manager),
+            group_id=None if setting.mode == ALONE else "g",
+            enable_auto_commit=setting.commits_itself,
+            auto_offset_reset="earliest",
+            enable_incremental_fetch_sessions=False,
+            metrics_enabled=False,
+            retry_backoff_ms=1,
+            decoder="python",
+            pause_handover=setting.handover,
+            default_lifetime=setting.lifetime,
+            hooks=(self._hook,),
+            **more,
+        )
+        consumer._ledger._clock = lambda: self.now
+        consumer._coordinator.coordinator_id = 0
+        consumer._coordinator._maybe_start_heartbeat_loop = lambda: None
+        return consumer
+
+    def _watch_checks(self) -> None:
+        # Which look at what is quiet was a call's last: nothing else tells, from
+        # outside, whether a pause had returned before it.
+        fetcher, ledger = self.consumer._fetcher, self.consumer._ledger
+        return_quiet, quiet = fetcher.return_quiet, ledger.quiet
+
+        def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
+            self._note_check(is_step=False)
+            return return_quiet(*args, **kwargs)
+
+        def looked() -> Any:  # noqa: ANN401 - as the original
+            self._note_check(is_step=True)
+            return quiet()
+
+        fetcher.return_quiet = checked
+        ledger.quiet = looked
+        subscription = self.consumer._subscription
+        apply = subscription._apply_assignment
+
+        def applied(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as the original
+            before = set(subscription.assignment)
+            apply(*args, **kwargs)
+            for tp in set(subscription.assignment) - before:
+                self._gained[tp] = self.tick()
+
+        subscription._apply_assignment = applied
+
+    def _note_check(self, *, is_step: bool) -> None:
+        call, of_step = getattr(self._reading, "call", (None, False))
+        if call is not None and of_step is is_step:
+            call.checked = self.tick()
+
+    def _begin(self) -> None:
+        if self.setting.mode == MANUAL:
+            self.broker.member = None
+            self.consumer.assign([ONE, TWO])
+            self.consumer.seek(ONE, 0)
+            self.consumer.seek(TWO, 0)
+            self.consumer.poll(0)
+            return
+        self.broker.committed = {ONE: (0, ""), TWO: (0, "")}
+        self.consumer.subscribe([TOPIC], listener=self.listener)
+        if self.setting.mode == ALONE:
+            self.assign_from_elsewhere((ONE, TWO))
+            self.consumer.seek(ONE, 0)
+            self.consumer.seek(TWO, 0)
+        for _ in range(4):
+            self.consumer.poll(0)
+            if self.broker.of("Fetch"):
+                break
+            self.answer_all()
+        assert self.consumer.assignment() == {ONE, TWO}
+        self.starts.clear()
+        self.events.clear()
+
+    # ------------------------------------------------------------ the diary
+
+    def _hook(self, event: Any) -> None:  # noqa: ANN401 - any event
+        self.events.append(event)
+        if self.hook is not None:
+            self.hook(event)
+
+    def _started(self, request: Request, tp: TopicPartition, offset: int) -> None:
+        # An answer decides only for the ownership that it was asked in.
+        if self._gained.get(tp, 0) <= request.asked_at:
+            self.starts.append(
+                Start(tp, offset, request.asked_at, request.asked_at, request.api)
+            )
+
+    @contextmanager
+    def reading(self, *, is_step: bool) -> Iterator[Call]:
+        """
+        Note what a call delivers: put the offsets into what this yields.
+        """
+        call = Call(self.tick(), threading.get_ident())
+        self._reading.call = call, is_step
+        try:
+            yield call
+        finally:
+            self._reading.call = None, False
+            call.ended = self.tick()
+            self.calls.append(call)
+
+    # ------------------------------------------------------------ the application
+
+    def poll(
+        self, timeout_ms: float = 0, most: int | None = None
+    ) -> dict[int, list[int]]:
+        """
+        Poll, and return the offsets by partition.
+        """
+        with self.reading(is_step=False) as call:
+            records = self.consumer.poll(timeout_ms, max_records=most)
+            call.offsets = {
+                tp: [one.offset for one in found] for tp, found in records.items()
+            }
+        return {tp.partition: found for tp, found in call.offsets.items()}
+
+    def step(self) -> tuple[int, int] | None:
+        """
+        Take a step of an iteration.
+        """
+        with self.reading(is_step=True) as call:
+            record = next(self.consumer, None)
+            if record is None:
+                return None
+            tp = TopicPartition(record.topic, record.partition)
+            call.offsets = {tp: [record.offset]}
+        return record.partition, record.offset
+
+    def pause(self, *targets: Any, owner: str = "app", **how: Any) -> None:  # noqa: ANN401 - as pause()
+        """
+        Pause, and remember that it had returned.
+        """
+        began = self.tick()
+        self.consumer.pause(*targets, owner=owner, **how)
+        for one in targets:
+            self.note_held(_covered([one]), owner, began)
+
+    def pause_all(self, *, owner: str = "app") -> None:
+        """
+        Pause everything, and remember that it had returned.
+        """
+        began = self.tick()
+        self.consumer.pause_all(owner=owner)
+        self.note_held(_EVERYTHING, owner, began)
+
+    def note_held(
+        self, covers: frozenset[TopicPartition], owner: str, began: int
+    ) -> None:
+        """
+        Remember a hold whose call has returned.
+        """
+        self.holds.append(Held(covers, owner, began, self.tick()))
+
+    def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
+        """
+        Resume, and remember the answer and what was to be seen then.
+        """
+        began, before = self.tick(), self.consumer.holds()
+        answer = self.consumer.resume(*targets, owner=owner)
+        for one in targets:
+            self.note_lifted(_covered([one]), owner, began)
+        self._note_freed(_covered(targets), before, answer)
+
+    def resume_all(self, *, owner: str = "app") -> None:
+        """
+        Resume everything, and remember the answer and what was to be seen then.
+        """
+        began, before = self.tick(), self.consumer.holds()
+        answer = self.consumer.resume_all(owner=owner)
+        self.note_lifted(None, owner, began)
+        self._note_freed(_EVERYTHING, before, answer)
+
+    def note_lifted(
+        self, covers: frozenset[TopicPartition] | None, owner: str, began: int
+    ) -> None:
+        """
+        Remember that a hold may have ended since then.
+        """
+        self.lifted.append(Lifted(covers, owner, began, self.tick()))
+
+    def _note_freed(
+        self,
+        asked: frozenset[TopicPartition],
+        before: tuple[Hold, ...],
+        answer: tuple[Hold, ...],
+    ) -> None:
+        paused = frozenset(self.quiet())
+        self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Seek, and remember when.
+        """
+        began = self.tick()
+        self.consumer.seek(tp, offset)
+        self.note_start(tp, offset, began, "seek")
+
+    def note_start(self, tp: TopicPartition, offset: int, began: int, why: str) -> None:
+        """
+        Remember that reading is to go on elsewhere.
+        """
+        self.starts.append(Start(tp, offset, began, self.tick(), why))
+
+    def expire(self) -> None:
+        """
+        Let a minute pass for holds.
+        """
+        began = self.tick()
+        self.now += 60
+        self.note_lifted(None, "expiring", began)
+
+    def close(self) -> None:
+        """
+        Close the consumer.
+        """
+        self.consumer.close(timeout_ms=5)
+        self.is_closed = True
+
+    # ------------------------------------------------------------ questions
+
+    def quiet(self) -> set[TopicPartition]:
+        """
+        Return the assigned partitions that are quiet.
+        """
+        return self.consumer.paused() & set(self.consumer._subscription.assignment)
+
+    def positions(self) -> dict[TopicPartition, int | None]:
+        """
+        Return where each assigned partition stands; None if that is to be found out.
+        """
+        return {
+            tp: None if state.position is None else state.position.offset
+            for tp, state in self.consumer._subscription.assignment.items()
+        }
+
+    def is_settled(self) -> bool:
+        """
+        Tell whether no join is wanted or under way.
+        """
+        coordinator = self.consumer._coordinator
+        return not coordinator.need_rejoin()
+
+    def flush(self) -> None:
+        """
+        Have all events delivered.
+        """
+        self.consumer.holds()
+        self.consumer._ledger.deliver()
+
+    def lift_everything(self) -> None:
+        """
+        Lift every hold there is.
+        """
+        for hold in self.consumer.holds():
+            match type(hold.scope).__name__:
+                case "Partition":
+                    tp = TopicPartition(hold.scope.topic, hold.scope.partition)
+                    self.resume(tp, owner=hold.owner)
+                case "Topic":
+                    self.resume(hold.scope.topic, owner=hold.owner)
+                case "Everything":
+                    self.resume_all(owner=hold.owner)
+
+    # ------------------------------------------------------------ the broker
+
+    def _wait(self, future: Future) -> None:
+        others_may_come()
+        while not future.is_done:
+            if not self._answer_next():
+                break
+
+    def _answer_next(self) -> bool:
+        with self.io.step():
+            return self.broker.answer_next()
+
+    def answer(self, requests: Iterable[Request]) -> None:
+        """
+        Answer requests, as the IO thread gets them.
+        """
+        for one in list(requests):
+            with self.io.step():
+                self.broker.answer(one)
+
+    def answer_all(self) -> None:
+        """
+        Answer what waits, but for what is kept.
+        """
+        while self._answer_next():
+            pass
+
+    def heartbeat(self, error: int) -> None:
+        """
+        Have a heartbeat answered with an error.
+        """
+        with self.io.step(), suppress(Exception):
+            self.consumer._coordinator._handle_heartbeat_response(
+                HeartbeatResponse(version=3, error_code=error), 0.0
+            )
+
+    def ask_to_rejoin(self, *plan: TopicPartition) -> None:
+        """
+        Have the group rebalance: the consumer is told, and will be given the plan.
+        """
+        self.broker.plan = plan
+        self.heartbeat(_REBALANCING)
+
+    def expel(self) -> None:
+        """
+        Remove the consumer from its group; another member goes on, and commits.
+        """
+        self.broker.expel()
+        for tp in (ONE, TWO):
+            read = [
+                offsets[-1] + 1 for call in self.calls if (offsets := call.offsets.get(tp))
+            ]
+            committed = self.broker.committed.get(tp, (0, ""))[0]
+            self.broker.committed[tp] = min(END, max([committed, *read]) + 1), ""
+        self.heartbeat(_UNKNOWN_MEMBER)
+
+    def assign_from_elsewhere(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Assign as the IO thread does, for a subscription without a group.
+        """
+        with self.io.step():
+            self.consumer._subscription.assign_from_subscribed(sorted(partitions))
+
+    # ------------------------------------------------------------ the end
+
+    def end(self) -> None:
+        """
+        Close what may be open still.
+        """
+        self.broker.kept.clear()
+        self.io.in_handler = False
+        with suppress(Exception):
+            self.consumer.close(autocommit=False, timeout_ms=0)
+
+
+class _Listener(ConsumerRebalanceListener):
+    """
+    An application's listener.
+    """
+
+    def __init__(self) -> None:
+        self.on_assigned: Callable[[set[TopicPartition]], None] | None = None
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None: ...
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        if self.on_assigned is not None:
+            self.on_assigned(assigned)
+
+
+_EVERYTHING = frozenset({ONE, TWO, THREE, TopicPartition(OTHER_TOPIC, 0)})
+
+
+def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
+    found: set[TopicPartition] = set()
+    for one in targets:
+        if isinstance(one, TopicPartition):
+            found.add(one)
+        else:
+            found.update(tp for tp in _EVERYTHING if tp.topic == one)
+    return frozenset(found)
+
+
+@contextmanager
+def stage(
+    setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
+) -> Iterator[Stage]:
+    """
+    Make a stage for one run, and end it.
+    """
+    made = Stage(setting, plant)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+class _Clock:
+    """
+    The clock of upstream's timeouts: each look at it takes a millisecond.
+    """
+
+    def __init__(self) -> None:
+        self.set_back()
+
+    def set_back(self) -> None:
+        """
+        Begin anew.
+        """
+        self._looks = itertools.count(1)
+
+    def monotonic(self) -> float:
+        """
+        Return the seconds.
+        """
+        return next(self._looks) / 1000
+
+
+_clock = _Clock()
+
+
+@contextmanager
+def rehearsed() -> Iterator[None]:
+    """
+    Make runs repeatable and quiet: timeouts by a clock of their own, no log lines.
+    """
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with mock.patch.object(kafka.util, "time", _clock):
+            yield
+    finally:
+        logging.disable(level)
