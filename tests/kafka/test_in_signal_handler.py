@@ -84,15 +84,17 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
+@pytest.mark.parametrize("handover", ["off", "offsets", "assignor"])
 def test_a_handler_waits_for_no_lock(
     safe: Maker,
     consumes: Callable[[SafeConsumer], None],
     call: Callable[[SafeConsumer], object],
+    handover: str,
 ) -> None:
     """
     It returns while another thread has every lock there is, upstream's and ours.
     """
-    consumer = safe(group_id="g")
+    consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
     with handled_by(lambda *_: call(consumer)), _locks_taken(consumer) as released:
         send()

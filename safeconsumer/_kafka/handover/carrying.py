@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.handover import marks
 from safeconsumer._kafka.handover.marks import Mark
+from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -34,15 +35,38 @@ class Handover(Enum):
     """In the group's join, as KAFKA-13463 suggests; lost with its owner's crash."""
 
 
+class Question:
+    """
+    A question about committed offsets, and what was so when it was asked.
+
+    Args:
+        epochs: in which ownership each partition is.
+        commits: what is known of commits.
+    """
+
+    def __init__(
+        self, epochs: Mapping[TopicPartition, int], commits: KnownCommits
+    ) -> None:
+        self.epochs = epochs
+        self._commits = commits
+        self.begun = {tp: commits.begun(tp) for tp in epochs}
+
+    def is_current(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether no commit of the partition was begun since.
+        """
+        return self._commits.begun(tp) == self.begun[tp]
+
+
 class HandOver:
     """
     Hands nothing over; what does so overrides what it needs.
 
     A coordinator asks it at every commit, join and change of the assignment.
 
-    Thread rules: the coroutines, :meth:`outgoing`, :meth:`committed` and
-    :meth:`fetched` on the IO thread; :meth:`polled` and :meth:`closing` on the polling
-    thread; :meth:`changed` and :meth:`reassigned` on any.
+    Thread rules: :meth:`polled` and :meth:`closing` on the polling thread;
+    :meth:`changed`, :meth:`given` and :meth:`reassigned` on any; the rest on the IO
+    thread.
     """
 
     def changed(self) -> None:
@@ -65,6 +89,11 @@ class HandOver:
         Do what could not be done before; a join is about to begin.
         """
 
+    async def revoked(self) -> None:
+        """
+        Do what the listener gave reason for; the join is about to begin.
+        """
+
     def reassigned(self) -> None:
         """
         Take note of what has departed since the last call.
@@ -78,13 +107,33 @@ class HandOver:
         """
         return offsets
 
+    def given(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as a producer may commit them.
+        """
+        return offsets
+
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """
         Take note of what the broker has now, as it was sent.
         """
 
+    def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of a commit whose end is not known.
+        """
+
+    def asking(self, partitions: Iterable[TopicPartition]) -> Question | None:
+        """
+        Take note of a question about committed offsets.
+        """
+
     def fetched(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        question: Any,  # noqa: ANN401, ARG002 - what asking() returned
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Take note of what the broker has; return it as the user wrote it.

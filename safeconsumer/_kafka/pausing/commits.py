@@ -95,9 +95,9 @@ class KnownCommits:
 
     def floor(self, tp: TopicPartition) -> int:
         """
-        Return the highest offset of the partition that a producer was given; else 0.
+        Return the highest offset of the partition that a producer was given; else -1.
         """
-        return self._given.get(tp, 0)
+        return self._given.get(tp, -1)
 
     def without(self, partitions: Partitions) -> Partitions:
         """

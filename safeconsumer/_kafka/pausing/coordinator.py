@@ -262,6 +262,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if self._generation.is_lost():
                 # Upstream empties the assignment here only when membership is lost.
                 self._watch.lost()
+            else:
+                await self.handover.revoked()
             self.handover.reassigned()
             self._deliver()
 
@@ -325,7 +327,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # and those of marks.
         offsets = self.handover.outgoing(offsets)
         with self._journaled(offsets), self.commits.sending(offsets):
-            return await super()._send_offset_commit_request(offsets)
+            try:
+                return await super()._send_offset_commit_request(offsets)
+            except Exception:
+                self.handover.failed(offsets)
+                raise
 
     def _journaled(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
@@ -338,12 +344,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self,
         offsets: dict[TopicPartition, OffsetAndMetadata],
         send_time: float,
-        response: object,
+        response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
         self.commits.answered(offsets)
+        accepted = {
+            tp: offsets[tp]
+            for topic, partitions in response.topics
+            for number, error in partitions
+            if not error and (tp := TopicPartition(topic, number)) in offsets
+        }
+        self.commits.has(accepted)
+        self.handover.committed(accepted)
         super()._handle_offset_commit_response(offsets, send_time, response)
-        self.commits.has(offsets)
-        self.handover.committed(offsets)
 
     async def fetch_committed_offsets_async(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
@@ -355,11 +367,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         since = (self._generation, *self._states(asked).items())
         if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
             self._offset_fetch_futures.pop(asked, None)
+        question = self.handover.asking(asked)
         offsets: dict[TopicPartition, OffsetAndMetadata]
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         self.commits.told(asked)
         self.commits.has(offsets)
-        return self.handover.fetched(offsets)
+        return self.handover.fetched(offsets, question)
 
     def _states(
         self, partitions: Collection[TopicPartition]
@@ -372,9 +385,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return offsets with the marks that a commit of them must have.
+        Return offsets with the marks that a producer's commit of them must have.
         """
-        return self.handover.outgoing(dict(offsets))
+        self.commits.given_to_producer(offsets)
+        return self.handover.given(dict(offsets))
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
         """
