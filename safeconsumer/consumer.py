@@ -620,7 +620,7 @@ class SafeConsumer(UpstreamConsumer):
             finally:
                 self._iterator = None
                 self._facade.clear_buffers()
-                self._ledger.assign(())
+                self._ledger.close()
 
     # ------------------------------------------------------------ inside
 

@@ -36,7 +36,7 @@ def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
     if options.file is not None:
         followers.append(HoldFile(options.file))
     if options.control is not None:
-        followers.append(_control(options, (own.dispatcher.dispatch,)))
+        followers.append(_control(options, (own.pass_on,)))
     watch = HeldWatch(name, options, own) if options.watch_interval else None
     return Stream(
         name,

@@ -241,7 +241,9 @@ class Broker:
     def _syncgroup(self, request: Request) -> object:
         error = 0 if request.body.generation_id == self.generation else _REBALANCING
         return SyncGroupResponse(
-            version=3, error_code=error, assignment=b"" if error else _encoded(self.plan)
+            version=3,
+            error_code=error,
+            assignment=b"" if error else _encoded(self.plan),
         )
 
     def _leavegroup(self, _: Request) -> object:

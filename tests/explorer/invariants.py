@@ -132,7 +132,9 @@ def _held(stage: Stage) -> Iterator[str]:
             yield "the adapter saw no last check of a call that delivered"
         for tp in call.offsets:
             for held in stage.holds:
-                if tp in held.covers and held.since < call.checked < _until(held, stage):
+                if tp in held.covers and held.since < call.checked < _until(
+                    held, stage
+                ):
                     yield f"P1: {_text(tp)} was held by {held.owner!r}, and {call.offsets[tp]} came"
 
 
@@ -180,7 +182,9 @@ def _fits(
         return at == END or not reaches_end
     for start in starts:
         is_due = not any(
-            other.ended < start.began for other in (*calls, *starts) if other is not start
+            other.ended < start.began
+            for other in (*calls, *starts)
+            if other is not start
         )
         rest = [one for one in starts if one is not start]
         if is_due and _fits(tp, start.offset, calls, rest, reaches_end=reaches_end):

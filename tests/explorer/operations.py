@@ -84,7 +84,9 @@ class Operation:
 
 
 def _data(stage: Stage) -> None:
-    stage.answer(one for one in stage.broker.of("Fetch") if one not in stage.broker.kept)
+    stage.answer(
+        one for one in stage.broker.of("Fetch") if one not in stage.broker.kept
+    )
 
 
 def _half_read(stage: Stage) -> None:
@@ -536,7 +538,9 @@ OPERATIONS = (
     _answering("answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP),
     _answering("loss", _lose, _nothing, modes=IN_GROUP, moves=True),
     _answering("told to rejoin", _told_to_rejoin, _nothing, modes=IN_GROUP),
-    _answering("assigned elsewhere", _taken_elsewhere, _nothing, modes=APART, moves=True),
+    _answering(
+        "assigned elsewhere", _taken_elsewhere, _nothing, modes=APART, moves=True
+    ),
     _answering("taken and back", _taken_and_back, _nothing, modes=APART, moves=True),
 )
 

@@ -546,7 +546,9 @@ class Stage:
         self.broker.expel()
         for tp in (ONE, TWO):
             read = [
-                offsets[-1] + 1 for call in self.calls if (offsets := call.offsets.get(tp))
+                offsets[-1] + 1
+                for call in self.calls
+                if (offsets := call.offsets.get(tp))
             ]
             committed = self.broker.committed.get(tp, (0, ""))[0]
             self.broker.committed[tp] = min(END, max([committed, *read]) + 1), ""

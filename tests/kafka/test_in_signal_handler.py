@@ -14,7 +14,7 @@ from safeconsumer import NotConsumedError, SafeConsumer
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
-from tests.shell.lab import Told
+from tests.shell.lab import Told, is_locked
 from tests.shell.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -126,7 +126,7 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     other = threading.Thread(target=join)
 
     def look() -> float:
-        if ledger._lock.locked() and threading.current_thread() is not other:
+        if is_locked(ledger) and threading.current_thread() is not other:
             ledger._clock = clock
             other.start()
             assert inside.wait(20)

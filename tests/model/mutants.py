@@ -139,8 +139,7 @@ class NoFinalCheck(SafeSubject):
 
 class _Open(PauseLedger):
     def begin_call(self) -> bool:
-        self._began_quiet = False
-        return False
+        return False  # and does not note it
 
 
 class NoGate(SafeSubject):
