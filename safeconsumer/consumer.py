@@ -372,7 +372,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         checked_owner(owner)
         state = self._ledger.view().state
-        self._lift([hold.key for hold in state if hold.owner == owner])
+        keys = [hold.key for hold in state if hold.owner == owner]
+        self._lift(keys, all_of=owner)
         return self.holds()
 
     @contextmanager
@@ -672,11 +673,16 @@ class SafeConsumer(UpstreamConsumer):
         if not self._facade.consumes_anything():
             self._early.add((scope, owner) for scope in found)
 
-    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
+    def _lift(
+        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+    ) -> tuple[Hold, ...]:
         self._early.forget(keys)  # before: one placed again meanwhile is noted after it
-        if not keys:
+        if all_of is not None:
+            remaining = self._ledger.remove_owner(all_of)
+        elif keys:
+            remaining = self._ledger.remove(keys)
+        else:
             return ()
-        remaining = self._ledger.remove(keys)
         self._facade.hand_over()
         return remaining
 

@@ -354,8 +354,10 @@ class JournalingConsumer(SafeConsumer):
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
 
-    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
-        owner = keys[0][1] if keys else APP
+    def _lift(
+        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+    ) -> tuple[Hold, ...]:
+        owner = all_of or (keys[0][1] if keys else APP)
         said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
         with self._journaling.around("resume", said):
-            return super()._lift(keys)
+            return super()._lift(keys, all_of=all_of)

@@ -82,9 +82,9 @@ def check(member: Member) -> None:
 def _check_paused(member: Member) -> None:
     truth, consumer = member.truth, member.consumer
     truth.holds.expire(truth.now)
-    quiet, paused = truth.quiet(), consumer.paused()
-    if paused != quiet:
-        raise Violation("S7", f"paused() is {paused}, expected {quiet}")
+    expected_paused, paused = truth.paused(), consumer.paused()
+    if paused != expected_paused:
+        raise Violation("S7", f"paused() is {paused}, expected {expected_paused}")
     expected = sorted(map(_key, truth.holds.holds.values()))
     if sorted(map(_key, consumer.holds())) != expected:
         raise Violation("S7", f"holds() is {consumer.holds()}, expected {expected}")

@@ -13,7 +13,7 @@ from attrs import define
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.scope import Scope, Topic
+from safeconsumer.holds.scope import Partition, Scope, Topic
 from tests.core.naive import NaiveLedger, covers
 from tests.model.broker import Answered, Broker, How
 
@@ -138,6 +138,17 @@ class Truth:
         Return the owned partitions that a hold covers.
         """
         return {tp for tp in self.owned if self.is_held(tp)}
+
+    def paused(self) -> set[TopicPartition]:
+        """
+        Return what is quiet, and what the application paused by partition elsewhere.
+        """
+        elsewhere = {
+            TopicPartition(hold.scope.topic, hold.scope.partition)
+            for hold in self.holds.holds.values()
+            if isinstance(hold.scope, Partition) and hold.owner == "app"
+        }
+        return self.quiet() | (elsewhere - self.owned.keys())
 
     def flowing_buffered(self) -> list[TopicPartition]:
         """
