@@ -204,8 +204,9 @@ class PauseSafeFetcher(Fetcher):
                 self._ours.unpin()
         if not self._reports_delivery:
             self.delivered()
-        if not update_offsets:
-            self.hold_back(drained)  # before the next fetches are sent
+        # Before the next fetches are sent. A poll ends what an iteration held back, also
+        # if that was interrupted and could not.
+        self.hold_back(() if update_offsets else drained)
         self._bound_parked()
         return drained, bool(self._completed_fetches)
 
