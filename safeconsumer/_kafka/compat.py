@@ -36,6 +36,26 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (subscription_state.SubscriptionState, "paused_partitions", ("self",)),
     (subscription_state.SubscriptionState, "all_consumed_offsets", ("self",)),
     (subscription_state.SubscriptionState, "seek", ("self", "partition", "offset")),
+    (
+        subscription_state.SubscriptionState,
+        "set_reset_pending",
+        ("self", "partitions", "next_allowed_reset_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "reset_failed",
+        ("self", "partitions", "next_retry_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "set_validation_pending",
+        ("self", "partitions", "next_allowed_retry_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "validation_failed",
+        ("self", "partitions", "next_allowed_retry_time"),
+    ),
     (subscription_state.TopicPartitionState, "is_fetchable", ("self",)),
     (subscription_state.TopicPartitionState, "reset", ("self", "strategy")),
     (subscription_state.TopicPartitionState, "seek", ("self", "offset")),
@@ -84,6 +104,16 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         fetcher.Fetcher,
         "_handle_fetch_response",
         ("self", "node_id", "fetch_offsets", "send_time", "response"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_reset_offset_if_needed",
+        ("self", "partition", "timestamp", "offset"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_reset_offsets_for_node",
+        ("self", "node_id", "timestamps_and_epochs", "partitions"),
     ),
     (
         fetcher.Fetcher,
@@ -161,6 +191,7 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
+    (fetcher.Fetcher, "_reset_offsets_for_node"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
@@ -184,7 +215,12 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "subscription_type",
         "_default_offset_reset_strategy",
     ),
-    subscription_state.TopicPartitionState: ("_position", "highwater", "position"),
+    subscription_state.TopicPartitionState: (
+        "_position",
+        "highwater",
+        "position",
+        "reset_strategy",
+    ),
     fetcher.Fetcher: (
         "_subscriptions",
         "_manager",

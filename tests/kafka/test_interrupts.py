@@ -128,3 +128,24 @@ def test_an_iteration_that_is_interrupted(make: Callable[..., SafeConsumer]) -> 
     answer(consumer, A, 0, TEN)
     got = [(one.partition, one.offset) for one in consumer]
     assert [offset for number, offset in got if number == 0] == [*range(10)]
+
+
+def test_what_an_interrupted_iteration_held_back_is_fetched_again(
+    make: Callable[..., SafeConsumer],
+) -> None:
+    """
+    The interrupt comes when its poll has returned, before it can look after that.
+    """
+    consumer = make(99, consumer_timeout_ms=50)
+
+    def interrupted(**more: Any) -> object:  # noqa: ANN401 - upstream's
+        del consumer.poll
+        consumer.poll(**more)
+        consumer._fetcher.hold_back = lambda _: None
+        raise KeyboardInterrupt
+
+    consumer.poll = interrupted  # type: ignore[assignment,method-assign]  # once
+    with pytest.raises(KeyboardInterrupt):
+        next(consumer)
+    del consumer._fetcher.hold_back
+    assert _everything(consumer) == {0: [*range(10)], 1: [*range(10)]}

@@ -5,7 +5,7 @@ Upstream's fetcher: parked data comes back, data of an ended ownership never doe
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -204,8 +204,9 @@ class PauseSafeFetcher(Fetcher):
                 self._ours.unpin()
         if not self._reports_delivery:
             self.delivered()
-        if not update_offsets:
-            self.hold_back(drained)  # before the next fetches are sent
+        # Before the next fetches are sent. A poll ends what an iteration held back,
+        # also if that was interrupted and could not.
+        self.hold_back(() if update_offsets else drained)
         self._bound_parked()
         return drained, bool(self._completed_fetches)
 
@@ -533,6 +534,31 @@ class PauseSafeFetcher(Fetcher):
         self._sizes.clear()
         self._undelivered = set()
 
+    # ------------------------------------------------------------ asked positions
+
+    async def _reset_offsets_for_node(
+        self,
+        node_id: int,
+        timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        # 1. A broker is asked where a partition begins. 2. The partition is lost, read
+        # and committed by others, regained, and waits for the same again. 3. The first
+        # answer comes. Upstream takes it, and what is committed comes a second time.
+        assignment = self._subscriptions.assignment
+        stamped = {
+            tp: (_AskedFor.of(strategy, assignment.get(tp)), epoch)
+            for tp, (strategy, epoch) in timestamps_and_epochs.items()
+        }
+        await super()._reset_offsets_for_node(node_id, stamped, partitions)
+
+    def _reset_offset_if_needed(
+        self, partition: TopicPartition, timestamp: int, offset: int
+    ) -> None:
+        state = self._subscriptions.assignment.get(partition)
+        if getattr(timestamp, "reset", None) == getattr(state, "reset_number", None):
+            super()._reset_offset_if_needed(partition, timestamp, offset)
+
     # ------------------------------------------------------------ ownership
 
     def _epochs(self) -> Mapping[TopicPartition, int]:
@@ -626,6 +652,19 @@ class PauseSafeFetcher(Fetcher):
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
         if self._ours is not None:
             self._ours.ledger.emit(kind, **fields)
+
+
+class _AskedFor(int):
+    # A reset strategy that remembers which reset a broker is asked for. It is a plain
+    # int to upstream, which carries it from the question to the answer.
+
+    reset: int | None
+
+    @classmethod
+    def of(cls, strategy: int, state: object) -> "_AskedFor":
+        asked = cls(strategy)
+        asked.reset = getattr(state, "reset_number", None)
+        return asked
 
 
 def _size(record: ConsumerRecord) -> int:

@@ -145,6 +145,54 @@ class LedgerSubscription(SubscriptionState):
             position = None if state is None else state.delivered_position()
             return position
 
+    # Answers name what was asked for, and some of it may have departed: upstream's
+    # KeyError would leave the rest waiting for request_timeout_ms.
+
+    def set_reset_pending(
+        self, partitions: Iterable[TopicPartition], next_allowed_reset_time: float
+    ) -> None:
+        """
+        Wait for an answer; as upstream's.
+        """
+        with self._lock:
+            here = self._assigned_of(partitions)
+            super().set_reset_pending(here, next_allowed_reset_time)
+
+    def reset_failed(
+        self, partitions: Iterable[TopicPartition], next_retry_time: float
+    ) -> None:
+        """
+        Ask again at that time; as upstream's.
+        """
+        with self._lock:
+            super().reset_failed(self._assigned_of(partitions), next_retry_time)
+
+    def set_validation_pending(
+        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
+    ) -> None:
+        """
+        Wait for an answer; as upstream's.
+        """
+        with self._lock:
+            here = self._assigned_of(partitions)
+            super().set_validation_pending(here, next_allowed_retry_time)
+
+    def validation_failed(
+        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
+    ) -> None:
+        """
+        Ask again at that time; as upstream's.
+        """
+        with self._lock:
+            super().validation_failed(
+                self._assigned_of(partitions), next_allowed_retry_time
+            )
+
+    def _assigned_of(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        return [tp for tp in partitions if tp in self.assignment]
+
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:

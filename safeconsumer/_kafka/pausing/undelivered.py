@@ -4,12 +4,15 @@ Remembers where partitions stood before a poll took records that it still holds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
+
+_resets = itertools.count(1)
 
 
 class OwnedPartitionState(TopicPartitionState):
@@ -28,6 +31,11 @@ class OwnedPartitionState(TopicPartitionState):
     """
     The position before a poll took records that it has not returned. None: it holds
     none, or the position was moved since.
+    """
+
+    reset_number: int = 0
+    """
+    Which of all resets of this process the last one was.
     """
 
     def prepare(self, lock: AbstractContextManager[object]) -> None:
@@ -50,8 +58,12 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """
         Give the position up until a broker has said where to begin; as upstream's.
+
+        Asking for the same again while it is awaited is the same reset.
         """
         with self.lock:
+            if self.reset_strategy != strategy:
+                self.reset_number = next(_resets)
             super().reset(strategy)
             self.before = None
 
