@@ -13,6 +13,7 @@ from kafka.coordinator.base import MemberState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import FencedInstanceIdError, RetriableError
 from kafka.protocol.consumer import OffsetResetStrategy
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -50,7 +51,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
       heartbeats off, and goes on delivering partitions that others own by then.
     - A join that succeeded between two polls is used, not begun anew, and the
       member's heartbeats go on meanwhile.
-    - A join begun for an older subscription is not applied.
+    - A join that assigns what is subscribed no more is not applied.
     - A fenced static member raises on every ``poll``.
     - An old answer about committed offsets is not taken for a new one.
 
@@ -275,7 +276,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        if self._is_for_older_subscription():
+        if self._is_for_older_subscription(member_assignment_bytes):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
@@ -290,11 +291,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.handover.reassigned()
             self._deliver()
 
-    def _is_for_older_subscription(self) -> bool:
+    def _is_for_older_subscription(self, assignment: bytes) -> bool:
+        # Only if it assigns what is subscribed no more. To topics that came after it
+        # the next join leads: upstream sees that the subscription is another.
         current = self._subscription.subscription
-        joined = self._joined_subscription
-        # One that named no topics got none assigned: nothing to hold against it.
-        return current is None or bool(joined and joined != set(current))
+        if current is None:
+            return True
+        if self._joined_subscription <= set(current):
+            return False
+        assigned = ConsumerProtocolAssignment.decode(assignment).partitions()
+        return any(tp.topic not in current for tp in assigned)
 
     def _drop_stale_join(self, generation: int) -> None:
         # What it assigned was asked for by a subscription that is over. Until the
