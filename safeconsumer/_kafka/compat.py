@@ -148,6 +148,19 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         "fetch_committed_offsets_async",
         ("self", "partitions", "timeout_ms"),
     ),
+    (
+        consumer.ConsumerCoordinator,
+        "refresh_committed_offsets_if_needed_async",
+        ("self", "timeout_ms"),
+    ),
+    (
+        consumer.ConsumerCoordinator,
+        "_handle_offset_fetch_response",
+        ("self", "response"),
+    ),
+    (base.BaseCoordinator, "_failed_request", ("self", "node_id", "request", "error")),
+    (base.BaseCoordinator, "_send_heartbeat_request", ("self",)),
+    (base.BaseCoordinator, "group_metadata", ("self",)),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
     (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
     (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
@@ -196,8 +209,10 @@ COROUTINES = (
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
     (consumer.ConsumerCoordinator, "fetch_committed_offsets_async"),
+    (consumer.ConsumerCoordinator, "refresh_committed_offsets_if_needed_async"),
     (base.BaseCoordinator, "join_group_async"),
     (base.BaseCoordinator, "_do_join_and_sync_async"),
+    (base.BaseCoordinator, "_send_heartbeat_request"),
 )
 
 RECEIVING_COROUTINES = (

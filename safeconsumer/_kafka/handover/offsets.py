@@ -197,7 +197,7 @@ class MarksOnOffsets(HandOver):
         writer = self._writer
         if writer is None or writer.is_done:
             try:
-                writer = self._coordinator._manager.call_soon(self._write)
+                writer = self._coordinator._manager.call_soon(self._write_marks)
             except Exception:  # noqa: BLE001 - the IO thread is gone, and poll says so
                 return None
             self._writer = writer
@@ -205,7 +205,7 @@ class MarksOnOffsets(HandOver):
 
     # ------------------------------------------------------------ writing (IO thread)
 
-    async def _write(self) -> None:
+    async def _write_marks(self) -> None:
         while self._running is not None:
             await self._running
         self._running = Future()

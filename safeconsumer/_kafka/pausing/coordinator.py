@@ -11,8 +11,9 @@ from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.base import MemberState
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import FencedInstanceIdError, RetriableError
+from kafka.errors import FencedInstanceIdError, KafkaTimeoutError, RetriableError
 from kafka.protocol.consumer import OffsetResetStrategy
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -50,9 +51,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
       heartbeats off, and goes on delivering partitions that others own by then.
     - A join that succeeded between two polls is used, not begun anew, and the
       member's heartbeats go on meanwhile.
-    - A join begun for an older subscription is not applied.
+    - A join that assigns what is subscribed no more is not applied.
     - A fenced static member raises on every ``poll``.
-    - An old answer about committed offsets is not taken for a new one.
+    - An answer about committed offsets is used only in the ownership in which it was
+      asked for, and not over a position that was set meanwhile.
 
     Works constructed as upstream's class is and adopted by ``__class__`` (then call
     :meth:`prepare`), beside a plain ``SubscriptionState`` too.
@@ -275,7 +277,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        if self._is_for_older_subscription():
+        if self._is_for_older_subscription(member_assignment_bytes):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
@@ -290,11 +292,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.handover.reassigned()
             self._deliver()
 
-    def _is_for_older_subscription(self) -> bool:
+    def _is_for_older_subscription(self, assignment: bytes) -> bool:
+        # Only if it assigns what is subscribed no more. To topics that came after it
+        # the next join leads: upstream sees that the subscription is another.
         current = self._subscription.subscription
-        joined = self._joined_subscription
-        # One that named no topics got none assigned: nothing to hold against it.
-        return current is None or bool(joined and joined != set(current))
+        if current is None:
+            return True
+        if self._joined_subscription <= set(current):
+            return False
+        assigned = ConsumerProtocolAssignment.decode(assignment).partitions()
+        return any(tp.topic not in current for tp in assigned)
 
     def _drop_stale_join(self, generation: int) -> None:
         # What it assigned was asked for by a subscription that is over. Until the
@@ -374,6 +381,29 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.commits.has(offsets)
         return self.handover.fetched(offsets, question)
 
+    async def refresh_committed_offsets_if_needed_async(
+        self, timeout_ms: float | None = None
+    ) -> bool:
+        """
+        Set missing positions to committed offsets; False if that must be tried again.
+
+        Upstream sets them whatever happened while it asked: over a position that was
+        set meanwhile, and in an ownership that began after a commit of its own.
+        """
+        missing = self._states(self._subscription.missing_fetch_positions())
+        try:
+            offsets = await self.fetch_committed_offsets_async(
+                frozenset(missing), timeout_ms
+            )
+        except KafkaTimeoutError:
+            return False
+        now = self._states(self._subscription.missing_fetch_positions())
+        for tp in offsets.keys() & now.keys():
+            if now[tp] is missing[tp]:
+                self._subscription.seek(tp, offsets[tp].offset)
+        # What is without an offset for sure is reset next; the rest is asked about.
+        return all(missing.get(tp) is state for tp, state in now.items())
+
     def _states(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, TopicPartitionState | None]:
@@ -389,6 +419,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         self.commits.given_to_producer(offsets)
         return self.handover.given(dict(offsets))
+
+    def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
+        """
+        Return what a producer needs to commit for this member; it may do so from now.
+        """
+        self.commits.elsewhere()
+        return super().group_metadata()
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
         """
