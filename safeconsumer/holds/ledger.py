@@ -349,13 +349,13 @@ class PauseLedger:
         """
         Queue an event for the next :meth:`deliver`; safe under any lock.
         """
-        self._outbox.put(self._event(kind, **fields))
+        self._outbox.waiting.append(self._event(kind, **fields))
 
     def pass_on(self, event: events.Event) -> None:
         """
         Tell the hooks an event that another ledger made; a hook for that one.
         """
-        self._outbox.put(event)
+        self._outbox.waiting.append(event)
         self.deliver()
 
     def deliver(self) -> bool:
@@ -503,11 +503,18 @@ class PauseLedger:
                 why = "the poll that gained them has returned"
                 self._commit(*self._gated(self._view, why))
 
-    def _commit(self, view: PauseView, told: Iterable[events.Event]) -> None:
-        # Nothing can come between: Python looks for signals after calls and at jumps
-        # back, and the first line has none.
-        self._view = view
-        self._outbox.put(*told)
+    def _commit(
+        self,
+        view: PauseView,
+        told: Iterable[events.Event],
+        ownership: rebalance.Ownership | None = None,
+    ) -> None:
+        # An interrupt comes before all of this or behind it: Python looks for signals
+        # when a function of its own begins, after calls and at jumps back.
+        owned = self._ownership if ownership is None else ownership
+        put = self._outbox.waiting.extend
+        self._ownership, self._view = owned, view
+        put(told)
 
     def _place(self, change: Place) -> None:
         state, placed = ledger.place(self._view.state, change.holds)
@@ -605,6 +612,8 @@ class PauseLedger:
         return what
 
     def _reassign(self, change: Assign) -> None:
+        if change.outcome is not None and change.outcome[1] is self._ownership:
+            return  # whoever applied it was interrupted before taking it out
         before = self._view
         ownership, what = rebalance.reassign(self._ownership, change.assigned)
         if not what.gained and not what.departed:
@@ -623,8 +632,8 @@ class PauseLedger:
             *self._gates_told(shift, "holds ended with the assignment"),
         ]
         self._departed_quiet.settle(what.gained, state)
-        self._ownership, change.outcome = ownership, (what, ownership)
-        self._commit(view, told)
+        change.outcome = what, ownership
+        self._commit(view, told, ownership)
 
     def _carried(
         self, state: ledger.LedgerState, what: rebalance.Reassignment
