@@ -252,7 +252,7 @@ class SafeConsumer(PausingCalls):
             finally:
                 self._iterator = None
                 self._parts.clear_buffers()
-                self._ledger.assign(())
+                self._ledger.close()
 
     # ------------------------------------------------------------ inside
 

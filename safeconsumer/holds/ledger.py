@@ -35,7 +35,7 @@ from safeconsumer.holds.changes import (
     previewed,
     remaining_after,
 )
-from safeconsumer.holds.departed import DepartedQuiet
+from safeconsumer.holds.departed import DepartedQuiet, staying_behind
 from safeconsumer.holds.expiry import Deadlines
 from safeconsumer.holds.gates import CallGates
 from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
@@ -551,7 +551,7 @@ class PauseLedger:
         elif remaining:
             targets = tuple(map(str, change.scopes()))
             told.append(
-                self._event(events.HoldsRemain, targets=targets, remaining=remaining)
+                self._event(events.HoldsRemain, targets=targets, holds=remaining)
             )
         self._commit(view, told)
 
@@ -627,7 +627,7 @@ class PauseLedger:
         held, _ = with_state(before, state, (hold.scope for hold in (*ended, *carried)))
         view, shift = with_assignment(held, change.assigned, self._gates_after(what))
         told = [
-            *self._departure_told(what, (*ended, *carried)),
+            *self._departure_told(change, what, (*ended, *carried), state),
             *self._arrival_told(what, view),
             *self._gates_told(shift, "holds ended with the assignment"),
         ]
@@ -661,15 +661,29 @@ class PauseLedger:
         return self._gates()
 
     def _departure_told(
-        self, what: rebalance.Reassignment, ended: tuple[Hold, ...]
+        self,
+        change: Assign,
+        what: rebalance.Reassignment,
+        ended: tuple[Hold, ...],
+        state: ledger.LedgerState,
     ) -> list[events.Event]:
-        told = []
+        told: list[events.Event] = []
+        departed = events.sorted_partitions(what.departed)
         if ended:
             told.append(
                 self._event(
                     events.HoldsEnded,
                     holds=ended,
-                    departed=events.sorted_partitions(what.departed),
+                    departed=departed,
+                )
+            )
+        behind = {} if change.is_final else staying_behind(departed, state)
+        if behind:
+            told.append(
+                self._event(
+                    events.HoldsStayBehind,
+                    holds=tuple(behind.values()),
+                    partitions=tuple(behind),
                 )
             )
         return told
