@@ -110,25 +110,22 @@ class Outbox:
 
     No lock is held while a hook runs, and nobody waits for one that takes its time.
 
-    Thread rules: any thread; :meth:`put` under any lock and in a signal handler too,
-    :meth:`deliver` under none.
+    Thread rules: any thread, under no lock.
 
     Args:
         dispatcher: has the hooks.
+
+    Attributes:
+        waiting: the events, oldest first; append to it under any lock, and in a signal
+            handler too.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._events: deque[Event] = deque()
+        self.waiting: deque[Event] = deque()
         # Has at most one entry, of whoever hands out. ``setdefault`` takes the turn in
         # one step that neither a thread nor a signal can come into.
         self._turn: dict[str, list[int]] = {}
-
-    def put(self, *events: Event) -> None:
-        """
-        Append events, together.
-        """
-        self._events.extend(events)
 
     def deliver(self) -> bool:
         """
@@ -142,7 +139,7 @@ class Outbox:
                 had the event; what comes after it waits for the next call.
         """
         delivered = False
-        while self._events:
+        while self.waiting:
             mine = [threading.get_ident()]
             try:
                 if self._turn.setdefault("at work", mine) is not mine:
@@ -161,11 +158,11 @@ class Outbox:
         return delivered
 
     def _hand_out(self) -> None:
-        while self._events:
+        while self.waiting:
             # It leaves the queue when it is handed out: interrupted in between, it is
             # handed out again rather than lost.
-            stop = self._dispatcher.hand_out(self._events[0])
-            self._events.popleft()
+            stop = self._dispatcher.hand_out(self.waiting[0])
+            self.waiting.popleft()
             if stop is not None:
                 raise stop
 
@@ -178,8 +175,8 @@ class Outbox:
         if not is_ours:
             self._turn.clear()
         kept = 1 if is_ours else 0  # a hook that forked goes on with its event
-        while len(self._events) > kept:
-            self._events.pop()
+        while len(self.waiting) > kept:
+            self.waiting.pop()
 
 
 def _name_of(hook: Hook) -> str:

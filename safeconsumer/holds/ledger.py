@@ -35,7 +35,7 @@ from safeconsumer.holds.changes import (
     previewed,
     remaining_after,
 )
-from safeconsumer.holds.departed import DepartedQuiet
+from safeconsumer.holds.departed import DepartedQuiet, staying_behind
 from safeconsumer.holds.expiry import Deadlines
 from safeconsumer.holds.gates import CallGates
 from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
@@ -349,13 +349,13 @@ class PauseLedger:
         """
         Queue an event for the next :meth:`deliver`; safe under any lock.
         """
-        self._outbox.put(self._event(kind, **fields))
+        self._outbox.waiting.append(self._event(kind, **fields))
 
     def pass_on(self, event: events.Event) -> None:
         """
         Tell the hooks an event that another ledger made; a hook for that one.
         """
-        self._outbox.put(event)
+        self._outbox.waiting.append(event)
         self.deliver()
 
     def deliver(self) -> bool:
@@ -503,11 +503,18 @@ class PauseLedger:
                 why = "the poll that gained them has returned"
                 self._commit(*self._gated(self._view, why))
 
-    def _commit(self, view: PauseView, told: Iterable[events.Event]) -> None:
-        # Nothing can come between: Python looks for signals after calls and at jumps
-        # back, and the first line has none.
-        self._view = view
-        self._outbox.put(*told)
+    def _commit(
+        self,
+        view: PauseView,
+        told: Iterable[events.Event],
+        ownership: rebalance.Ownership | None = None,
+    ) -> None:
+        # An interrupt comes before all of this or behind it: Python looks for signals
+        # when a function of its own begins, after calls and at jumps back.
+        owned = self._ownership if ownership is None else ownership
+        put = self._outbox.waiting.extend
+        self._ownership, self._view = owned, view
+        put(told)
 
     def _place(self, change: Place) -> None:
         state, placed = ledger.place(self._view.state, change.holds)
@@ -544,7 +551,7 @@ class PauseLedger:
         elif remaining:
             targets = tuple(map(str, change.scopes()))
             told.append(
-                self._event(events.HoldsRemain, targets=targets, remaining=remaining)
+                self._event(events.HoldsRemain, targets=targets, holds=remaining)
             )
         self._commit(view, told)
 
@@ -605,6 +612,8 @@ class PauseLedger:
         return what
 
     def _reassign(self, change: Assign) -> None:
+        if change.outcome is not None and change.outcome[1] is self._ownership:
+            return  # whoever applied it was interrupted before taking it out
         before = self._view
         ownership, what = rebalance.reassign(self._ownership, change.assigned)
         if not what.gained and not what.departed:
@@ -618,13 +627,13 @@ class PauseLedger:
         held, _ = with_state(before, state, (hold.scope for hold in (*ended, *carried)))
         view, shift = with_assignment(held, change.assigned, self._gates_after(what))
         told = [
-            *self._departure_told(what, (*ended, *carried)),
+            *self._departure_told(change, what, (*ended, *carried), state),
             *self._arrival_told(what, view),
             *self._gates_told(shift, "holds ended with the assignment"),
         ]
         self._departed_quiet.settle(what.gained, state)
-        self._ownership, change.outcome = ownership, (what, ownership)
-        self._commit(view, told)
+        change.outcome = what, ownership
+        self._commit(view, told, ownership)
 
     def _carried(
         self, state: ledger.LedgerState, what: rebalance.Reassignment
@@ -652,15 +661,29 @@ class PauseLedger:
         return self._gates()
 
     def _departure_told(
-        self, what: rebalance.Reassignment, ended: tuple[Hold, ...]
+        self,
+        change: Assign,
+        what: rebalance.Reassignment,
+        ended: tuple[Hold, ...],
+        state: ledger.LedgerState,
     ) -> list[events.Event]:
-        told = []
+        told: list[events.Event] = []
+        departed = events.sorted_partitions(what.departed)
         if ended:
             told.append(
                 self._event(
                     events.HoldsEnded,
                     holds=ended,
-                    departed=events.sorted_partitions(what.departed),
+                    departed=departed,
+                )
+            )
+        behind = {} if change.is_final else staying_behind(departed, state)
+        if behind:
+            told.append(
+                self._event(
+                    events.HoldsStayBehind,
+                    holds=tuple(behind.values()),
+                    partitions=tuple(behind),
                 )
             )
         return told

@@ -102,7 +102,7 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
     answers: list[bool] = []
 
     def other() -> None:
-        outbox.put(events.Event(at=2.0))
+        outbox.waiting.append(events.Event(at=2.0))
         answers.append(outbox.deliver())
 
     def between() -> None:
@@ -112,7 +112,7 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
 
     turn = outbox._turn = _Turn()
     turn.before = between
-    outbox.put(events.Event(at=1.0))
+    outbox.waiting.append(events.Event(at=1.0))
     assert outbox.deliver()
     assert answers == [False]
     assert _ats(told) == [1.0, 2.0]
@@ -132,7 +132,7 @@ def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
             raise stop
 
     outbox = _outbox(hook, told)
-    outbox.put(events.Event(at=1.0), events.Event(at=2.0))
+    outbox.waiting.extend([events.Event(at=1.0), events.Event(at=2.0)])
     with pytest.raises(stop):
         outbox.deliver()
     assert _ats(told) == [1.0]
@@ -192,7 +192,7 @@ def test_many_threads_and_hooks_agree_on_one_order() -> None:
 
     def tell(first: int) -> None:
         for number in range(first, first + 200):
-            outbox.put(events.Event(at=float(number)))
+            outbox.waiting.append(events.Event(at=float(number)))
             outbox.deliver()
 
     threads = [threading.Thread(target=tell, args=(1000 * n,)) for n in range(4)]

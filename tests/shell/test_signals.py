@@ -210,3 +210,44 @@ def test_signals_at_any_moment(rounds: int) -> None:
     lab.ledger.deliver()
     told = [h.owner for e in lab.told.of(HoldsPlaced) for h in e.holds]
     assert len([owner for owner in told if owner.startswith("signal")]) == rounds
+
+
+def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
+    """
+    ``resume_all()`` in it takes no lock either, and answers for what it will lift.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, AUDIT)
+    lab.hold(AUDIT, owner="ops")
+    seen: list[object] = []
+
+    def handler(_: int, __: FrameType | None) -> None:
+        seen.append([hold.owner for hold in lab.ledger.remove_owner("app")])
+        seen.append(set(lab.ledger.view().quiet))
+
+    with handled_by(handler):
+        _interrupt_under_the_lock(lab)
+        lab.hold(ORDERS, reason="again")
+    assert seen == [["ops"], {C}]
+    assert lab.quiet() == {C}
+
+
+def test_an_assignment_that_ends_in_a_handler() -> None:
+    """
+    ``close()`` there: the thread that it interrupted ends the assignment, and says so.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    told: list[object] = []
+    lab.ledger.on_reassigned = lambda change: told.append(change.departed)
+
+    def handler(_: int, __: FrameType | None) -> None:
+        lab.ledger.close()
+        told.append(set(lab.ledger.view().partitions()))
+
+    with handled_by(handler):
+        _interrupt_under_the_lock(lab)
+        lab.hold(AUDIT)
+    assert told == [set(), {A, C}]
+    assert not lab.ledger.view().assigned
