@@ -28,6 +28,7 @@ class Parts:
         self._coordinator = consumer._coordinator
         self._fetcher = consumer._fetcher
         self._cluster = consumer._cluster
+        self._client = consumer._client
 
     def consumes_anything(self) -> bool:
         """
@@ -104,9 +105,12 @@ class Parts:
 
     def clear_buffers(self) -> None:
         """
-        Throw away what is buffered; for a consumer that has been closed.
+        Throw away what is buffered, and close the network; after upstream's ``close``.
+
+        That leaves a thread and sockets behind if a rebalance listener raises.
         """
         self._fetcher.close()
+        self._client.close()
 
     def _is_subscribed(self) -> bool:
         # upstream's partitions_auto_assigned() asks the same under its lock
