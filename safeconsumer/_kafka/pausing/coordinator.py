@@ -418,7 +418,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         question = self.handover.asking(asked)
         offsets: dict[TopicPartition, OffsetAndMetadata]
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        self.commits.told(asked)
+        self.commits.forget_question(asked)
         self.commits.has(offsets)
         return self.handover.fetched(offsets, question)
 
