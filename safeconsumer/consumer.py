@@ -56,7 +56,6 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Scope, Target
-from safeconsumer.holds.view import PauseView
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
@@ -476,8 +475,7 @@ class SafeConsumer(UpstreamConsumer):
         partitions behind. Those that merely wait for a position, or are being revoked,
         are not in it.
         """
-        view = self._ledger.view()
-        return {*view.quiet, *_held_elsewhere(view)}
+        return {TopicPartition(*tp) for tp in self._ledger.view().paused()}
 
     def holds(self) -> tuple[Hold, ...]:
         """
@@ -799,12 +797,6 @@ def _scope(target: object) -> Scope:
         if is_pattern or isinstance(error, IllegalTargetError):
             raise
         raise IllegalTargetError(*error.args) from error
-
-
-def _held_elsewhere(view: PauseView) -> Iterator[TopicPartition]:
-    for tp, holds in view.state.partitions.items():
-        if tp not in view.quiet and any(hold.owner == APP for hold in holds):
-            yield TopicPartition(*tp)
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:

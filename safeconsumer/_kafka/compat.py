@@ -221,6 +221,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "_send_heartbeat_request", ("self",)),
     (base.BaseCoordinator, "group_metadata", ("self",)),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
+    (consumer.ConsumerCoordinator, "maybe_auto_commit_offsets_now", ("self",)),
     (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
     (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
     (
@@ -232,11 +233,6 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),
     (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
-    (
-        base.BaseCoordinator,
-        "_handle_heartbeat_response",
-        ("self", "response", "send_time"),
-    ),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
     (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
     (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),
@@ -400,6 +396,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_subscription",
         "_fetcher",
         "_coordinator",
+        "_client",
         "_cluster",
         "_manager",
         "_net",

@@ -32,6 +32,7 @@ class Facade:
         self._coordinator = consumer._coordinator
         self._fetcher = consumer._fetcher
         self._cluster = consumer._cluster
+        self._client = consumer._client
 
     # ------------------------------------------------------------ a poll
 
@@ -210,6 +211,9 @@ class Facade:
 
     def clear_buffers(self) -> None:
         """
-        Throw away what is buffered; for a consumer that has been closed.
+        Throw away what is buffered, and close the network; after upstream's ``close``.
+
+        That leaves a thread and sockets behind if a rebalance listener raises.
         """
         self._fetcher.close()
+        self._client.close()

@@ -1,5 +1,5 @@
 """
-How events leave the consumer: hooks, called under no lock, that cannot break it.
+Hands events to hooks, in order and under no lock, and survives hooks that raise.
 """
 
 import importlib

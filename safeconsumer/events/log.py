@@ -1,5 +1,5 @@
 """
-Events as structlog lines.
+Writes events as structlog lines.
 
 An application that has configured structlog gets them there. One that has not gets
 them through the standard ``logging`` module, logger ``safeconsumer``, so that a

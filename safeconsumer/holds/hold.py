@@ -1,5 +1,5 @@
 """
-A hold: who keeps which scope quiet, why, since when and until when.
+Describes a hold: who keeps which scope quiet, why, since when and until when.
 """
 
 import enum

@@ -1,5 +1,5 @@
 """
-What a hold covers: one partition, a topic, a pattern over topics, or everything.
+Names what a hold covers: a partition, a topic, a pattern over topics, or all.
 
 One notation everywhere (command line, control records, ``repr``, errors):
 ``orders:3``, ``orders``, ``re:ord.*``, ``@all``.

@@ -1,5 +1,5 @@
 """
-Holds, gates and the assignment resolved to one immutable set of quiet partitions.
+Resolves holds, gates and the assignment to one immutable set of quiet partitions.
 
 Changes are applied as deltas: a pause of one partition costs the same with ten
 partitions assigned as with ten thousand.

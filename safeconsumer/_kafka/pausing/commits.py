@@ -145,7 +145,7 @@ class KnownCommits:
         self._asked[partitions] = now
         return True
 
-    def told(self, partitions: Partitions) -> None:
+    def forget_question(self, partitions: Partitions) -> None:
         """
         Forget a question that was answered.
         """

@@ -2,16 +2,24 @@
 Upstream's group coordinator: joins are never forgotten, and every one is seen.
 """
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.consumer.subscription_state import SubscriptionType, TopicPartitionState
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.coordinator.base import MemberState
+from kafka.coordinator.base import MemberState, UnjoinedGroupException
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import FencedInstanceIdError, KafkaTimeoutError, RetriableError
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaTimeoutError,
+    RetriableError,
+    UnknownMemberIdError,
+)
 from kafka.protocol.consumer import OffsetResetStrategy
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -194,7 +202,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _do_join_and_sync_async(self) -> bytes:
         self._joined = None
         await self._lose_stale_assignment()
-        assignment: bytes = await super()._do_join_and_sync_async()
+        try:
+            assignment: bytes = await super()._do_join_and_sync_async()
+        except InconsistentGroupProtocolError:
+            if self._generation.is_lost():  # it compared with a membership that is over
+                raise UnjoinedGroupException from None
+            raise
+        if self._generation.is_lost():  # unsubscribed, say, and subscribed again
+            raise UnjoinedGroupException
         with self._lock:
             # From here on a request to rejoin is about the generation just joined.
             self.rejoin_needed = False
@@ -318,10 +333,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     # ------------------------------------------------------------ heartbeats
 
-    def _handle_heartbeat_response(self, response: object, send_time: float) -> None:
+    async def _send_heartbeat_request(self) -> Any:  # noqa: ANN401 - upstream's
+        member = self._generation.member_id
         try:
-            super()._handle_heartbeat_response(response, send_time)
+            return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
+            if member != self._generation.member_id:  # a membership that is over
+                raise UnknownMemberIdError from error
             self._fenced = error  # upstream only stops its heartbeats
             raise
 
@@ -334,11 +352,34 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # and those of marks.
         offsets = self.handover.outgoing(offsets)
         with self._journaled(offsets), self.commits.sending(offsets):
+            kind, member = (
+                self._subscription.subscription_type,
+                self._generation.member_id,
+            )
             try:
                 return await super()._send_offset_commit_request(offsets)
+            except FencedInstanceIdError as error:
+                self.handover.failed(offsets)
+                is_over = member != self._generation.member_id
+                if is_over or kind == SubscriptionType.NONE:
+                    # Sent as no member, or as one that this is no more. Upstream would
+                    # raise that it is fenced from every later poll.
+                    raise CommitFailedError from error
+                raise
             except Exception:
                 self.handover.failed(offsets)
                 raise
+
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """
+        Commit as upstream does, and return once all commits asked for so far are sent.
+
+        Upstream sends them on the IO thread some time later, after ``unsubscribe`` for
+        instance: as no member of the group, so that the broker refuses them.
+        """
+        super().maybe_auto_commit_offsets_now()
+        if self.group_id and threading.current_thread() is not self._net._io_thread:
+            self._net.run(_nothing)
 
     def _journaled(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
@@ -377,7 +418,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         question = self.handover.asking(asked)
         offsets: dict[TopicPartition, OffsetAndMetadata]
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        self.commits.told(asked)
+        self.commits.forget_question(asked)
         self.commits.has(offsets)
         return self.handover.fetched(offsets, question)
 
@@ -456,3 +497,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _deliver(self) -> None:
         if self.ledger is not None:
             self.ledger.deliver()
+
+
+async def _nothing() -> None:
+    pass
