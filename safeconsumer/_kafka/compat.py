@@ -233,6 +233,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),
     (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
+    (clients.KafkaNetClient, "close", ("self",)),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
     (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
     (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),
@@ -324,7 +325,6 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "reset_strategy",
     ),
     fetcher.Fetcher: (
-        "config",
         "_subscriptions",
         "_manager",
         "_net",
@@ -336,6 +336,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_fetch_futures",
         "_reset_task",
         "_sensors",
+        "config",
     ),
     fetcher.Fetcher.PartitionRecords: (
         "_next_inline_exception",
@@ -368,9 +369,9 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     abstract.AbstractPartitionAssignor: ("name",),
     ranges.RangePartitionAssignor: ("version",),
     abstract.RebalanceProtocol: ("COOPERATIVE", "EAGER"),
-    subscription_state.SubscriptionType: ("AUTO_PATTERN", "AUTO_TOPICS"),
+    subscription_state.SubscriptionType: ("AUTO_PATTERN", "AUTO_TOPICS", "NONE"),
     structs.MemberState: ("REBALANCING",),
-    base.Generation: ("generation_id",),
+    base.Generation: ("generation_id", "member_id"),
     heartbeat.Heartbeat: ("config", "last_receive"),
     consumer.ConsumerCoordinator: (
         "_assignors",

@@ -58,6 +58,7 @@ ELSEWHERE = {
     "first": "a field of ours",
     "generation": "a field of our marks and joins",
     "partitions": "a field of messages, and of our view",
+    "paused": "a call of our view",
     "records": "a field of messages, and of our choice of a decoder",
     "sorted_partitions": "a function of our events",
     "user_data": "a field of messages",
