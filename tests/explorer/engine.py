@@ -415,7 +415,7 @@ class Explorer:
             looks = looks + 1 if now is not None and now == last else 0
             last = now
             if run is not None and looks >= _STUCK_LOOKS:
-                frames = sys._current_frames()  # noqa: SLF001 - documented
+                frames = sys._current_frames()
                 for name, ident in (("main thread", main), ("B", other.ident)):
                     if ident in frames and not (name == "B" and other.is_idle):
                         told = "\n".join(_lines(_stack(frames[ident])))
@@ -525,7 +525,7 @@ class _Other:
         """
         Return where it stands.
         """
-        frame = sys._current_frames().get(self.ident)  # noqa: SLF001 - documented
+        frame = sys._current_frames().get(self.ident)
         return () if frame is None else _stack(frame)
 
     def end(self) -> None:
@@ -542,7 +542,7 @@ def _position(ident: int) -> tuple[int, int] | None:
     """
     Return at which instruction a thread stands; None if it is not there.
     """
-    frame = sys._current_frames().get(ident)  # noqa: SLF001 - documented
+    frame = sys._current_frames().get(ident)
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
@@ -671,7 +671,7 @@ class _Monitoring(_Tracer):
         elif self._count == self._k:
             self._thread = None
             assert self._come is not None
-            self._come(sys._getframe(1))  # noqa: SLF001 - documented
+            self._come(sys._getframe(1))
         return None
 
     @contextlib.contextmanager

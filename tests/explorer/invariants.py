@@ -14,7 +14,6 @@ from tests.explorer.broker import END
 from tests.explorer.engine import Outcome
 from tests.explorer.subject import PLAIN, Call, Held, Stage, Start
 
-
 # Data, parked data and offsets are asked for by polls of their own; then it is over.
 _MOST_POLLS = 30
 
