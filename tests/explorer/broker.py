@@ -7,7 +7,7 @@ explored consumer is a member, never the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from attrs import frozen
 from kafka.future import Future
 from kafka.protocol.consumer import (
     ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
     FetchResponse,
     HeartbeatResponse,
     JoinGroupResponse,
@@ -24,7 +25,7 @@ from kafka.protocol.consumer import (
     OffsetFetchResponse,
     SyncGroupResponse,
 )
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.explorer.network import Request
 from tests.model.log import Log
@@ -71,6 +72,7 @@ class Broker:
         self.generation = 0
         self.member: str | None = None
         self.plan: tuple[TopicPartition, ...] = (ONE, TWO)
+        self._topics: frozenset[str] = frozenset()
         self.on_start: Callable[[Request, TopicPartition, int], None] | None = None
 
     def take(self, body: Any) -> Future:  # noqa: ANN401 - upstream's
@@ -188,12 +190,21 @@ class Broker:
             for one in topic.partitions:
                 tp = TopicPartition(topic.name, one.partition_index)
                 offset, text = one.committed_offset, one.committed_metadata
-                is_accepted = not request.error
-                self.written.append(
-                    Written(tp, offset, text, self._tick(), is_accepted)
-                )
-                if is_accepted:
-                    self.committed[tp] = offset, text
+                self._note(tp, offset, text, is_accepted=not request.error)
+
+    def write(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take what a producer commits in a transaction.
+        """
+        for tp, one in offsets.items():
+            self._note(tp, one.offset, one.metadata, is_accepted=True)
+
+    def _note(
+        self, tp: TopicPartition, offset: int, text: str, *, is_accepted: bool
+    ) -> None:
+        self.written.append(Written(tp, offset, text, self._tick(), is_accepted))
+        if is_accepted:
+            self.committed[tp] = offset, text
 
     def _commit_error(self, body: Any) -> int:  # noqa: ANN401 - upstream's
         generation = body.generation_id_or_member_epoch
@@ -228,6 +239,7 @@ class Broker:
     def _joingroup(self, request: Request) -> object:
         self.generation += 1
         self.member = request.body.member_id or f"member-{self.generation}"
+        self._topics = _subscribed(request.body.protocols[0][1])
         return JoinGroupResponse(
             version=5,
             error_code=0,
@@ -239,12 +251,10 @@ class Broker:
         )
 
     def _syncgroup(self, request: Request) -> object:
-        error = 0 if request.body.generation_id == self.generation else _REBALANCING
-        return SyncGroupResponse(
-            version=3,
-            error_code=error,
-            assignment=b"" if error else _encoded(self.plan),
-        )
+        if request.body.generation_id != self.generation:
+            return SyncGroupResponse(version=3, error_code=_REBALANCING, assignment=b"")
+        mine = tuple(tp for tp in self.plan if tp.topic in self._topics)
+        return SyncGroupResponse(version=3, error_code=0, assignment=_encoded(mine))
 
     def _leavegroup(self, _: Request) -> object:
         self.member = None
@@ -296,6 +306,12 @@ def _records(topic: str, partition: int, offset: int) -> bytes:
     log = Log(TopicPartition(topic, partition))
     log.append(END, 0)
     return log.read(offset, 1, -1)[0]
+
+
+def _subscribed(metadata: Any) -> frozenset[str]:  # noqa: ANN401 - bytes, or to be encoded
+    if not isinstance(metadata, bytes):
+        return frozenset(metadata.topics)
+    return frozenset(ConsumerProtocolSubscription.decode(metadata).topics)
 
 
 @cache

@@ -10,6 +10,7 @@ from A to B.
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import signal
 import sys
@@ -25,9 +26,9 @@ from attrs import define, field, frozen
 
 # How often B is looked at while A waits for it, seconds.
 _LOOK = 0.0003
-# B is blocked if it has slept at one and the same instruction for so many looks. Where
-# the system does not say that it sleeps, it must have stood still for longer.
-_LOOKS, _LOOKS_WITHOUT_STATE = 2, 100
+# B is blocked if it stood at one and the same instruction for so many looks and sleeps.
+# Where the system does not say that it sleeps, it must have stood still for longer.
+_LOOKS_ASLEEP, _LOOKS = 2, 60
 # What stands still for so long is a deadlock: looks of the watcher, seconds between.
 _STUCK_LOOKS, _STUCK_LOOK = 8, 0.1
 # A pair that ends in deadlocks is not explored to its end.
@@ -35,6 +36,11 @@ _DEADLOCKS = 3
 # Threads are not made to give way in the middle of what they do, so that a run that has
 # gone wrong goes wrong again. seconds
 _SWITCH_INTERVAL = 0.5
+
+# So many runs leave cyclic garbage behind before it is collected.
+_COLLECT_EVERY = 200
+# So many frames tell where an error was raised.
+_TOLD = 6
 
 _HANDLER_SIGNAL, _STUCK_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
 
@@ -60,14 +66,14 @@ class Outcome:
     value: Any = None
     error: BaseException | None = None
 
-    @property
-    def trace(self) -> str:
+    def told(self) -> str:
         """
-        Where the error was raised, as text; empty if there was none.
+        Describe the error, and where it was raised, innermost first.
         """
-        if self.error is None:
-            return ""
-        return "".join(traceback.format_exception(self.error))
+        assert self.error is not None
+        frames = traceback.extract_tb(self.error.__traceback__)[1:]
+        stack = [(one.filename, one.lineno or 0, one.name) for one in reversed(frames)]
+        return "\n".join([f"raised {self.error!r}", *_lines(stack[:_TOLD])])
 
 
 @frozen
@@ -199,7 +205,7 @@ class Explorer:
 
     It has one thread for B and one that watches for deadlocks. On the way out both are
     gone, and what it changed in the interpreter (trace function, signal handlers, switch
-    interval) is as it was. Only a B that hangs for ever after A has ended leaves its
+    interval, garbage collection) is as it was. Only a B that hangs for ever after A has ended leaves its
     thread behind: nothing can end it.
 
     Args:
@@ -214,10 +220,23 @@ class Explorer:
         self._run: _Run | None = None
         self._handler_job: Callable[[], None] | None = None
 
+    @property
+    def other(self) -> threading.Thread:
+        """
+        The thread of B.
+        """
+        return self._other.thread
+
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
             undo.callback(sys.setswitchinterval, sys.getswitchinterval())
             sys.setswitchinterval(_SWITCH_INTERVAL)
+            if gc.isenabled():
+                # A collection in the middle of sys._current_frames() can run code that
+                # gives way, under a lock of the interpreter that the next call waits
+                # for (python/cpython#106883; 3.11 is not cured).
+                undo.callback(gc.enable)
+                gc.disable()
             for number, handler in (
                 (_HANDLER_SIGNAL, self._handle),
                 (_STUCK_SIGNAL, self._break),
@@ -276,6 +295,7 @@ class Explorer:
         """
         began = time.monotonic()
         found = Exploration()
+        gc.collect()
         self._try(found, make, a, b, check, 0, as_handler=as_handler)
         reached = self._tracer.places
         found.places = len(reached)
@@ -283,6 +303,8 @@ class Explorer:
         deadlocks = 0
         for k in chosen:
             before = len(found.wrong)
+            if found.tried % _COLLECT_EVERY == _COLLECT_EVERY - 1:
+                gc.collect()
             deadlocks += self._try(found, make, a, b, check, k, as_handler=as_handler)
             if deadlocks >= _DEADLOCKS:
                 break
@@ -362,7 +384,8 @@ class Explorer:
             elif run.blocked or not (as_handler or run.b):
                 self._other.wait()
         except _StuckError:
-            self._other = _Other()  # the old one hangs, and nothing can end it
+            self._other.abandon()
+            self._other = _Other()
         run.is_over = True
 
     # ------------------------------------------------------------ B as a handler
@@ -392,7 +415,7 @@ class Explorer:
             looks = looks + 1 if now is not None and now == last else 0
             last = now
             if run is not None and looks >= _STUCK_LOOKS:
-                frames = sys._current_frames()
+                frames = sys._current_frames()  # noqa: SLF001 - documented
                 for name, ident in (("main thread", main), ("B", other.ident)):
                     if ident in frames and not (name == "B" and other.is_idle):
                         told = "\n".join(_lines(_stack(frames[ident])))
@@ -416,8 +439,7 @@ def _checked(check: Check, subject: object, run: _Run) -> list[str]:
     try:
         return list(check(subject, run.a, run.b))
     except Exception as error:  # noqa: BLE001 - what cannot be checked is wrong
-        told = "".join(traceback.format_exception(error))
-        return [f"the check raised {error!r}\n{told}"]
+        return [f"the check {Outcome(error=error).told()}"]
 
 
 # ---------------------------------------------------------------- the other thread
@@ -434,14 +456,15 @@ class _Other:
         self._done.acquire()
         self._job: Callable[[], None] | None = None
         self.is_idle = True
-        self._thread = threading.Thread(
+        self._is_abandoned = False
+        self.thread = threading.Thread(
             target=self._loop, name="explorer-b", daemon=True
         )
-        self._thread.start()
+        self.thread.start()
 
     @property
     def ident(self) -> int:
-        ident = self._thread.ident
+        ident = self.thread.ident
         assert ident is not None
         return ident
 
@@ -452,8 +475,16 @@ class _Other:
             if job is None:
                 return
             job()
+            if self._is_abandoned:
+                return
             self.is_idle = True
             self._done.release()
+
+    def abandon(self) -> None:
+        """
+        Leave it alone: it hangs, and nothing can end it. If it goes on, it ends.
+        """
+        self._is_abandoned = True
 
     def begin(self, job: Callable[[], None]) -> None:
         """
@@ -476,17 +507,25 @@ class _Other:
         last, looks = None, 0
         while not self._done.acquire(timeout=_LOOK):
             now = _position(self.ident)
-            looks = looks + 1 if now is not None and now == last else 0
+            looks = looks + 1 if now == last else 0
             last = now
-            if looks >= (_LOOKS if _HAS_STATE else _LOOKS_WITHOUT_STATE):
+            if looks >= _LOOKS or (looks >= _LOOKS_ASLEEP and self._is_asleep()):
                 return False
         return True
+
+    def _is_asleep(self) -> bool:
+        # On Linux; a thread that only waits for a processor stands still as well.
+        try:
+            with open(f"/proc/self/task/{self.thread.native_id}/stat", "rb") as file:  # noqa: PTH123 - asked often
+                return file.read().rpartition(b")")[2].split()[0] == b"S"
+        except OSError:
+            return False
 
     def stack(self) -> tuple[tuple[str, int, str], ...]:
         """
         Return where it stands.
         """
-        frame = sys._current_frames().get(self.ident)
+        frame = sys._current_frames().get(self.ident)  # noqa: SLF001 - documented
         return () if frame is None else _stack(frame)
 
     def end(self) -> None:
@@ -496,31 +535,15 @@ class _Other:
         if self.is_idle or self._done.acquire(timeout=1):
             self._job = None
             self._go.release()
-            self._thread.join()
-
-
-_HAS_STATE = Path("/proc/self/task").is_dir()
+            self.thread.join()
 
 
 def _position(ident: int) -> tuple[int, int] | None:
     """
-    Return at which instruction a thread sleeps; None if it runs.
+    Return at which instruction a thread stands; None if it is not there.
     """
-    frame = sys._current_frames().get(ident)
-    if frame is None or (_HAS_STATE and not _is_asleep(ident)):
-        return None
-    return id(frame), frame.f_lasti
-
-
-def _is_asleep(ident: int) -> bool:
-    for thread in threading.enumerate():
-        if thread.ident == ident:
-            try:
-                with open(f"/proc/self/task/{thread.native_id}/stat", "rb") as file:  # noqa: PTH123 - asked often
-                    return file.read().rpartition(b")")[2].split()[0] == b"S"
-            except OSError:
-                return False
-    return False
+    frame = sys._current_frames().get(ident)  # noqa: SLF001 - documented
+    return None if frame is None else (id(frame), frame.f_lasti)
 
 
 # ---------------------------------------------------------------- tracing
@@ -648,7 +671,7 @@ class _Monitoring(_Tracer):
         elif self._count == self._k:
             self._thread = None
             assert self._come is not None
-            self._come(sys._getframe(1))
+            self._come(sys._getframe(1))  # noqa: SLF001 - documented
         return None
 
     @contextlib.contextmanager

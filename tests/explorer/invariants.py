@@ -9,8 +9,11 @@ from math import inf
 
 from kafka.structs import TopicPartition
 
+from safeconsumer import Lifetime
 from tests.explorer.broker import END
-from tests.explorer.subject import Call, Held, Stage, Start
+from tests.explorer.engine import Outcome
+from tests.explorer.subject import PLAIN, Call, Held, Stage, Start
+
 
 # Data, parked data and offsets are asked for by polls of their own; then it is over.
 _MOST_POLLS = 30
@@ -105,16 +108,22 @@ def _rest(stage: Stage) -> Iterator[str]:
     Lift all holds and read everything there is.
     """
     stage.broker.kept.clear()
+    positions: dict[TopicPartition, int | None] = {}
     try:
+        stage.answer_all()
+        stage.let_time_pass()
+        stage.poll(5)
+        yield from _marks(stage)
         stage.lift_everything()
         for _ in range(_MOST_POLLS):
             stage.answer_all()
+            stage.let_time_pass()
             stage.poll(0)
             positions = stage.positions()
             if all(at == END for at in positions.values()) and stage.is_settled():
                 return
     except Exception as error:  # noqa: BLE001 - whatever it is, it is wrong
-        yield f"a later poll raised {error!r}"
+        yield f"a later poll {Outcome(error=error).told()}"
         return
     yield f"P10: {_MOST_POLLS} polls later it stands at {positions}, with {_waiting(stage)}"
 
@@ -128,13 +137,16 @@ def _held(stage: Stage) -> Iterator[str]:
     P1: nothing is delivered that was held when the last check was made.
     """
     for call in stage.calls:
-        if call.offsets and not call.checked:
+        if not call.offsets:
+            continue
+        if call.checked is None:
             yield "the adapter saw no last check of a call that delivered"
+            continue
+        began, ended = call.checked
         for tp in call.offsets:
             for held in stage.holds:
-                if tp in held.covers and held.since < call.checked < _until(
-                    held, stage
-                ):
+                is_held = held.since < began and ended < _until(held, stage)
+                if tp in held.covers and is_held:
                     yield f"P1: {_text(tp)} was held by {held.owner!r}, and {call.offsets[tp]} came"
 
 
@@ -142,6 +154,8 @@ def _until(held: Held, stage: Stage) -> float:
     """
     Return until when a hold was in force for certain.
     """
+    if stage.setting.lifetime is Lifetime.WHILE_ASSIGNED and not held.is_block:
+        return 0  # it may have ended with the assignment
     ends = [
         max(held.since, one.began)
         for one in stage.lifted
@@ -159,6 +173,7 @@ def _sequences(stage: Stage) -> Iterator[str]:
     owned = set() if stage.is_closed else set(stage.consumer.assignment())
     for tp in sorted({tp for call in stage.calls for tp in call.offsets} | owned):
         calls = [call for call in stage.calls if tp in call.offsets]
+        calls.sort(key=lambda call: call.checked or (call.began, 0))
         starts = [start for start in stage.starts if start.tp == tp]
         first = 0 if tp in stage.first_owned else None
         if not _fits(tp, first, calls, starts, reaches_end=tp in owned):
@@ -210,7 +225,9 @@ def _commits(stage: Stage) -> Iterator[str]:
         delivered = [
             offsets[-1] + 1
             for call in stage.calls
-            if call.checked < one.at and (offsets := call.offsets.get(one.tp))
+            if call.checked
+            and call.checked[0] < one.at
+            and (offsets := call.offsets.get(one.tp))
         ]
         chosen = [
             start.offset
@@ -232,13 +249,23 @@ def _commits(stage: Stage) -> Iterator[str]:
 
 def _marks(stage: Stage) -> Iterator[str]:
     """
-    At the end nothing is held, and no mark says otherwise.
+    What the broker has is marked if it is held here, and only then.
     """
-    if stage.setting.handover == "off" or stage.is_closed:
+    travels = stage.setting.lifetime is Lifetime.UNTIL_RESUMED
+    if stage.setting.handover != "offsets" or not travels or stage.is_closed:
         return
-    for tp, (offset, metadata) in stage.broker.committed.items():
-        if metadata and tp in stage.consumer.assignment():
-            yield f"G7: {_text(tp)} is marked at {offset}, and flows: {metadata!r}"
+    held = {
+        (hold.scope.topic, hold.scope.partition)
+        for hold in stage.consumer.holds()
+        if hold.owner == "app" and type(hold.scope).__name__ == "Partition"
+    }
+    for tp in sorted(stage.consumer.assignment() & stage.broker.committed.keys()):
+        offset, metadata = stage.broker.committed[tp]
+        is_marked = metadata not in {"", PLAIN}
+        if is_marked != (tp in held):
+            said = "marked" if is_marked else "not marked"
+            is_held = "held" if tp in held else "free"
+            yield f"G7: {_text(tp)} is {said} at {offset}, and {is_held}: {metadata!r}"
 
 
 def _text(tp: TopicPartition) -> str:

@@ -11,13 +11,14 @@ import kafka.errors as kafka_errors
 from attrs import evolve, frozen
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import ConcurrentPollError
+from safeconsumer import ConcurrentPollError, Lifetime
 from tests.explorer.broker import ONE, THREE, TOPIC, TWO
 from tests.explorer.subject import (
     ALONE,
     GROUP,
     MANUAL,
     OTHER_TOPIC,
+    PLAIN,
     Setting,
     Stage,
 )
@@ -27,6 +28,10 @@ IN_GROUP = frozenset({GROUP})
 BY_HAND = frozenset({MANUAL})
 APART = frozenset({ALONE})
 COMMITTING = frozenset({MANUAL, GROUP})
+
+# What is prepared first: requests that are to stay open, then data and holds, then
+# commits in flight, then joins, which nothing but reading works in.
+FIRST, NORMAL, COMMITS, JOINS = range(4)
 
 # Who runs it: the polling thread, any thread, the IO thread, or time itself.
 POLLING, ANY, IO, TIME = "polling", "any", "io", "time"
@@ -46,8 +51,8 @@ class Operation:
     Attributes:
         name: as it is asked for on the command line.
         run: does it.
-        keep: names the requests whose answers it is; others must not answer them.
         prepare: makes what it needs, before either operation begins.
+        order: whose preparation comes first: of those with the lowest number.
         modes: in which modes it makes sense.
         thread: who runs it.
         in_handler: whether it may be called in a signal handler.
@@ -58,12 +63,15 @@ class Operation:
         with_setting: changes the setting of the pair.
         commits: whether it commits what it finds, on its own thread: two at once may
             cross, as upstream's do.
+        comes_in: whether it comes in between as well; one of many like it need not.
+        meets: names of the operations it meets besides those of its own setting;
+            empty: all.
     """
 
     name: str
     run: Run
     prepare: Run = _nothing
-    keep: Run = _nothing
+    order: int = NORMAL
     modes: frozenset[str] = ALL_MODES
     thread: str = ANY
     in_handler: bool = False
@@ -72,6 +80,8 @@ class Operation:
     moves: bool = False
     with_setting: dict[str, Any] = {}
     commits: bool = False
+    comes_in: bool = True
+    meets: frozenset[str] = frozenset()
 
     def setting(self, setting: Setting) -> Setting:
         """
@@ -192,6 +202,35 @@ def _committing(stage: Stage) -> None:
     _keep("OffsetCommit")(stage)
 
 
+def _committed(stage: Stage) -> None:
+    # Something is committed, and more has been delivered since.
+    _data(stage)
+    stage.poll(0, 2)
+    stage.consumer.commit(timeout_ms=50)
+    stage.poll(0, 2)
+
+
+def _committed_and_held(stage: Stage) -> None:
+    _committed(stage)
+    stage.pause(ONE)
+
+
+def _committing_more(stage: Stage) -> None:
+    _committed(stage)
+    _committing(stage)
+
+
+def _listener_pauses(stage: Stage) -> None:
+    _joined(stage)
+
+    def act(_: object) -> None:
+        stage.listener.on_assigned = None
+        stage.pause(ONE)
+        stage.seek(ONE, 4)
+
+    stage.listener.on_assigned = act
+
+
 def _offsets_asked(stage: Stage) -> None:
     # A join has brought a partition whose committed offset is being asked for.
     stage.broker.committed[THREE] = 3, ""
@@ -269,7 +308,7 @@ def _resume_all(stage: Stage) -> None:
 def _block(stage: Stage) -> None:
     began = stage.tick()
     with stage.consumer.held(ONE, owner="block"):
-        stage.note_held(frozenset({ONE}), "block", began)
+        stage.note_held(frozenset({ONE}), "block", began, is_block=True)
         stage.consumer.explain(ONE)
         began = stage.tick()
     stage.note_lifted(frozenset({ONE}), "block", began)
@@ -326,7 +365,13 @@ def _pause_commit(stage: Stage) -> None:
 
 def _commit_explicit(stage: Stage) -> None:
     stage.seek(TWO, 2)
-    stage.consumer.commit({TWO: OffsetAndMetadata(2, "mine", -1)}, timeout_ms=50)
+    stage.consumer.commit({TWO: OffsetAndMetadata(2, PLAIN, -1)}, timeout_ms=50)
+
+
+def _give_to_producer(stage: Stage) -> None:
+    position = stage.consumer.position(ONE, timeout_ms=5)
+    if position is not None:
+        stage.give_to_producer({ONE: OffsetAndMetadata(position, PLAIN, -1)})
 
 
 # ---------------------------------------------------------------- what is consumed
@@ -391,13 +436,13 @@ def _told_to_rejoin(stage: Stage) -> None:
     stage.ask_to_rejoin(ONE, THREE)
 
 
-def _taken_elsewhere(stage: Stage) -> None:
-    stage.assign_from_elsewhere((TWO, THREE))
+def _taken(stage: Stage) -> None:
+    stage.have_partitions(1, 2)
 
 
 def _taken_and_back(stage: Stage) -> None:
-    stage.assign_from_elsewhere((TWO,))
-    stage.assign_from_elsewhere((ONE, TWO))
+    stage.have_partitions(1)
+    stage.have_partitions(0, 1)
 
 
 def _expire(stage: Stage) -> None:
@@ -447,27 +492,67 @@ def _reading(name: str, run: Run, prepare: Run = _nothing, **more: Any) -> Opera
 
 
 def _joining(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
-    return _reading(name, run, prepare, modes=IN_GROUP, moves=True, **more)
+    return _reading(name, run, prepare, modes=IN_GROUP, moves=True, order=JOINS, **more)
 
 
 def _call(name: str, run: Run, prepare: Run = _nothing, **more: Any) -> Operation:  # noqa: ANN401
     return Operation(name, run, prepare, if_moved=_GONE, **more)
 
 
-def _answering(name: str, run: Run, keep: Run, **more: Any) -> Operation:  # noqa: ANN401
-    return Operation(name, run, keep=keep, thread=IO, **more)
+def _answering(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
+    how = {"order": FIRST, **more}
+    return Operation(name, run, prepare, thread=IO, if_moved=_GONE, **how)
+
+
+_MARKS = {"handover": "offsets"}
+_MET_BY_MARKS = frozenset(
+    {
+        "poll",
+        "seek",
+        "commit given",
+        "pause(*assignment())",
+        "join whole",
+        "join after loss",
+        "lost and back",
+        "answers to a join",
+        "loss",
+        "unsubscribe",
+        "close",
+    }
+)
+
+
+def _marking(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
+    return Operation(
+        name,
+        run,
+        prepare,
+        modes=IN_GROUP,
+        with_setting=_MARKS,
+        meets=_MET_BY_MARKS,
+        may_raise=_COMMITS,
+        if_moved=_GONE,
+        **more,
+    )
 
 
 OPERATIONS = (
     _reading("poll", _poll, _data),
-    _reading("poll(2)", _poll_two, _data),
-    _reading("poll half-read", _poll, _half_read),
-    _reading("poll parked", _poll, _parked),
-    _reading("poll parked half", _poll, _parked_half),
-    _reading("poll nothing", _poll),
+    _reading("poll(2)", _poll_two, _data, comes_in=False),
+    _reading("poll half-read", _poll, _half_read, comes_in=False),
+    _reading("poll parked", _poll, _parked, comes_in=False),
+    _reading("poll parked half", _poll, _parked_half, comes_in=False),
+    _reading("poll nothing", _poll, comes_in=False),
     _reading("poll waiting", _poll_waiting),
-    _reading("poll, a hook seeks", _poll, _hook_seeks),
-    _reading("poll to the beginning", _poll_waiting, _rewound),
+    _reading("poll, a hook seeks", _poll, _hook_seeks, comes_in=False),
+    _reading("poll to the beginning", _poll_waiting, _rewound, comes_in=False),
+    _reading(
+        "poll compiled",
+        _poll,
+        _data,
+        with_setting={"decoder": "compiled"},
+        comes_in=False,
+    ),
     _reading("step", _step, _data),
     _reading("step on", _step, _stepped),
     # joining
@@ -480,20 +565,36 @@ OPERATIONS = (
         _rejoining,
         with_setting={"is_cooperative": True},
     ),
+    _joining(
+        "join, the listener seeks", _poll_waiting, _listener_pauses, comes_in=False
+    ),
+    _joining(
+        "join, committing",
+        _poll_waiting,
+        lambda stage: (_half_read(stage), _rejoining(stage)),
+        with_setting={"commits_itself": True},
+        comes_in=False,
+    ),
     _joining("join after loss", _poll_waiting, _expelled),
     _joining("lost and back", _poll_waiting, _lost_and_back),
     # holds
     _call("pause", _pause, in_handler=True),
-    _call("pause topic", _pause_topic),
+    _call("pause topic", _pause_topic, comes_in=False),
     _call("pause, resume", _pause_resume, in_handler=True),
     _call("pause, resume topic", _pause_resume_other),
-    _call("pause, resume, pause", _pause_twice),
+    _call("pause, resume, pause", _pause_twice, comes_in=False),
     _call("pause_all, resume_all", _all_and_back, in_handler=True),
     _call("resume", _resume, _held, in_handler=True),
     _call("resume both", _resume_both, _both_held, in_handler=True),
     _call("resume_all", _resume_all, _all_held),
     _call("held", _block, in_handler=True),
     _call("pause(*assignment())", _pause_all_assigned, in_handler=True),
+    _call(
+        "held while assigned",
+        _block,
+        in_handler=True,
+        with_setting={"lifetime": Lifetime.WHILE_ASSIGNED},
+    ),
     _call("questions", _ask, in_handler=True),
     Operation("expiry", _expire, _expiring, thread=TIME),
     Operation("deliver", _deliver, _queued),
@@ -519,6 +620,37 @@ OPERATIONS = (
         may_raise=_COMMITS,
         commits=True,
     ),
+    # with marks
+    _marking("marked: pause", _pause, _committed),
+    _marking("marked: resume", _resume, _committed_and_held),
+    _marking("marked: pause, resume", _pause_resume, _committed),
+    _marking("marked: commit", _commit, _committed_and_held, commits=True),
+    _marking("marked: commit_async", _commit_async, _committed_and_held, commits=True),
+    _marking("marked: transaction", _give_to_producer, _committed, commits=True),
+    _marking("marked: poll", _poll, _committed_and_held),
+    _answering(
+        "marked: answer to a commit",
+        _answer("OffsetCommit"),
+        _committing_more,
+        modes=IN_GROUP,
+        with_setting=_MARKS,
+        meets=_MET_BY_MARKS,
+        order=COMMITS,
+    ),
+    _joining(
+        "marked: join whole",
+        _poll_waiting,
+        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
+        with_setting=_MARKS,
+        meets=frozenset({"pause", "resume", "commit", "loss", "close"}),
+    ),
+    _joining(
+        "carried: join whole",
+        _poll_waiting,
+        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
+        with_setting={"handover": "assignor"},
+        meets=frozenset({"pause", "resume", "pause, resume", "loss", "close"}),
+    ),
     # what is consumed
     _call("subscribe to more", _subscribe_more, modes=IN_GROUP, moves=True),
     _call("subscribe to another", _subscribe_other, modes=IN_GROUP, moves=True),
@@ -526,21 +658,37 @@ OPERATIONS = (
     _call("assign", _assign_other, modes=BY_HAND, moves=True),
     _call("assign and back", _assign_and_back, modes=BY_HAND, moves=True),
     _call("close", _close, moves=True),
+    _call(
+        "close, committing",
+        _close,
+        _half_read,
+        modes=COMMITTING,
+        moves=True,
+        with_setting={"commits_itself": True},
+    ),
     # the IO thread
     _answering("answer to Fetch", _answer("Fetch", ONE), _keep("Fetch", ONE)),
     _answering("answer to ListOffsets", _answer("ListOffsets"), _rewinding),
     _answering(
-        "answer to OffsetFetch", _answer("OffsetFetch"), _offsets_asked, modes=IN_GROUP
+        "answer to OffsetFetch",
+        _answer("OffsetFetch"),
+        _offsets_asked,
+        modes=IN_GROUP,
+        order=JOINS,
     ),
     _answering(
-        "answer to a commit", _answer("OffsetCommit"), _committing, modes=COMMITTING
+        "answer to a commit",
+        _answer("OffsetCommit"),
+        _committing,
+        modes=COMMITTING,
+        order=COMMITS,
     ),
-    _answering("answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP),
+    _answering(
+        "answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP, order=JOINS
+    ),
     _answering("loss", _lose, _nothing, modes=IN_GROUP, moves=True),
     _answering("told to rejoin", _told_to_rejoin, _nothing, modes=IN_GROUP),
-    _answering(
-        "assigned elsewhere", _taken_elsewhere, _nothing, modes=APART, moves=True
-    ),
+    _answering("partition taken", _taken, _nothing, modes=APART, moves=True),
     _answering("taken and back", _taken_and_back, _nothing, modes=APART, moves=True),
 )
 

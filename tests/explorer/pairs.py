@@ -86,10 +86,8 @@ class Pair:
     def _make(self, plant: Plant | None) -> Iterator[Stage]:
         with stage(self.setting, plant) as made:
             made.may_rewind = self.a.commits and self.b.commits
-            self.a.keep(made)
-            self.b.keep(made)
-            self.a.prepare(made)
-            self.b.prepare(made)
+            for one in sorted((self.a, self.b), key=lambda one: one.order):
+                one.prepare(made)
             yield made
 
     def _run_b(self, made: Stage) -> object:
@@ -108,7 +106,7 @@ class Pair:
             if made.is_closed:
                 allowed += _WHEN_CLOSED
             if seen.error is not None and not isinstance(seen.error, allowed):
-                yield f"{name} raised {seen.error!r}\n{seen.trace}"
+                yield f"{name} {seen.told()}"
         yield from invariants.check(made)
 
 
@@ -120,14 +118,21 @@ def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
     """
     Return the mode in which two operations can meet, or None.
     """
-    if as_handler and not b.in_handler:
+    if not b.comes_in or (as_handler and not b.in_handler):
         return None
     if a.thread == b.thread == IO:
         return None  # one thread does one thing after the other
-    if a.thread == b.thread == POLLING and a is not b:
-        return None  # refused whatever they do: one pair of them is enough
+    if a.thread == b.thread == POLLING and (a is not b or a.moves):
+        return None  # refused whatever they do: few pairs of them are enough
+    if not (_meets(a, b) and _meets(b, a)):
+        return None
     modes = a.modes & b.modes
     return next((mode for mode in _MODES if mode in modes), None)
+
+
+def _meets(one: Operation, other: Operation) -> bool:
+    is_like_it = one.with_setting == other.with_setting
+    return not one.meets or is_like_it or other.name in one.meets
 
 
 def _pair(a: Operation, b: Operation, *, as_handler: bool) -> Pair | None:

@@ -31,6 +31,10 @@ from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Requ
 from tests.explorer.waits import others_may_come
 
 OTHER_TOPIC = "audit"
+PLAIN = "mine"
+"""
+What an application writes beside an offset.
+"""
 GROUP, MANUAL, ALONE = "group", "manual", "alone"
 
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
@@ -47,6 +51,7 @@ class Setting:
         handover: as ``pause_handover``.
         is_cooperative: whether the group rebalances in steps.
         commits_itself: as ``enable_auto_commit``.
+        decoder: as ``decoder``.
         lifetime: as ``default_lifetime``.
     """
 
@@ -54,6 +59,7 @@ class Setting:
     handover: str = "off"
     is_cooperative: bool = False
     commits_itself: bool = False
+    decoder: str = "python"
     lifetime: Lifetime = Lifetime.UNTIL_RESUMED
 
 
@@ -63,14 +69,14 @@ class Call:
     One call that reads: a ``poll`` or a step of an iteration.
 
     Attributes:
-        began, checked, ended: when it began, made its last check of what is quiet, and
-            ended; on the stage's count of steps.
+        began, ended: when; on the stage's count of steps.
+        checked: when it made its last check of what is quiet, from when to when.
         offsets: what it delivered.
     """
 
     began: int
     thread: int
-    checked: int = 0
+    checked: tuple[int, int] | None = None
     ended: int = 0
     offsets: dict[TopicPartition, list[int]] = field(factory=dict)
 
@@ -101,12 +107,14 @@ class Held:
     Attributes:
         covers: what it covers.
         began, since: when the call that placed it began, and had returned.
+        is_block: whether it holds for a block, whatever happens.
     """
 
     covers: frozenset[TopicPartition]
     owner: str
     began: int
     since: int
+    is_block: bool = False
 
 
 @frozen
@@ -240,7 +248,7 @@ class Stage:
             enable_incremental_fetch_sessions=False,
             metrics_enabled=False,
             retry_backoff_ms=1,
-            decoder="python",
+            decoder=setting.decoder,
             pause_handover=setting.handover,
             default_lifetime=setting.lifetime,
             hooks=(self._hook,),
@@ -258,12 +266,12 @@ class Stage:
         return_quiet, quiet = fetcher.return_quiet, ledger.quiet
 
         def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
-            self._note_check(is_step=False)
-            return return_quiet(*args, **kwargs)
+            with self._checking(is_step=False):
+                return return_quiet(*args, **kwargs)
 
         def looked() -> Any:  # noqa: ANN401 - as the original
-            self._note_check(is_step=True)
-            return quiet()
+            with self._checking(is_step=True):
+                return quiet()
 
         fetcher.return_quiet = checked
         ledger.quiet = looked
@@ -278,10 +286,13 @@ class Stage:
 
         subscription._apply_assignment = applied
 
-    def _note_check(self, *, is_step: bool) -> None:
+    @contextmanager
+    def _checking(self, *, is_step: bool) -> Iterator[None]:
         call, of_step = getattr(self._reading, "call", (None, False))
+        began = self.tick()
+        yield
         if call is not None and of_step is is_step:
-            call.checked = self.tick()
+            call.checked = began, self.tick()
 
     def _begin(self) -> None:
         if self.setting.mode == MANUAL:
@@ -294,7 +305,7 @@ class Stage:
         self.broker.committed = {ONE: (0, ""), TWO: (0, "")}
         self.consumer.subscribe([TOPIC], listener=self.listener)
         if self.setting.mode == ALONE:
-            self.assign_from_elsewhere((ONE, TWO))
+            self.have_partitions(0, 1)
             self.consumer.seek(ONE, 0)
             self.consumer.seek(TWO, 0)
         for _ in range(4):
@@ -379,21 +390,28 @@ class Stage:
         self.note_held(_EVERYTHING, owner, began)
 
     def note_held(
-        self, covers: frozenset[TopicPartition], owner: str, began: int
+        self,
+        covers: frozenset[TopicPartition],
+        owner: str,
+        began: int,
+        *,
+        is_block: bool = False,
     ) -> None:
         """
         Remember a hold whose call has returned.
         """
-        self.holds.append(Held(covers, owner, began, self.tick()))
+        self.holds.append(Held(covers, owner, began, self.tick(), is_block))
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
         """
         Resume, and remember the answer and what was to be seen then.
         """
         began, before = self.tick(), self.consumer.holds()
-        answer = self.consumer.resume(*targets, owner=owner)
-        for one in targets:
-            self.note_lifted(_covered([one]), owner, began)
+        try:
+            answer = self.consumer.resume(*targets, owner=owner)
+        finally:
+            for one in targets:
+                self.note_lifted(_covered([one]), owner, began)
         self._note_freed(_covered(targets), before, answer)
 
     def resume_all(self, *, owner: str = "app") -> None:
@@ -435,6 +453,12 @@ class Stage:
         Remember that reading is to go on elsewhere.
         """
         self.starts.append(Start(tp, offset, began, self.tick(), why))
+
+    def give_to_producer(self, offsets: dict[TopicPartition, Any]) -> None:
+        """
+        Commit offsets in a producer's transaction.
+        """
+        self.broker.write(self.consumer.marked_offsets(offsets))
 
     def expire(self) -> None:
         """
@@ -481,6 +505,12 @@ class Stage:
         """
         self.consumer.holds()
         self.consumer._ledger.deliver()
+
+    def let_time_pass(self) -> None:
+        """
+        Let what waits before it tries again try again.
+        """
+        self.consumer._coordinator._retry_at = 0.0
 
     def lift_everything(self) -> None:
         """
@@ -554,12 +584,13 @@ class Stage:
             self.broker.committed[tp] = min(END, max([committed, *read]) + 1), ""
         self.heartbeat(_UNKNOWN_MEMBER)
 
-    def assign_from_elsewhere(self, partitions: Iterable[TopicPartition]) -> None:
+    def have_partitions(self, *numbers: int) -> None:
         """
-        Assign as the IO thread does, for a subscription without a group.
+        Have the topic's partitions change; without a group the IO thread assigns them.
         """
         with self.io.step():
-            self.consumer._subscription.assign_from_subscribed(sorted(partitions))
+            self.cluster.known[TOPIC] = set(numbers)
+            self.cluster.refreshed()
 
     # ------------------------------------------------------------ the end
 

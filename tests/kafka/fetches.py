@@ -12,7 +12,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from safeconsumer._kafka.pausing.buffers import StampedOffset
 
-_PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
 # The version of Fetch that these answers are of.
 VERSION = 12
@@ -57,7 +57,7 @@ def answer(
             tp,
             asked,
             VERSION,
-            _PartitionData(
+            PartitionData(
                 partition_index=tp.partition,
                 error_code=error,
                 high_watermark=10**6,

@@ -170,7 +170,7 @@ def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> N
     """
     Each time anew: the batch and what was decoded of it.
     """
-    cut_off._fetcher.parked_max_bytes = 10**6
+    cut_off._fetcher.parked.max_bytes = 10**6
     assert next(cut_off, None) is None
     for _ in range(3):
         assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
@@ -233,4 +233,4 @@ def test_any_size_of_room_is_legal(safe: Maker, size: int) -> None:
     Bytes from none to more than there is memory.
     """
     consumer = safe(parked_max_bytes=size)
-    assert consumer._fetcher.parked_max_bytes == size
+    assert consumer._fetcher.parked.max_bytes == size

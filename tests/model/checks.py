@@ -219,7 +219,7 @@ def look_at_pause(member: Member, scope: Scope) -> None:
             sights["a pause in mid batch"] += 1
         if is_in_flight(member, tp):
             sights["a pause in flight"] += 1
-        if tp in getattr(fetcher, "_undelivered", ()):
+        if tp in getattr(fetcher, "_held_back", ()):
             sights["a pause in mid iteration"] += 1
 
 

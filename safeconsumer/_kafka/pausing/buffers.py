@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka.consumer.fetcher import ConsumerRecord
+from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
@@ -85,6 +85,150 @@ def count_records(data: bytes | memoryview | None) -> int | None:
     return total
 
 
+Purged = tuple[TopicPartition, int | None, int]
+"""
+Whose data was thrown away, how many records (None: unknown), how many bytes.
+"""
+
+
+def drop_answer(answer: CompletedFetch) -> Purged:
+    """
+    Throw an answer away that nobody has read.
+    """
+    tp, data = answer.topic_partition, answer.partition_data.records
+    if answer.metric_aggregator:
+        answer.metric_aggregator.record(tp, 0, 0)
+    return tp, count_records(data), len(data or b"")
+
+
+class ParkedData:
+    """
+    Fetched data of quiet partitions, which waits for their resume, and its size.
+
+    Of a partition there may be a batch, read in part or put back, and an answer that
+    nobody has looked at, which comes behind it.
+
+    Args:
+        parts: upstream's dictionary of batches.
+        answers: upstream's dictionary of answers. No fetch is sent for a partition that
+            is in one of the two.
+        max_bytes: the most that is kept, as it came from the broker.
+
+    Thread rules: everything on the polling thread.
+    """
+
+    def __init__(
+        self,
+        parts: dict[TopicPartition, Any],
+        answers: dict[TopicPartition, CompletedFetch],
+        max_bytes: int,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self._parts, self._answers = parts, answers
+        self._part_bytes: dict[TopicPartition, int] = {}
+        self._bytes: dict[TopicPartition, int] = {}  # oldest first
+        self._reported: dict[TopicPartition, int] = {}
+
+    def keep_part(self, part: Any, size: int) -> None:  # noqa: ANN401 - either class
+        """
+        Keep a batch; its partition is the newest now.
+        """
+        tp = part.topic_partition
+        self._parts[tp], self._part_bytes[tp] = part, size
+        self._bytes.pop(tp, None)
+        self._count(tp)
+
+    def keep_answer(self, answer: CompletedFetch) -> None:
+        """
+        Keep an answer; its partition is the newest now.
+        """
+        tp = answer.topic_partition
+        self._answers[tp] = answer
+        self._bytes.pop(tp, None)
+        self._count(tp)
+
+    def pop_part(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - either class
+        """
+        Return the batch of a partition, which is no longer kept; None: there is none.
+        """
+        part = self._parts.pop(tp, None)
+        self._count(tp)
+        return part
+
+    def pop_answer(self, tp: TopicPartition) -> CompletedFetch | None:
+        """
+        Return the answer for a partition, which is no longer kept; None: there is none.
+        """
+        answer = self._answers.pop(tp, None)
+        self._count(tp)
+        return answer
+
+    def _count(self, tp: TopicPartition) -> None:
+        if tp not in self._parts:
+            self._part_bytes.pop(tp, None)
+        if tp not in self._parts and tp not in self._answers:
+            self._bytes.pop(tp, None)
+            return
+        answer = self._answers.get(tp)
+        raw = 0 if answer is None else len(answer.partition_data.records or b"")
+        self._bytes[tp] = self._part_bytes.get(tp, 0) + raw
+
+    def parts(self) -> list[TopicPartition]:
+        """
+        Return the partitions of which a batch is kept.
+        """
+        return list(self._parts)
+
+    def answers(self) -> list[TopicPartition]:
+        """
+        Return the partitions of which an answer is kept.
+        """
+        return list(self._answers)
+
+    def total_bytes(self) -> int:
+        """
+        Return how much is kept.
+        """
+        return sum(self._bytes.values())
+
+    def drop_excess(self) -> dict[TopicPartition, int]:
+        """
+        Throw away the oldest until no more is kept than may be.
+
+        Returns:
+            How many bytes of which partitions that was.
+        """
+        dropped: dict[TopicPartition, int] = {}
+        left = self.total_bytes()
+        while self._bytes and left > self.max_bytes:
+            tp, size = next(iter(self._bytes.items()))
+            dropped[tp] = size
+            left -= size
+            part, answer = self.pop_part(tp), self.pop_answer(tp)
+            if part is not None:
+                part.drain()
+            if answer is not None:
+                drop_answer(answer)
+        return dropped
+
+    def changes(self) -> dict[TopicPartition, int]:
+        """
+        Return the sizes that differ from those of the last call; 0: no longer kept.
+        """
+        before, self._reported = self._reported, dict(self._bytes)
+        now = self._reported
+        changed = {tp: size for tp, size in now.items() if before.get(tp, 0) != size}
+        changed.update({tp: 0 for tp in before if tp not in now and before[tp]})
+        return changed
+
+    def clear(self) -> None:
+        """
+        Forget everything; upstream has thrown it away.
+        """
+        self._part_bytes.clear()
+        self._bytes.clear()
+
+
 class ReturnedRecords:
     """
     Records that were taken from the buffer and put back.
@@ -140,6 +284,12 @@ class ReturnedRecords:
         rest = records_left(self.rest, total)
         return None if rest is None else len(self) + rest
 
+    def size_in_bytes(self) -> int:
+        """
+        Return how long keys and values of the records here are, without the rest.
+        """
+        return sum(map(_size, self.unread()))
+
     def take(self, n: int) -> list[ConsumerRecord]:
         """
         Take up to ``n`` records, out of the rest of the batch too.
@@ -191,3 +341,8 @@ def records_left(part: Any, total: int | None) -> int | None:  # noqa: ANN401 - 
     if isinstance(part, ReturnedRecords):
         return part.records_left(total)
     return None if total is None else max(0, total - int(part.records_read))
+
+
+def _size(record: ConsumerRecord) -> int:
+    key, value = record.serialized_key_size, record.serialized_value_size
+    return int(max(key, 0) + max(value, 0))

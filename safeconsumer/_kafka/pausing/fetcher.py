@@ -6,7 +6,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import (
@@ -21,10 +21,13 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._kafka.pausing.buffers import (
+    ParkedData,
+    Purged,
     ReturnedRecords,
     StampedOffset,
     StampedOffsets,
     count_records,
+    drop_answer,
     epoch_of,
     records_left,
 )
@@ -36,8 +39,24 @@ DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
 
-# Whose data was thrown away, how many records (None: unknown), how many bytes.
-_Purged = tuple[TopicPartition, int | None, int]
+_ENDED = "its ownership ended"
+_OVER_LIMIT = "parked_max_bytes"
+
+
+class FetchJournal(Protocol):
+    """
+    What a fetcher reports to, where a journal is kept; on the polling thread.
+    """
+
+    def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
+        """
+        Take note of fetched records thrown away; None: nobody knows how many.
+        """
+
+    def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
+        """
+        Take note of how much fetched data of a partition is kept.
+        """
 
 
 class PauseSafeFetcher(Fetcher):
@@ -88,15 +107,18 @@ class PauseSafeFetcher(Fetcher):
         self._next_in_line_exception_metadata: Any  # upstream's
         # of the batch each partition's buffered records came in: bytes, records
         self._sizes: dict[TopicPartition, tuple[int, int | None]] = {}
-        # of what is parked, oldest first: bytes
-        self._parked: dict[TopicPartition, int] = {}
-        self.parked_max_bytes = parked_max_bytes
+        self.parked = ParkedData(
+            self._paused_partition_records,
+            self._paused_completed_fetches,
+            parked_max_bytes,
+        )
         self._reports_delivery = reports_delivery
         # of what an iteration takes: whose it is, and where that stood
         self.drained_from: dict[
             TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
         ] = {}
-        self._undelivered: set[TopicPartition] = set()
+        self._held_back: frozenset[TopicPartition] = frozenset()
+        self.journal: FetchJournal | None = None
         self._lifted = threading.Event()
         self._waker: Future | None = None
 
@@ -248,7 +270,7 @@ class PauseSafeFetcher(Fetcher):
         drained: Drained = defaultdict(list)
         self.drained_from.clear()
         source: tuple[TopicPartition | None, int] = None, -1
-        self._unpark_raw()
+        self._unpark_answers()
         try:
             while max_records > 0:
                 part = self._next_part()
@@ -278,35 +300,32 @@ class PauseSafeFetcher(Fetcher):
             self._next_partition_records = part
             if part is None or not self._subscriptions.is_paused(part.topic_partition):
                 return part
-            self._park(part.topic_partition, self._sizes_of(part)[0])
-            self._paused_partition_records[part.topic_partition] = part
+            self.parked.keep_part(part, self._sizes_of(part)[0])
             self._next_partition_records = None
 
     def _unparked(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
-        for tp in list(self._paused_partition_records):
+        for tp in self.parked.parts():
             if not self._subscriptions.is_paused(tp):
-                self._unpark(tp)
-                part = self._paused_partition_records.pop(tp)
+                part = self.parked.pop_part(tp)
                 if part:
                     return part
         return None
 
-    def _unpark_raw(self) -> None:
-        for tp in list(self._paused_completed_fetches):
+    def _unpark_answers(self) -> None:
+        for tp in self.parked.answers():
             if not self._subscriptions.is_paused(tp):
-                self._unpark(tp)
-                completion = self._paused_completed_fetches.pop(tp)
-                self._completed_fetches.append(completion)
+                answer = self.parked.pop_answer(tp)
+                if answer is not None:
+                    self._completed_fetches.append(answer)
 
     def _next_completion(self) -> CompletedFetch | None:
         while self._completed_fetches:
             completion = self._completed_fetches.popleft()
             tp = completion.topic_partition
             if self._is_stale(tp, completion.fetched_offset):
-                self._tell_purged([self._discard(completion)])
+                self._report_purged([drop_answer(completion)])
             elif self._subscriptions.is_paused(tp):
-                self._park(tp, len(completion.partition_data.records or b""))
-                self._paused_completed_fetches[tp] = completion
+                self.parked.keep_answer(completion)
             else:
                 return completion
         return None
@@ -449,16 +468,15 @@ class PauseSafeFetcher(Fetcher):
         position: OffsetAndMetadata,
     ) -> None:
         fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
-        rest = self._paused_partition_records.pop(tp, None)
+        rest = self.parked.pop_part(tp)
         slot = self._next_partition_records
         if slot and slot.topic_partition == tp:
             rest, self._next_partition_records = slot, None
         if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
             records, rest = (*records, *rest.unread()), rest.rest
-        self._paused_partition_records[tp] = ReturnedRecords(
-            tp, records, position, fetch_offset, rest or None
-        )
-        self._park_returned(tp, records, has_rest=bool(rest))
+        part = ReturnedRecords(tp, records, position, fetch_offset, rest or None)
+        behind = self._sizes_of(part)[0] if rest else 0
+        self.parked.keep_part(part, part.size_in_bytes() + behind)
 
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """
@@ -466,62 +484,34 @@ class PauseSafeFetcher(Fetcher):
 
         Their position lags behind; what a fetch would bring now is thrown away.
         """
-        self._undelivered = set(partitions)
+        self._held_back = frozenset(partitions)
 
     # ------------------------------------------------------------ parked data
-
-    def _park(self, tp: TopicPartition, size: int) -> None:
-        self._parked[tp] = self._parked.pop(tp, 0) + size
-
-    def _park_returned(
-        self, tp: TopicPartition, records: Sequence[ConsumerRecord], *, has_rest: bool
-    ) -> None:
-        # Anew: what was counted before is among it, whether it came from the slot,
-        # where nothing is counted, or had been parked.
-        raw = self._paused_completed_fetches.get(tp)
-        self._unpark(tp)
-        self._park(
-            tp,
-            sum(map(_size, records))
-            + (self._sizes.get(tp, (0, None))[0] if has_rest else 0)
-            + (0 if raw is None else len(raw.partition_data.records or b"")),
-        )
-
-    def _unpark(self, tp: TopicPartition) -> None:
-        self._parked.pop(tp, None)
 
     def parked_bytes(self) -> int:
         """
         Return how many bytes of fetched data are parked, as they came in.
         """
-        return sum(self._parked.values())
+        return self.parked.total_bytes()
 
     def _bound_parked(self) -> None:
-        if not self._parked or self.parked_bytes() <= self.parked_max_bytes:
-            return
-        dropped = {}
-        while self._parked and self.parked_bytes() > self.parked_max_bytes:
-            oldest = next(iter(self._parked))
-            dropped[oldest] = self._parked.pop(oldest)
-            self._forget(oldest)
-        self._emit(
-            events.ParkedDataDropped,
-            partitions=tuple(dropped),
-            bytes=sum(dropped.values()),
-        )
-
-    def _forget(self, tp: TopicPartition) -> None:
-        part = self._paused_partition_records.pop(tp, None)
-        if part is not None:
-            part.drain()
-        completion = self._paused_completed_fetches.pop(tp, None)
-        if completion is not None:
-            self._discard(completion)
+        dropped = self.parked.drop_excess()
+        if dropped:
+            self._emit(
+                events.ParkedDataDropped,
+                partitions=tuple(dropped),
+                bytes=sum(dropped.values()),
+            )
+        if self.journal is not None:
+            for tp in dropped:
+                self.journal.purged(tp, None, _OVER_LIMIT)
+            for tp, size in self.parked.changes().items():
+                self.journal.parked(tp, size, self.parked.max_bytes)
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
-        waiting = self._undelivered
-        return [tp for tp in fetchable if tp not in waiting] if waiting else fetchable
+        held = self._held_back
+        return [tp for tp in fetchable if tp not in held] if held else fetchable
 
     def close(self) -> None:
         """
@@ -530,9 +520,9 @@ class PauseSafeFetcher(Fetcher):
         super().close()
         self._completed_fetches.clear()
         self._next_partition_records = None
-        self._parked.clear()
+        self.parked.clear()
         self._sizes.clear()
-        self._undelivered = set()
+        self._held_back = frozenset()
 
     # ------------------------------------------------------------ asked positions
 
@@ -590,53 +580,44 @@ class PauseSafeFetcher(Fetcher):
         if ownership is self._purged_for:
             return
         self._purged_for = ownership
-        self._tell_purged([*self._purged_parts(), *self._purged_completions()])
+        self._report_purged([*self._purged_parts(), *self._purged_completions()])
         for tp in self._sizes.keys() - ownership.epochs.keys():
             del self._sizes[tp]
         pending = self._next_in_line_exception_metadata
         if pending is not None and pending.partition not in ownership.epochs:
             self._next_in_line_exception_metadata = None
 
-    def _purged_parts(self) -> "Iterator[_Purged]":
+    def _purged_parts(self) -> Iterator[Purged]:
         slot = self._next_partition_records
         if slot and self._is_stale(slot.topic_partition, slot.fetch_offset):
             self._next_partition_records = None
             yield self._drop_part(slot)
         for tp, part in list(self._paused_partition_records.items()):
             if self._is_stale(tp, part.fetch_offset):
-                del self._paused_partition_records[tp]
-                self._unpark(tp)
-                yield self._drop_part(part)
+                yield self._drop_part(self.parked.pop_part(tp))
 
-    def _purged_completions(self) -> "Iterator[_Purged]":
+    def _purged_completions(self) -> Iterator[Purged]:
         for tp, completion in list(self._paused_completed_fetches.items()):
             if self._is_stale(tp, completion.fetched_offset):
-                del self._paused_completed_fetches[tp]
-                self._unpark(tp)
-                yield self._discard(completion)
+                self.parked.pop_answer(tp)
+                yield drop_answer(completion)
         for _ in range(len(self._completed_fetches)):  # the IO thread may add more
             completion = self._completed_fetches.popleft()
             if self._is_stale(completion.topic_partition, completion.fetched_offset):
-                yield self._discard(completion)
+                yield drop_answer(completion)
             else:
                 self._completed_fetches.append(completion)
 
-    def _drop_part(self, part: Any) -> "_Purged":  # noqa: ANN401 - either class
+    def _drop_part(self, part: Any) -> Purged:  # noqa: ANN401 - either class
         size, total = self._sizes_of(part)
         left = records_left(part, total)
         part.drain()
         return part.topic_partition, left, size
 
-    def _discard(self, completion: CompletedFetch) -> "_Purged":
-        tp, data = completion.topic_partition, completion.partition_data.records
-        if completion.metric_aggregator:
-            completion.metric_aggregator.record(tp, 0, 0)
-        return tp, count_records(data), len(data or b"")
-
     def _sizes_of(self, part: Any) -> tuple[int, int | None]:  # noqa: ANN401 - either
         return self._sizes.get(part.topic_partition, (0, None))
 
-    def _tell_purged(self, purged: "Sequence[_Purged]") -> None:
+    def _report_purged(self, purged: Sequence[Purged]) -> None:
         if not purged:
             return
         counts = [records for _, records, _ in purged]
@@ -648,6 +629,9 @@ class PauseSafeFetcher(Fetcher):
             records=sum(known) if len(known) == len(counts) else None,
             bytes=sum(size for _, _, size in purged),
         )
+        if self.journal is not None:
+            for tp, count, _ in purged:
+                self.journal.purged(tp, count, _ENDED)
 
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
         if self._ours is not None:
@@ -665,11 +649,6 @@ class _AskedFor(int):
         asked = cls(strategy)
         asked.reset = getattr(state, "reset_number", None)
         return asked
-
-
-def _size(record: ConsumerRecord) -> int:
-    key, value = record.serialized_key_size, record.serialized_value_size
-    return int(max(key, 0) + max(value, 0))
 
 
 def _resolve(wakeup: Future) -> None:

@@ -1,0 +1,292 @@
+"""
+The explorer finds the known fault of each toy, and none in the toy that is right.
+"""
+
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.explorer import toys
+from tests.explorer.engine import Exploration, Explorer, Outcome, every, sample
+from tests.explorer.engine import InfeasibleError as Infeasible
+
+Check = Callable[[Any, Outcome, Outcome], list[str]]
+
+
+@pytest.fixture
+def explorer() -> Iterator[Explorer]:
+    with Explorer([toys.__file__]) as made:
+        yield made
+
+
+def _nothing(*_: object) -> list[str]:
+    return []
+
+
+def _explore(
+    explorer: Explorer,
+    make: Callable[[], object],
+    operations: tuple[Callable[[Any], object], Callable[[Any], object]],
+    check: Check,
+    **how: Any,  # noqa: ANN401 - as explore()
+) -> Exploration:
+    a, b = operations
+    return explorer.explore(lambda: toys.made(make()), a, b, check, **how)
+
+
+def _both_counted(toy: toys.Counter, a: Outcome, b: Outcome) -> list[str]:
+    assert a.error is None
+    assert b.error is None
+    return [] if toy.count == 2 else [f"counted {toy.count}"]
+
+
+def test_a_lost_update_is_found(explorer: Explorer) -> None:
+    """
+    Between reading and writing, and nowhere else.
+    """
+    add = toys.Counter.add
+    found = _explore(explorer, toys.Counter, (add, add), _both_counted)
+    assert (found.places, found.tried) == (2, 2)
+    (wrong,) = found.wrong
+    assert wrong.messages == ("counted 1",)
+    assert wrong.place is not None
+    assert "(Counter.add)" in str(wrong.place)
+    assert "B ran whole there" in wrong.stacks()
+
+
+def test_a_lock_makes_it_right(explorer: Explorer) -> None:
+    """
+    Where A has the lock B waits, and ends after it.
+    """
+
+    def add(toy: toys.Counter) -> None:
+        toy.add()
+
+    found = _explore(explorer, toys.LockedCounter, (add, add), _both_counted)
+    assert found.wrong == []
+    assert found.blocked > 0
+    assert found.tried == found.places
+
+
+def test_a_line_has_places_inside() -> None:
+    """
+    What is one line and several instructions is right by lines, not by instructions.
+    """
+
+    def add(toy: toys.Counter) -> None:
+        toy.add()
+
+    with Explorer([toys.__file__]) as explorer:
+        assert _explore(explorer, toys.InOneLine, (add, add), _both_counted).wrong == []
+    with Explorer([toys.__file__], by_opcode=True) as explorer:
+        found = _explore(explorer, toys.InOneLine, (add, add), _both_counted)
+    assert {one.messages for one in found.wrong} == {("counted 1",)}
+
+
+@pytest.mark.timeout(60)
+def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
+    """
+    Both stacks are told, and no thread is left behind.
+    """
+    before = threading.active_count()
+    move = (toys.Accounts.to_right, toys.Accounts.to_left)
+    found = _explorer_of(explorer, in_order=False, operations=move)
+    assert found.wrong
+    for one in found.wrong:
+        first, *stacks = one.messages
+        assert first == "deadlock"
+        assert "Accounts.to_right" in stacks[0]
+        assert "Accounts.to_left" in stacks[1]
+    assert threading.active_count() == before
+
+
+def test_locks_in_one_order_are_right(explorer: Explorer) -> None:
+    """
+    The same, mended.
+    """
+    move = (toys.Accounts.to_right, toys.Accounts.to_left)
+    found = _explorer_of(explorer, in_order=True, operations=move)
+    assert found.wrong == []
+    assert found.blocked > 0
+
+
+def _explorer_of(explorer: Explorer, *, in_order: bool, operations: Any) -> Exploration:  # noqa: ANN401 - two
+    def check(toy: toys.Accounts, a: Outcome, b: Outcome) -> list[str]:
+        assert (a.error, b.error) == (None, None)
+        return [] if toy.left + toy.right == 20 else ["money is lost"]
+
+    make = lambda: toys.Accounts(in_order=in_order)  # noqa: E731 - shorter so
+    return _explore(explorer, make, operations, check)
+
+
+def _write(line: str) -> Callable[[toys.Log], None]:
+    return lambda log: log.write(line)
+
+
+def _both_lines(log: toys.Log, a: Outcome, b: Outcome) -> list[str]:
+    assert (a.error, b.error) == (None, None)
+    return [] if sorted(log.lines) == ["a", "b"] else [f"the lines are {log.lines}"]
+
+
+@pytest.mark.timeout(60)
+def test_a_handler_that_waits_for_what_it_interrupted_is_found(
+    explorer: Explorer,
+) -> None:
+    """
+    It is the same thread, so nobody can go on.
+    """
+    found = _explore(
+        explorer,
+        lambda: toys.Log(is_reentrant=False),
+        (_write("a"), _write("b")),
+        _both_lines,
+        as_handler=True,
+    )
+    assert found.wrong
+    assert all(one.messages[0] == "deadlock" for one in found.wrong)
+    assert all("Log.write" in one.messages[1] for one in found.wrong)
+
+
+def test_a_handler_that_waits_for_nothing_is_right(explorer: Explorer) -> None:
+    """
+    The same, mended.
+    """
+    found = _explore(
+        explorer,
+        lambda: toys.Log(is_reentrant=True),
+        (_write("a"), _write("b")),
+        _both_lines,
+        as_handler=True,
+    )
+    assert found.wrong == []
+    assert found.tried == found.places > 3
+
+
+def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
+    """
+    B runs on the main thread, called by the handler that is installed for a signal.
+    """
+    seen = []
+
+    def look(_: object) -> None:
+        handlers = {
+            getattr(handler, "__func__", handler).__code__
+            for number in signal.valid_signals()
+            if callable(handler := signal.getsignal(number))
+            and hasattr(getattr(handler, "__func__", handler), "__code__")
+        }
+        frame = sys._getframe()
+        while frame is not None and frame.f_code not in handlers:
+            frame = frame.f_back
+        seen.append((frame is not None, threading.current_thread().name))
+
+    add = toys.Counter.add
+    _explore(explorer, toys.Counter, (add, look), _nothing, as_handler=True)
+    assert set(seen) == {(True, "MainThread")}
+    assert len(seen) == 3
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_never_given_back_is_found(explorer: Explorer) -> None:
+    """
+    B hangs after A has ended; the toy is mended, and its thread ends.
+    """
+    before = set(threading.enumerate())
+    found = _explore(
+        explorer,
+        toys.LostLock,
+        (toys.LostLock.fail, toys.LostLock.use),
+        _nothing,
+    )
+    assert found.wrong
+    assert all(one.messages[0] == "deadlock" for one in found.wrong)
+    for thread in set(threading.enumerate()) - before:
+        if thread is not explorer.other:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+class _Interrupt(BaseException):
+    pass
+
+
+def test_whatever_is_raised_is_seen(explorer: Explorer) -> None:
+    """
+    A ``BaseException`` too, on either side; tracing ends all the same.
+    """
+
+    def fail(_: object) -> None:
+        raise _Interrupt
+
+    def check(_: object, a: Outcome, b: Outcome) -> list[str]:
+        return [type(a.error).__name__, b.told().splitlines()[0]]
+
+    def add_and_fail(toy: toys.Counter) -> None:
+        toy.add()
+        raise _Interrupt
+
+    found = _explore(explorer, toys.Counter, (add_and_fail, fail), check)
+    messages = ("_Interrupt", "raised _Interrupt()")
+    assert [one.messages for one in found.wrong] == [messages] * 3
+    assert sys.gettrace() is None
+
+
+def test_what_could_not_have_been_is_not_checked(explorer: Explorer) -> None:
+    """
+    An operation says so by an exception of its own.
+    """
+
+    def never(_: object) -> None:
+        raise Infeasible
+
+    def check(*_: object) -> list[str]:
+        return ["checked"]
+
+    found = _explore(explorer, toys.Counter, (toys.Counter.add, never), check)
+    assert found.wrong == []
+    assert found.infeasible == 3
+
+
+def test_everything_is_as_it_was() -> None:
+    """
+    Trace function, signal handlers, switch interval, collection, threads.
+    """
+
+    def state() -> list[object]:
+        return [
+            sys.gettrace(),
+            [signal.getsignal(number) for number in signal.valid_signals()],
+            sys.getswitchinterval(),
+            gc.isenabled(),
+            set(threading.enumerate()),
+        ]
+
+    before = state()
+    with Explorer([toys.__file__]) as explorer:
+        _explore(explorer, toys.Counter, (toys.Counter.add,) * 2, _nothing)
+        assert state() != before
+    assert state() == before
+    with pytest.raises(KeyError), Explorer([toys.__file__]):
+        raise KeyError
+    assert state() == before
+
+
+def test_a_sample_is_repeatable() -> None:
+    """
+    Each line where it is reached first, then others by chance; the seed decides.
+    """
+    first, second = toys.Counter.add.__code__, toys.LockedCounter.add.__code__
+    places = [(first, 1), (first, 2), (first, 1), (second, 1)] * 50
+    assert list(every(places)) == list(range(1, 201))
+    assert list(sample(500, 1)(places)) == list(range(1, 201))
+    chosen = list(sample(10, 1)(places))
+    assert chosen == list(sample(10, 1)(places)) == sorted(set(chosen))
+    assert len(chosen) == 10
+    assert {1, 2, 4} <= set(chosen)
+    assert chosen != list(sample(10, 2)(places))
+    assert set(sample(2, 1)(places)) < {1, 2, 4}
