@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from safeconsumer.group.settings import Control
     from safeconsumer.holds.hold import Hold, Lifetime
+    from safeconsumer.holds.scope import ALL
     from safeconsumer.worker import (
         BatchFailure,
         Commit,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # our plugin, and with it this package, in every session of every project that has us
 # installed, and must not import kafka-python there.
 _HOMES = {
+    "ALL": "holds.scope",
     "BatchFailure": "worker",
     "BlockingCallInListenerError": "_kafka.errors",
     "Commit": "worker",
@@ -89,6 +91,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ALL",
     "BatchFailure",
     "BlockingCallInListenerError",
     "Commit",

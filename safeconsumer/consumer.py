@@ -1,33 +1,41 @@
 """
-The product's face: a ``KafkaConsumer`` whose pauses hold.
+The public face: a ``KafkaConsumer`` whose pauses hold.
 """
 
+import itertools
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from kafka import KafkaConsumer as UpstreamConsumer
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._control import Attachable, Attached
-from safeconsumer._kafka import compat
-from safeconsumer._kafka import fork as _fork
+from safeconsumer._kafka import compat, fork
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoding.decoders import choose, log_once
-from safeconsumer._kafka.errors import (
-    ForkedConsumerError,
-)
-from safeconsumer._kafka.facade import Parts
+from safeconsumer._kafka.errors import ForkedConsumerError, IllegalTargetError
+from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.handover.carrying import checked_handover
-from safeconsumer._kafka.pausing.draining import DEFAULT_PARKED_MAX_BYTES
-from safeconsumer._kafka.pausing.iteration import GATING_STEP_MS
+from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
+from safeconsumer._kafka.pausing.iteration import (
+    GATING_STEP_MS,
+    Iteration,
+    refuse_if_executing,
+)
+from safeconsumer._kafka.pausing.listeners import not_in_listener
 from safeconsumer.errors import (
+    ControlSettingError,
     HoldSettingError,
+    ScopeSyntaxError,
+    TargetTypeError,
 )
 from safeconsumer.events.dispatch import Hook, LazyHook
+from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.early import (
     EarlyHolds,
     Fits,
@@ -35,20 +43,30 @@ from safeconsumer.holds.early import (
     fits_assignment,
     fits_subscription,
 )
+from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
+    APP,
+    Hold,
+    HoldKey,
     Lifetime,
+    checked_duration,
     checked_lifetime,
+    checked_owner,
+    checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.pausing import PausingCalls
+from safeconsumer.holds.scope import ALL, Everything, Scope, Target
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
 
-DEFAULT_HOOKS: tuple[Hook, ...] = (LazyHook("safeconsumer.events.log:log_event"),)
+LOG = LazyHook("safeconsumer.events.log:log_event")
+"""The hook that writes structlog lines."""
+
+_held_numbers = itertools.count(1)
 
 
-class SafeConsumer(PausingCalls):
+class SafeConsumer(UpstreamConsumer):
     """
     A drop-in for ``kafka.KafkaConsumer`` that delivers nothing a hold covers.
 
@@ -62,6 +80,8 @@ class SafeConsumer(PausingCalls):
         start_paused: place a hold on the whole consumer before the first poll; lift
             it with :meth:`resume_all`.
         default_lifetime: the lifetime of holds that are placed without one.
+            ``Lifetime.WHILE_ASSIGNED`` behaves most as kafka-python does: a pause ends
+            when its partition is really revoked or lost.
         strict_pause: refuse to pause anything that is not assigned at that moment.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as it came from the broker; beyond it the oldest is
@@ -77,8 +97,14 @@ class SafeConsumer(PausingCalls):
         journal: a folder in which this consumer keeps a journal of what it does, for
             ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter`` of
             its own; None: nothing is written and none of it is loaded.
-        hooks: what takes the events; by default they become structlog lines.
-        configs: as kafka-python's, all of them.
+        hooks: functions that take every event (``safeconsumer.events``), beside the
+            log; quick, on any thread. One that raises is counted in
+            :attr:`hook_failures` and breaks nothing.
+        log: whether events become structlog lines, or lines of the standard logger
+            ``safeconsumer`` where structlog is not configured.
+        configs: as kafka-python's, all of them. If there is a password or token among
+            them, kafka-python's DEBUG lines are filtered from then on so that they
+            do not show it; nothing else changes a logger.
 
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not one we know;
@@ -90,8 +116,8 @@ class SafeConsumer(PausingCalls):
         ControlTopicError: a topic of ``control`` would not keep holds for good.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``holds`` and ``explain`` on any thread, in a rebalance listener and in
-    a signal handler. ``poll`` and iteration on one thread at a time.
+    ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
+    listener and in a signal handler. ``poll`` and iteration on one thread at a time.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
@@ -102,10 +128,11 @@ class SafeConsumer(PausingCalls):
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
-        control: Attachable | None = None,
+        control: "Attachable | None" = None,
         pause_handover: str = "off",
         journal: "str | os.PathLike[str] | JournalWriter | None" = None,
-        hooks: Iterable[Hook] = DEFAULT_HOOKS,
+        hooks: Iterable[Hook] = (),
+        log: bool = True,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         compat.require_supported()
@@ -115,13 +142,14 @@ class SafeConsumer(PausingCalls):
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
+        hide_logins_of(configs)
+        hooks = (LOG, *hooks) if log else tuple(hooks)
         journaling = None if journal is None else _journaling(journal, settings)
         if journaling is not None:
             hooks = (*hooks, journaling.hook)
         self._ledger = PauseLedger(
             hooks, client_id=settings["client_id"], group_id=settings["group_id"]
         )
-        self._poll_guard = threading.Lock()
         self._early = EarlyHolds()
         self._control: Attached | None = None
         with ExitStack() as undo:
@@ -129,9 +157,10 @@ class SafeConsumer(PausingCalls):
                 undo.callback(journaling.end)
             super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
-            _fork.watch(self, _ForkedConsumer)
+            fork.watch(self, _ForkedConsumer)
             adopt(self, self._ledger, parked_max_bytes, chosen.records, handover)
-            self._parts = Parts(self)
+            self._facade = Facade(self)
+            self._iteration = Iteration(self)
             self._decoder = chosen.name
             log_once(chosen)
             if journaling is not None:
@@ -148,9 +177,16 @@ class SafeConsumer(PausingCalls):
     @property
     def decoder(self) -> str:
         """
-        Which decoder reads record batches: ``compiled`` or ``python``.
+        What reads record batches: ``"compiled"`` or ``"python"``.
         """
         return self._decoder
+
+    @property
+    def hook_failures(self) -> Mapping[str, int]:
+        """
+        How often each hook raised, by its ``repr``; empty if none did. Any thread.
+        """
+        return self._ledger.hook_failures()
 
     # ------------------------------------------------------------ records
 
@@ -167,6 +203,9 @@ class SafeConsumer(PausingCalls):
         everything assigned quiet stay quiet until it returns (KAFKA-13463). After
         ``next(consumer)`` it returns the rest of what the iteration had taken.
 
+        After an exception no record is lost: what the call had taken comes with the
+        next one, in order.
+
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
                 step of an iteration, or this is a hook that such a call runs.
@@ -175,7 +214,9 @@ class SafeConsumer(PausingCalls):
             BlockingCallInListenerError: called in a rebalance listener, as every call
                 that waits for the network.
         """
-        with self._one_poll():
+        if not self._iteration.is_stepping():
+            self._facade.refuse_in_listener("poll")
+        with self._iteration.one_poll():
             self._ledger.deliver()
             is_gating = self._ledger.begin_call()
             if is_gating and not update_offsets:  # for an iteration
@@ -186,9 +227,276 @@ class SafeConsumer(PausingCalls):
             finally:
                 self._ledger.end_call()
                 is_late = self._ledger.deliver()
-            return self._without_quiet(records) if is_late else records
+            if is_late:
+                records = self._facade.without_quiet(records)
+            self._facade.delivered()
+            return records
 
-    # ------------------------------------------------------------ upstream's calls
+    def _poll_once(
+        self,
+        timer: object,
+        max_records: int,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        records = super()._poll_once(timer, max_records, update_offsets)
+        return self._facade.without_quiet(records)
+
+    def __next__(self) -> ConsumerRecord:
+        """
+        Return the next record, waiting up to ``consumer_timeout_ms`` for it.
+
+        Raises:
+            StopIteration: after that time, or when the consumer is closed.
+            ConcurrentPollError: if another thread is in the middle of this call or of
+                ``poll``.
+        """
+        try:
+            # A running iterator never waits: what it yields needs no new deadline.
+            running = self._iteration.running()
+            if running is not None:
+                for record in running:
+                    return record
+                self._iteration.is_over(running)
+        except ValueError as error:
+            self._facade.refuse_in_listener("next")
+            refuse_if_executing(error)
+            raise
+        self._facade.refuse_in_listener("next")
+        with self._iteration.alone():
+            return super().__next__()
+
+    def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
+        return self._iteration.records()
+
+    # ------------------------------------------------------------ pausing
+
+    def pause(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """
+        Hold the targets: once this has returned, none of their records is delivered.
+
+        Takes effect wholly or not at all. Targets need not be assigned yet: the hold
+        bites at assignment, before the first fetch. Without targets it does nothing,
+        as upstream's, so that ``pause(*assignment())`` is safe while nothing is
+        assigned. A hold placed again unchanged stays as it is; one placed again with
+        another reason, lifetime or duration replaces the old one.
+
+        Args:
+            targets: partitions, scopes as text (``orders:3``, ``orders``,
+                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
+                holds, :data:`safeconsumer.ALL`.
+            owner: whose hold it is; only the same owner's ``resume`` lifts it.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, after which the hold expires by itself:
+                never early, at the latest when the consumer next checks, which
+                ``poll`` does.
+            lifetime: when it ends by itself; the consumer's default if not given.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a text or pattern is not acceptable.
+            NotConsumedError: a target cannot belong to this consumer;
+                ``IllegalTargetError``, a child of both, where its name or number is
+                not even legal in Kafka.
+            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+            Exception: whatever a pattern raises when it is asked about a topic name.
+                One that raises later, about a topic that comes, covers that topic.
+
+        After an exception nothing has changed.
+        """
+        self._place(
+            tuple(map(_scope, targets)),
+            owner=owner,
+            reason=reason,
+            for_=for_,
+            lifetime=lifetime,
+        )
+
+    def resume(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's holds of exactly these targets.
+
+        A hold of a wider scope, or of another owner, stays. Lifting what is not held
+        is no error. Data kept for a partition that flows now comes with the next
+        ``poll``, or ends the wait of one under way on another thread.
+        ``resume(hold.scope, owner=hold.owner)`` lifts any hold that :meth:`holds`
+        lists, but for an operator's or a group's.
+
+        Args:
+            targets: as they were paused, or as :meth:`pause` takes them.
+            owner: whose holds are lifted.
+
+        Returns:
+            The holds that still cover the targets; empty if they flow.
+
+        Raises:
+            TargetTypeError: a target is of another type.
+            ScopeSyntaxError: a pattern is not acceptable; ``IllegalTargetError``, a
+                child of it, if a topic name or partition number is not legal.
+            HoldSettingError: the owner is not acceptable, or is of holds from outside.
+        """
+        checked_owner(owner)
+        return self._lift([(_scope(target), owner) for target in targets])
+
+    def pause_all(
+        self,
+        *,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """
+        Hold the whole consumer: whatever is assigned, now and later.
+
+        Args and errors as :meth:`pause`.
+        """
+        self._place((ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime)
+
+    def resume_all(self, *, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift every hold of this owner: of partitions, topics, patterns and the whole.
+
+        Returns:
+            The holds that are left, of other owners; empty if everything flows.
+
+        Raises:
+            HoldSettingError: the owner is not acceptable, or is of holds from outside.
+        """
+        checked_owner(owner)
+        state = self._ledger.view().state
+        keys = [hold.key for hold in state if hold.owner == owner]
+        self._lift(keys, all_of=owner)
+        return self.holds()
+
+    @contextmanager
+    def held(
+        self,
+        *targets: Target,
+        reason: str | None = None,
+        owner: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> Iterator[None]:
+        """
+        Hold the targets for a block, under an owner of its own unless one is given.
+
+        The hold lasts for the whole block, whatever rebalances meanwhile and whatever
+        ``default_lifetime`` is, and is lifted however the block ends. Args and errors
+        as :meth:`pause`.
+
+        Raises:
+            HoldSettingError: no targets: the block would run with nothing held.
+        """
+        if not targets:
+            message = (
+                "held() needs a target, or nothing would be held in its block; "
+                "held(safeconsumer.ALL) holds the whole consumer"
+            )
+            raise HoldSettingError(message)
+        if owner is None:
+            owner = f"held-{next(_held_numbers)}"
+        lifetime = Lifetime.UNTIL_RESUMED
+        self.pause(*targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime)
+        try:
+            yield
+        finally:
+            self.resume(*targets, owner=owner)
+
+    def pause_group(
+        self,
+        *targets: Target,
+        owner: str = APP,
+        reason: str | None = None,
+        for_: float | timedelta | None = None,
+    ) -> None:
+        """
+        Hold the targets for every member of the group, now and in the future.
+
+        Obeyed here at once and by the others within milliseconds; once this has
+        returned, no assignment that begins later delivers any of it. It outlives this
+        process and ends by :meth:`resume_group`, on any member, or by expiry.
+
+        Args:
+            targets: as for :meth:`pause`; a pattern must be RE2, which every member
+                reads alike.
+            owner: whose hold it is; any member may lift it by this name.
+            reason: text for people, up to 1,024 bytes.
+            for_: seconds, or a timedelta, by the broker's clock; never early.
+
+        Raises:
+            ControlSettingError: the consumer has no ``control=``.
+            ControlWriteError: the broker did not acknowledge it in 10 s; what was
+                acknowledged stands, and doing it again is safe.
+            BlockingCallInListenerError: called in a rebalance listener.
+            MissingExtraError: a pattern, and google-re2 is missing.
+        """
+        self._facade.refuse_in_listener("pause_group")
+        self._need_control("pause_group").pause(
+            targets, owner=owner, reason=reason, for_=for_
+        )
+
+    def resume_group(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
+        """
+        Lift this owner's group holds of exactly these targets, for every member.
+
+        An operator's hold stays. Errors as :meth:`pause_group`.
+
+        Returns:
+            The holds that still cover the targets here.
+        """
+        self._facade.refuse_in_listener("resume_group")
+        return self._need_control("resume_group").resume(targets, owner=owner)
+
+    def marked_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as a producer's transaction must commit them.
+
+        With ``pause_handover="offsets"`` pass it what you would give to
+        ``send_offsets_to_transaction``: the consumer's own commits keep the marks of
+        paused partitions by themselves, a producer's do not go through it.
+        """
+        return self._facade.marked_offsets(offsets)
+
+    def paused(self) -> set[TopicPartition]:
+        """
+        Return the quiet partitions, and those that ``pause(tp)`` holds elsewhere.
+
+        That is: the assigned partitions that a hold or a closed gate covers, and the
+        partitions that the owner ``app`` paused one by one and that are not assigned
+        here now. So ``resume(*paused())`` leaves none of the application's holds of
+        partitions behind. Those that merely wait for a position, or are being revoked,
+        are not in it.
+        """
+        return {TopicPartition(*tp) for tp in self._ledger.view().paused()}
+
+    def holds(self) -> tuple[Hold, ...]:
+        """
+        Return every hold, also those that cover nothing assigned here now.
+        """
+        return tuple(sorted(self._ledger.view().state, key=_by_scope_and_owner))
+
+    def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
+        """
+        Say who keeps a partition quiet: one line per hold; none if nothing does.
+
+        A line names scope, owner, reason, since when and until when (UTC).
+        """
+        scope = _scope(tp)
+        if not isinstance(scope, scopes.Partition):
+            message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
+            raise TargetTypeError(message)
+        view = self._ledger.view_about(scope.topic)
+        return explain_lines(view, (scope.topic, scope.partition))
+
+    # ------------------------------------------------------------ what is consumed
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
@@ -231,10 +539,69 @@ class SafeConsumer(PausingCalls):
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
         """
-        self._refuse_in_listener("unsubscribe")
+        self._facade.refuse_in_listener("unsubscribe")
         with self._reassigning():
             super().unsubscribe()
             self._ledger.choose_anew()
+
+    def assignment(self) -> set[TopicPartition]:
+        """
+        Return the partitions assigned now. Takes no lock: in a signal handler too.
+        """
+        if self._closed:  # upstream leaves it as it was
+            return self._facade.assigned()
+        return set(self._ledger.view().partitions())
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        """
+        Return the numbers of a topic's partitions; as kafka-python's.
+
+        Raises:
+            BlockingCallInListenerError: called in a rebalance listener, of a topic
+                that no metadata is here of.
+        """
+        if self._facade.is_in_listener():
+            known = self._facade.known_partitions(topic)
+            if known is not None:
+                return known
+            self._facade.refuse_in_listener("partitions_for_topic")
+        partitions: set[int] = super().partitions_for_topic(topic)
+        return partitions
+
+    # ------------------------------------------------------------ positions, commits
+
+    def position(
+        self, partition: TopicPartition, timeout_ms: float | None = None
+    ) -> int | None:
+        """
+        Return the offset of the next record of a partition; as kafka-python's.
+
+        Records that a ``poll`` under way on another thread has taken and not returned
+        do not count. In a rebalance listener it answers for what has a position.
+
+        Raises:
+            BlockingCallInListenerError: called in a rebalance listener, of a partition
+                whose position would have to be asked of a broker.
+        """
+        if self._facade.is_in_listener():
+            known = self._facade.position(partition)
+            if known is not None:
+                return known
+            if partition in self._facade.assigned():
+                self._facade.refuse_in_listener("position")
+        fetched: int | None = super().position(partition, timeout_ms)
+        known = self._facade.position(partition)
+        return fetched if known is None else known
+
+    beginning_offsets = not_in_listener("beginning_offsets")
+    bootstrap = not_in_listener("bootstrap")
+    commit = not_in_listener("commit")
+    committed = not_in_listener("committed")
+    end_offsets = not_in_listener("end_offsets")
+    offsets_for_times = not_in_listener("offsets_for_times")
+    topics = not_in_listener("topics")
+
+    # ------------------------------------------------------------ the end
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -243,7 +610,7 @@ class SafeConsumer(PausingCalls):
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
         """
-        self._refuse_in_listener("close")
+        self._facade.refuse_in_listener("close")
         if self._control is not None:
             self._control.close()
         with self._reassigning():
@@ -251,8 +618,8 @@ class SafeConsumer(PausingCalls):
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
                 self._iterator = None
-                self._parts.clear_buffers()
-                self._ledger.assign(())
+                self._facade.clear_buffers()
+                self._ledger.close()
 
     # ------------------------------------------------------------ inside
 
@@ -261,7 +628,7 @@ class SafeConsumer(PausingCalls):
         keys = self._early.keys()
         unfit = first_unfit(keys, self._ledger.view().state, fits)
         if unfit is not None:
-            self._parts.refuse_early_hold(unfit, call)
+            self._facade.refuse_early_hold(unfit, call)
         yield
         self._early.forget(keys)  # not if upstream refused
 
@@ -271,8 +638,66 @@ class SafeConsumer(PausingCalls):
         try:
             yield
         finally:
-            self._parts.tell_departed(quiet)
+            self._facade.tell_departed(quiet)
             self._ledger.deliver()
+
+    def _place(
+        self,
+        found: tuple[Scope, ...],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: float | timedelta | None,
+        lifetime: Lifetime | None,
+    ) -> None:
+        checked_owner(owner)
+        checked_reason(reason)
+        seconds = checked_duration(for_)
+        if lifetime is None:
+            lifetime = self._default_lifetime
+        checked_lifetime(lifetime)
+        if not found:
+            return
+        self._check_targets(found)
+        self._ledger.place(
+            found,
+            owner=owner,
+            reason=reason,
+            for_=seconds,
+            lifetime=lifetime,
+            known_topics=self._facade.known_topics,
+        )
+        self._facade.hand_over()
+        if not self._facade.consumes_anything():
+            self._early.add((scope, owner) for scope in found)
+
+    def _lift(
+        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+    ) -> tuple[Hold, ...]:
+        self._early.forget(keys)  # before: one placed again meanwhile is noted after it
+        if all_of is not None:
+            remaining = self._ledger.remove_owner(all_of)
+        elif keys:
+            remaining = self._ledger.remove(keys)
+        else:
+            return ()
+        self._facade.hand_over()
+        return remaining
+
+    def _check_targets(self, found: tuple[Scope, ...]) -> None:
+        self._facade.check_consumed(found)
+        if self._strict_pause:
+            view = self._ledger.view()
+            for scope in self._ledger.asked(found):
+                is_empty = not any(True for _ in view.affected_by(scope))
+                if is_empty and not isinstance(scope, Everything):
+                    self._facade.refuse_unassigned(scope)
+
+    def _need_control(self, call: str) -> "Attached":
+        if self._control is None:
+            message = f"{call}() needs SafeConsumer(..., control=Control())"
+            raise ControlSettingError(message)
+        return self._control
 
 
 class _ForkedConsumer(SafeConsumer):
@@ -305,6 +730,45 @@ KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
 
 
+class Attached(Protocol):
+    """
+    Group control of one consumer, running.
+    """
+
+    def pause(
+        self,
+        targets: Iterable[object],
+        *,
+        owner: str,
+        reason: str | None,
+        for_: object,
+    ) -> None:
+        """
+        Hold the targets for the whole group.
+        """
+
+    def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
+        """
+        Lift group holds; return what still covers the targets.
+        """
+
+    def close(self) -> None:
+        """
+        End it.
+        """
+
+
+class Attachable(Protocol):
+    """
+    Settings that can begin to control a consumer; :class:`safeconsumer.Control` is it.
+    """
+
+    def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> Attached:
+        """
+        Begin, before anything is assigned.
+        """
+
+
 def _journaling(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - it stands above this module, for those who want one
@@ -318,3 +782,22 @@ def _check_parked_max_bytes(value: object) -> None:
             f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
         )
         raise HoldSettingError(message)
+
+
+def _scope(target: object) -> Scope:
+    if type(target) is tuple:  # kafka-python takes none either
+        message = (
+            f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
+        )
+        raise TargetTypeError(message)
+    try:
+        return scopes.of(target)
+    except ScopeSyntaxError as error:
+        is_pattern = hasattr(target, "pattern") or str(target).startswith("re:")
+        if is_pattern or isinstance(error, IllegalTargetError):
+            raise
+        raise IllegalTargetError(*error.args) from error
+
+
+def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:
+    return str(hold.scope), hold.owner

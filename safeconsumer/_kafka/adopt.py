@@ -17,8 +17,9 @@ from kafka.net.selector import NetworkSelector
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
+from safeconsumer._kafka.handover.assignor import MarksInJoins
 from safeconsumer._kafka.handover.carrying import Handover
-from safeconsumer._kafka.handover.offsets import HandingOverCoordinator
+from safeconsumer._kafka.handover.offsets import MarksOnOffsets
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -54,11 +55,17 @@ def adopt(
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger
     consumer._fetcher.__class__ = PauseSafeFetcher
-    consumer._fetcher.prepare(parked_max_bytes)
+    consumer._fetcher.prepare(
+        parked_max_bytes, reports_delivery=type(consumer) is not KafkaConsumer
+    )
     consumer._fetcher.PartitionRecords = records
-    consumer._coordinator.__class__ = PauseSafeCoordinator
-    consumer._coordinator.prepare()
-    if handover is not Handover.OFF:
-        consumer._coordinator.__class__ = HandingOverCoordinator
-        consumer._coordinator.prepare_handover(handover, consumer.config["client_id"])
+    coordinator = consumer._coordinator
+    coordinator.__class__ = PauseSafeCoordinator
+    coordinator.prepare()
+    if handover is Handover.OFFSETS:
+        coordinator.handover = MarksOnOffsets(
+            coordinator, consumer._subscription, consumer.config["client_id"]
+        )
+    elif handover is Handover.ASSIGNOR:
+        coordinator.handover = MarksInJoins(coordinator, consumer._subscription)
     ledger.wakers = [consumer._fetcher.wake]

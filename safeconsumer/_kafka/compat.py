@@ -2,23 +2,30 @@
 Which kafka-python this package was written against, name by private name.
 
 Each name below is used somewhere in this package and pinned by a contract test
-(``tests/contract/test_private_names.py``). When upstream changes one, construction
-fails with a typed error instead of ``poll`` misbehaving later; what is only faster than
-upstream's is left to upstream then. Where already the imports below fail, the package
-root turns that into the same error.
+(``tests/contract/test_private_names.py``), which also finds names that are used and not
+listed: private ones, and those that look public but belong to parts of a consumer that
+upstream does not document. When upstream changes one, construction fails with a typed
+error instead of ``poll`` misbehaving later; what is only faster than upstream's is left
+to upstream then. Where already the imports below fail, the package root turns that into
+the same error.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 import kafka
-from kafka import cluster
+from kafka import cluster, future, metrics, structs
 from kafka.consumer import fetcher, group, subscription_state
-from kafka.coordinator import base, consumer
+from kafka.coordinator import base, consumer, heartbeat
+from kafka.coordinator.assignors import abstract
+from kafka.coordinator.assignors import range as ranges
+from kafka.metrics.stats import sensor
+from kafka.net import compat as clients
 from kafka.net import connection, manager, selector, transport
+from kafka.net import metrics as connection_metrics
 from kafka.protocol import frame, parser
-from kafka.record import default_records
+from kafka.record import default_records, memory_records
 
 from safeconsumer._kafka.installed import SUPPORTED, is_supported, not_supported
 
@@ -34,7 +41,42 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (subscription_state.SubscriptionState, "is_paused", ("self", "partition")),
     (subscription_state.SubscriptionState, "fetchable_partitions", ("self",)),
     (subscription_state.SubscriptionState, "paused_partitions", ("self",)),
+    (subscription_state.SubscriptionState, "all_consumed_offsets", ("self",)),
+    (
+        subscription_state.SubscriptionState,
+        "assign_from_subscribed",
+        ("self", "assignments"),
+    ),
+    (subscription_state.SubscriptionState, "assigned_partitions", ("self",)),
+    (subscription_state.SubscriptionState, "missing_fetch_positions", ("self",)),
+    (subscription_state.SubscriptionState, "partitions_auto_assigned", ("self",)),
+    (subscription_state.SubscriptionState, "pause", ("self", "partition")),
+    (subscription_state.SubscriptionState, "position", ("self", "partition")),
+    (subscription_state.SubscriptionState, "resume", ("self", "partition")),
+    (subscription_state.SubscriptionState, "seek", ("self", "partition", "offset")),
+    (
+        subscription_state.SubscriptionState,
+        "set_reset_pending",
+        ("self", "partitions", "next_allowed_reset_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "reset_failed",
+        ("self", "partitions", "next_retry_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "set_validation_pending",
+        ("self", "partitions", "next_allowed_retry_time"),
+    ),
+    (
+        subscription_state.SubscriptionState,
+        "validation_failed",
+        ("self", "partitions", "next_allowed_retry_time"),
+    ),
     (subscription_state.TopicPartitionState, "is_fetchable", ("self",)),
+    (subscription_state.TopicPartitionState, "reset", ("self", "strategy")),
+    (subscription_state.TopicPartitionState, "seek", ("self", "offset")),
     (
         fetcher.Fetcher,
         "fetched_records",
@@ -83,10 +125,61 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     ),
     (
         fetcher.Fetcher,
+        "_reset_offset_if_needed",
+        ("self", "partition", "timestamp", "offset"),
+    ),
+    (
+        fetcher.Fetcher,
+        "_reset_offsets_for_node",
+        ("self", "node_id", "timestamps_and_epochs", "partitions"),
+    ),
+    (
+        fetcher.Fetcher,
         "_fetch_offsets_by_times_async",
         ("self", "timestamps", "timeout_ms"),
     ),
+    (
+        fetcher.FetchResponseMetricAggregator,
+        "record",
+        ("self", "partition", "num_bytes", "num_records"),
+    ),
+    (sensor.Sensor, "record", ("self", "value")),
+    (future.Future, "add_both", ("self", "f")),
+    (future.Future, "add_callback", ("self", "f")),
+    (future.Future, "add_errback", ("self", "f")),
+    (future.Future, "success", ("self", "value")),
+    (memory_records.MemoryRecords, "next_batch", ("self",)),
+    (default_records.DefaultRecordBatch, "has_producer_id", ("self",)),
+    (default_records.DefaultRecordBatch, "validate_crc", ("self",)),
+    (
+        default_records.DefaultRecordBatchBuilder,
+        "append",
+        ("self", "offset", "timestamp", "key", "value", "headers"),
+    ),
+    (default_records.DefaultRecordBatchBuilder, "build", ("self",)),
+    (selector.NetworkSelector, "call_soon_threadsafe", ("self", "callback")),
     (selector.NetworkSelector, "call_soon_with_future", ("self", "coro")),
+    (selector.NetworkSelector, "run", ("self", "coro")),
+    (manager.KafkaConnectionManager, "call_soon", ("self", "coro")),
+    (manager.KafkaConnectionManager, "send", ("self", "request", "node_id")),
+    (manager.KafkaConnectionManager, "wait_for", ("self", "future", "timeout_ms")),
+    (abstract.AbstractPartitionAssignor, "assign", ("self", "cluster", "members")),
+    (abstract.AbstractPartitionAssignor, "metadata", ("self", "topics")),
+    (
+        abstract.AbstractPartitionAssignor,
+        "on_assignment",
+        ("self", "assignment", "generation"),
+    ),
+    (abstract.AbstractPartitionAssignor, "supported_protocols", ("self",)),
+    (base.Generation, "is_lost", ("self",)),
+    (heartbeat.Heartbeat, "poll", ("self",)),
+    (
+        consumer.ConsumerCoordinator,
+        "close",
+        ("self", "autocommit", "timeout_ms"),
+    ),
+    (consumer.ConsumerCoordinator, "coordinator", ("self",)),
+    (consumer.ConsumerCoordinator, "request_rejoin", ("self",)),
     (
         consumer.ConsumerCoordinator,
         "_on_join_prepare_async",
@@ -114,7 +207,21 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         "fetch_committed_offsets_async",
         ("self", "partitions", "timeout_ms"),
     ),
+    (
+        consumer.ConsumerCoordinator,
+        "refresh_committed_offsets_if_needed_async",
+        ("self", "timeout_ms"),
+    ),
+    (
+        consumer.ConsumerCoordinator,
+        "_handle_offset_fetch_response",
+        ("self", "response"),
+    ),
+    (base.BaseCoordinator, "_failed_request", ("self", "node_id", "request", "error")),
+    (base.BaseCoordinator, "_send_heartbeat_request", ("self",)),
+    (base.BaseCoordinator, "group_metadata", ("self",)),
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
+    (consumer.ConsumerCoordinator, "maybe_auto_commit_offsets_now", ("self",)),
     (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
     (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
     (
@@ -126,12 +233,11 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "_do_join_and_sync_async", ("self",)),
     (base.BaseCoordinator, "stable", ("self",)),
     (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
-    (
-        base.BaseCoordinator,
-        "_handle_heartbeat_response",
-        ("self", "response", "send_time"),
-    ),
+    (clients.KafkaNetClient, "close", ("self",)),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
+    (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
+    (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),
+    (cluster.ClusterMetadata, "topics", ("self",)),
     (cluster.ClusterMetadata, "update_metadata", ("self", "metadata")),
     (cluster.ClusterMetadata, "request_update", ("self",)),
     (group.KafkaConsumer, "_poll_once", ("self", "timer", "max_records")),
@@ -153,16 +259,21 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (parser.KafkaProtocol, "_validate_frame_size", ("self", "nbytes")),
     (parser.KafkaProtocol, "_process_response", ("self", "read_buffer")),
     (frame.KafkaBytes, "read", ("self", "nbytes")),
+    (frame.KafkaBytes, "seek", ("self", "idx")),
+    (frame.KafkaBytes, "tell", ("self",)),
 )
 
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
+    (fetcher.Fetcher, "_reset_offsets_for_node"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
     (consumer.ConsumerCoordinator, "fetch_committed_offsets_async"),
+    (consumer.ConsumerCoordinator, "refresh_committed_offsets_if_needed_async"),
     (base.BaseCoordinator, "join_group_async"),
     (base.BaseCoordinator, "_do_join_and_sync_async"),
+    (base.BaseCoordinator, "_send_heartbeat_request"),
 )
 
 RECEIVING_COROUTINES = (
@@ -170,7 +281,34 @@ RECEIVING_COROUTINES = (
     (transport.KafkaTCPTransport, "_read_from_sock"),
 )
 
-# What live objects must carry, checked when they are adopted.
+# Fields of the tuples that are made here, or taken apart, in their order.
+FIELDS: dict[type, tuple[str, ...]] = {
+    fetcher.CompletedFetch: (
+        "topic_partition",
+        "fetched_offset",
+        "response_version",
+        "partition_data",
+        "metric_aggregator",
+    ),
+    fetcher.ConsumerRecord: (
+        "topic",
+        "partition",
+        "leader_epoch",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "checksum",
+        "serialized_key_size",
+        "serialized_value_size",
+        "serialized_header_size",
+    ),
+    fetcher.ExceptionMetadata: ("partition", "fetched_offset", "exception"),
+}
+
+# What objects must carry: those of SAMPLES at construction, live ones when adopted.
 ATTRIBUTES: dict[type, tuple[str, ...]] = {
     subscription_state.SubscriptionState: (
         "_lock",
@@ -180,7 +318,12 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "subscription_type",
         "_default_offset_reset_strategy",
     ),
-    subscription_state.TopicPartitionState: ("_position",),
+    subscription_state.TopicPartitionState: (
+        "_position",
+        "highwater",
+        "position",
+        "reset_strategy",
+    ),
     fetcher.Fetcher: (
         "_subscriptions",
         "_manager",
@@ -192,13 +335,44 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_next_in_line_exception_metadata",
         "_fetch_futures",
         "_reset_task",
+        "_sensors",
+        "config",
     ),
     fetcher.Fetcher.PartitionRecords: (
         "_next_inline_exception",
-        "record_iterator",
         "aborted_producer_ids",
+        "bytes_read",
+        "check_crcs",
+        "fetch_offset",
+        "isolation_level",
+        "leader_epoch",
+        "metric_aggregator",
+        "next_fetch_offset",
+        "record_iterator",
+        "records_read",
+        "topic_partition",
     ),
-    default_records.DefaultRecordBatch: ("_buffer",),
+    fetcher.FetchManagerMetrics: ("records_fetch_lag",),
+    future.Future: ("exception", "is_done"),
+    default_records.DefaultRecordBatch: (
+        "_buffer",
+        "base_offset",
+        "first_timestamp",
+        "is_control_batch",
+        "last_offset",
+        "magic",
+        "max_timestamp",
+        "next_offset",
+        "producer_id",
+        "timestamp_type",
+    ),
+    abstract.AbstractPartitionAssignor: ("name",),
+    ranges.RangePartitionAssignor: ("version",),
+    abstract.RebalanceProtocol: ("COOPERATIVE", "EAGER"),
+    subscription_state.SubscriptionType: ("AUTO_PATTERN", "AUTO_TOPICS", "NONE"),
+    structs.MemberState: ("REBALANCING",),
+    base.Generation: ("generation_id", "member_id"),
+    heartbeat.Heartbeat: ("config", "last_receive"),
     consumer.ConsumerCoordinator: (
         "_assignors",
         "_lock",
@@ -207,23 +381,30 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_generation",
         "_join_task",
         "_manager",
+        "_net",
         "_offset_fetch_futures",
         "_rebalance_protocol",
+        "config",
+        "group_id",
+        "heartbeat",
         "rejoining",
         "rejoin_needed",
         "state",
     ),
-    cluster.ClusterMetadata: ("_topics", "need_all_topic_metadata"),
+    cluster.ClusterMetadata: ("_topics", "config", "need_all_topic_metadata"),
+    clients.KafkaNetClient: ("cluster",),
     group.KafkaConsumer: (
         "_subscription",
         "_fetcher",
         "_coordinator",
+        "_client",
         "_cluster",
         "_manager",
         "_net",
         "_closed",
         "_iterator",
         "_consumer_timeout",
+        "config",
     ),
     selector.NetworkSelector: ("_io_thread",),
 }
@@ -238,14 +419,36 @@ RECEIVING_ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "last_read",
     ),
     connection.KafkaConnection: ("parser", "_sensors"),
+    connection_metrics.KafkaConnectionMetrics: ("bytes_received",),
     parser.KafkaProtocol: ("_ident",),
 }
 
-# What makes one of each, to look at: nothing is opened.
-_SAMPLES: dict[type, tuple[None, ...]] = {
-    transport.KafkaTCPTransport: (None, None),
-    connection.KafkaConnection: (None,),
-    parser.KafkaProtocol: (),
+# What makes one of each, to look at, or has what its class has: nothing is opened.
+SAMPLES: dict[type, Callable[[], object]] = {
+    fetcher.Fetcher.PartitionRecords: lambda: fetcher.Fetcher.PartitionRecords(
+        0, None, None
+    ),
+    fetcher.FetchManagerMetrics: lambda: fetcher.FetchManagerMetrics(
+        metrics.Metrics(), ""
+    ),
+    future.Future: future.Future,
+    default_records.DefaultRecordBatch: lambda: default_records.DefaultRecordBatch(
+        bytes(100)
+    ),
+    abstract.AbstractPartitionAssignor: lambda: abstract.AbstractPartitionAssignor,
+    ranges.RangePartitionAssignor: lambda: ranges.RangePartitionAssignor,
+    abstract.RebalanceProtocol: lambda: abstract.RebalanceProtocol,
+    subscription_state.SubscriptionType: lambda: subscription_state.SubscriptionType,
+    structs.MemberState: lambda: structs.MemberState,
+    base.Generation: lambda: base.Generation(0, "", None),
+    heartbeat.Heartbeat: heartbeat.Heartbeat,
+    clients.KafkaNetClient: lambda: clients.KafkaNetClient,
+    transport.KafkaTCPTransport: lambda: transport.KafkaTCPTransport(None, None),
+    connection.KafkaConnection: lambda: connection.KafkaConnection(None),
+    connection_metrics.KafkaConnectionMetrics: (
+        lambda: connection_metrics.KafkaConnectionMetrics(metrics.Metrics(), "", "0")
+    ),
+    parser.KafkaProtocol: parser.KafkaProtocol,
 }
 
 
@@ -285,6 +488,11 @@ def _version_problems(version: str) -> Iterator[str]:
 def _name_problems() -> Iterator[str]:
     yield from _method_problems(METHODS)
     yield from _coroutine_problems(COROUTINES)
+    yield from _attribute_problems(ATTRIBUTES)
+    for kind, fields in FIELDS.items():
+        found = getattr(kind, "_fields", ())
+        if found != fields:
+            yield f"{kind.__name__} has the fields {', '.join(found)}"
     for name in ("SubscriptionState", "Fetcher", "ConsumerCoordinator"):
         if not hasattr(group, name):
             yield f"kafka.consumer.group.{name} is gone"
@@ -298,13 +506,19 @@ def receiving_problems() -> Iterator[str]:
     yield from _coroutine_problems(RECEIVING_COROUTINES)
     if transport.KafkaSSLTransport.__mro__[1] is not transport.KafkaTCPTransport:
         yield "KafkaSSLTransport is no KafkaTCPTransport"
-    for kind, arguments in _SAMPLES.items():
+    yield from _attribute_problems(RECEIVING_ATTRIBUTES)
+
+
+def _attribute_problems(table: Mapping[type, tuple[str, ...]]) -> Iterator[str]:
+    for kind, names in table.items():
+        if kind not in SAMPLES:
+            continue
         try:
-            sample = kind(*arguments)
+            sample = SAMPLES[kind]()
         except TypeError as error:
             yield str(error)
             continue
-        for name in RECEIVING_ATTRIBUTES[kind]:
+        for name in names:
             if not hasattr(sample, name):
                 yield f"{kind.__name__} has no {name}"
 

@@ -1,5 +1,5 @@
 """
-What the consumer's face may ask of the adopted parts, without their private names.
+Facade over kafka-python's private objects: the only calls our classes make into them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,15 @@ from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
-from safeconsumer._kafka.handover.offsets import HandingOverCoordinator
+from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
+Records = dict[TopicPartition, list[Any]]
 
-class Parts:
+
+class Facade:
     """
-    A view of one adopted consumer's subscription, coordinator, fetcher and network.
+    What the public class may do with an adopted consumer's private parts.
 
     Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
     may have interrupted whoever holds a lock: it reads attributes and copies, and calls
@@ -25,10 +27,71 @@ class Parts:
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
         self._fetcher = consumer._fetcher
         self._cluster = consumer._cluster
+        self._client = consumer._client
+
+    # ------------------------------------------------------------ a poll
+
+    def without_quiet(self, records: Records) -> Records:
+        """
+        Make the final check of a ``poll``: put back what is quiet at this moment.
+        """
+        if records:
+            records = self._fetcher.return_quiet(records)
+        return records
+
+    def delivered(self) -> None:
+        """
+        Note that the records of this poll are the application's now.
+        """
+        self._fetcher.delivered()
+
+    # ------------------------------------------------------------ listeners
+
+    def refuse_in_listener(self, call: str) -> None:
+        """
+        Return if this thread may wait for the network.
+
+        Raises:
+            BlockingCallInListenerError: it is the one that listeners run on.
+        """
+        refuse_in_listener(self._consumer, call)
+
+    def is_in_listener(self) -> bool:
+        """
+        Tell whether this is the thread on which rebalance listeners run.
+        """
+        return is_on_io_thread(self._consumer)
+
+    # ------------------------------------------------------------ positions
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """
+        Return where the application stands in a partition; None: not known here.
+
+        Records that a poll under way has taken, and not returned yet, do not count.
+        """
+        position = self._subscription.delivered_position(tp)
+        return None if position is None else int(position.offset)
+
+    def assigned(self) -> set[TopicPartition]:
+        """
+        Return what upstream has as its assignment; takes no lock.
+        """
+        return set(self._subscription.assignment)
+
+    def known_partitions(self, topic: str) -> set[int] | None:
+        """
+        Return the partitions of a topic as far as metadata is here; None: it is not.
+        """
+        found = self._cluster.partitions_for_topic(topic)
+        return None if found is None else set(found)
+
+    # ------------------------------------------------------------ what is consumed
 
     def consumes_anything(self) -> bool:
         """
@@ -84,33 +147,6 @@ class Parts:
         )
         raise NotConsumedError(message)
 
-    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
-        """
-        Warn of quiet partitions that departed uncommitted, where no join told it.
-        """
-        self._coordinator.tell_departed(quiet_before)
-
-    def hand_over(self) -> None:
-        """
-        Write marks for what was just paused or resumed, if such marks travel.
-        """
-        if isinstance(self._coordinator, HandingOverCoordinator):
-            self._coordinator.save_marks()
-
-    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
-        """
-        Return offsets with the marks that a commit of them must have.
-        """
-        if isinstance(self._coordinator, HandingOverCoordinator):
-            return self._coordinator.marked_offsets(offsets)
-        return dict(offsets)
-
-    def clear_buffers(self) -> None:
-        """
-        Throw away what is buffered; for a consumer that has been closed.
-        """
-        self._fetcher.close()
-
     def _is_subscribed(self) -> bool:
         # upstream's partitions_auto_assigned() asks the same under its lock
         return self._subscription.subscription_type in (
@@ -151,3 +187,33 @@ class Parts:
         if pattern is not None:
             return pattern.match(topic) is not None
         return topic in (self._subscription.subscription or ())
+
+    # ------------------------------------------------------------ leaving, handing over
+
+    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
+        """
+        Warn of quiet partitions that departed uncommitted, where no join told it.
+        """
+        self._coordinator.tell_departed(quiet_before)
+
+    def hand_over(self) -> None:
+        """
+        Write marks for what was just paused or resumed, if such marks travel.
+        """
+        self._coordinator.handover.changed()
+
+    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
+        """
+        Return offsets with the marks that a commit of them must have.
+        """
+        found: dict[TopicPartition, Any] = self._coordinator.marked_offsets(offsets)
+        return found
+
+    def clear_buffers(self) -> None:
+        """
+        Throw away what is buffered, and close the network; after upstream's ``close``.
+
+        That leaves a thread and sockets behind if a rebalance listener raises.
+        """
+        self._fetcher.close()
+        self._client.close()

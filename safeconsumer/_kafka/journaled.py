@@ -1,45 +1,24 @@
 """
-Parts that tell a journal what a consumer does without being asked to.
+Connects the parts of a consumer with a journal of what it does without being asked.
 
-Adopted by ``__class__`` where a journal is kept; without one nothing of it is loaded.
+Without a journal nothing of it is loaded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kafka import KafkaConsumer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.coordinator import CommitJournal
+from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer.holds.ownership import Reassignment
 
-_ENDED = "its ownership ended"
-_OVER_LIMIT = "parked_max_bytes"
 
-
-class Journal(Protocol):
+class Journal(CommitJournal, FetchJournal, Protocol):
     """
     What the parts tell; any thread.
     """
-
-    def committing(
-        self, offsets: Mapping[TopicPartition, int]
-    ) -> AbstractContextManager[object]:
-        """
-        Take note of a commit, and of how it ended.
-        """
-
-    def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
-        """
-        Take note of fetched records thrown away.
-        """
-
-    def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
-        """
-        Take note of how much fetched data of a partition is kept.
-        """
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """
@@ -52,63 +31,6 @@ class Journal(Protocol):
         """
 
 
-class JournaledFetcher(PauseSafeFetcher):
-    """
-    Tells what it throws away and what it keeps for a resume.
-    """
-
-    journal: Journal
-
-    def prepare_journal(self, journal: Journal) -> None:
-        """
-        Make what this class needs beyond its parent's attributes.
-        """
-        self.journal = journal
-        self._told_parked: dict[TopicPartition, int] = {}
-
-    def _tell_purged(
-        self, purged: Sequence[tuple[TopicPartition, int | None, int]]
-    ) -> None:
-        super()._tell_purged(purged)
-        for tp, count, _ in purged:
-            self.journal.purged(tp, count, _ENDED)
-
-    def _bound_parked(self) -> None:
-        before = dict(self._parked)
-        super()._bound_parked()
-        for tp in before.keys() - self._parked.keys():
-            self.journal.purged(tp, None, _OVER_LIMIT)
-        if self._parked != self._told_parked:
-            now = dict(self._parked)
-            for tp in (*now, *(self._told_parked.keys() - now.keys())):
-                if now.get(tp, 0) != self._told_parked.get(tp):
-                    self.journal.parked(tp, now.get(tp, 0), self.parked_max_bytes)
-            self._told_parked = now
-
-
-def _journaled(own: type[PauseSafeCoordinator]) -> type[PauseSafeCoordinator]:
-    # Of one parent: an object keeps its class's layout when it is given another class.
-    class JournaledCoordinator(own):  # type: ignore[misc, valid-type]  # a variable
-        """
-        Tells every commit.
-        """
-
-        journal: Journal
-
-        async def _send_offset_commit_request(
-            self, offsets: dict[TopicPartition, OffsetAndMetadata]
-        ) -> Any:  # noqa: ANN401 - upstream's
-            # The one way of every commit: by hand, automatic, in a listener, at the
-            # end, and those of marks.
-            if not offsets:
-                return await super()._send_offset_commit_request(offsets)
-            said = {tp: one.offset for tp, one in offsets.items()}
-            with self.journal.committing(said):
-                return await super()._send_offset_commit_request(offsets)
-
-    return JournaledCoordinator
-
-
 class JournaledParts:
     """
     A view of one adopted consumer's parts, which tell a journal from now on.
@@ -117,9 +39,7 @@ class JournaledParts:
     def __init__(self, consumer: KafkaConsumer, journal: Journal) -> None:
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
-        consumer._fetcher.__class__ = JournaledFetcher
-        consumer._fetcher.prepare_journal(journal)
-        self._coordinator.__class__ = _journaled(type(self._coordinator))
+        consumer._fetcher.journal = journal
         self._coordinator.journal = journal
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.on_seek = _both(self._subscription.on_seek, journal)

@@ -68,18 +68,18 @@ class Membership:
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
-    def behind(self) -> int:
+    def lag(self) -> int:
         """
         Return how many offsets are known to be there and not returned by a poll yet.
 
-        Counts what the last fetches told; a partition never fetched counts nothing.
+        Counts what the last fetches said; a partition never fetched counts nothing.
         """
-        behind = 0
+        lag = 0
         for state in tuple(self._subscription.assignment.values()):
             position, end = state.position, state.highwater
             if position is not None and end is not None:
-                behind += max(0, end - position.offset)
-        return behind
+                lag += max(0, end - position.offset)
+        return lag
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """

@@ -4,7 +4,6 @@ A consumer that keeps its own journal: what ``SafeConsumer(journal=...)`` become
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -232,7 +231,7 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        if self._stepping == threading.get_ident():  # the step writes what it yields
+        if self._iteration.is_stepping():  # the step writes what it yields
             return super().poll(timeout_ms, max_records, update_offsets)
         journal = self._journaling
         journal.check()
@@ -355,8 +354,10 @@ class JournalingConsumer(SafeConsumer):
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
 
-    def _lift(self, keys: Sequence[HoldKey]) -> tuple[Hold, ...]:
-        owner = keys[0][1] if keys else APP
+    def _lift(
+        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+    ) -> tuple[Hold, ...]:
+        owner = all_of or (keys[0][1] if keys else APP)
         said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
         with self._journaling.around("resume", said):
-            return super()._lift(keys)
+            return super()._lift(keys, all_of=all_of)

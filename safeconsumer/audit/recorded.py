@@ -11,6 +11,7 @@ from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import ENDED, EXPIRED, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 
 
@@ -91,9 +92,11 @@ class Recorded:
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        End the pause of the whole consumer, and write it down as :meth:`resume`.
+        Lift every hold of an owner, and write it down as :meth:`resume`.
         """
-        with self._calls.around("resume", self._hold(["@all"], kwargs)):
+        owner = kwargs.get("owner", "app")
+        held = [str(one.scope) for one in self._consumer.holds() if one.owner == owner]
+        with self._calls.around("resume", self._hold(held, kwargs)):
             return self._consumer.resume_all(**kwargs)
 
     def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:
@@ -225,15 +228,7 @@ def scopes_text(targets: Iterable[Any]) -> list[str]:
     """
     Return what ``pause`` was given as journals name it.
     """
-    return [_scope(one) for one in targets]
-
-
-def _scope(target: Any) -> str:  # noqa: ANN401 - whatever pause() takes
-    if isinstance(target, str):
-        return target
-    if hasattr(target, "pattern"):
-        return f"re:{target.pattern}"
-    return f"{target[0]}:{target[1]}"
+    return [str(scopes.of(one)) for one in targets]
 
 
 def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's types

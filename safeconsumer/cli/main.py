@@ -5,6 +5,8 @@ Entry point of the command ``safeconsumer``.
 import importlib
 import sys
 
+from safeconsumer._kafka.fixes.secrets import hide_logins
+
 USAGE = 2
 INTERRUPTED = 130
 
@@ -18,6 +20,7 @@ def main() -> None:
     Without the packages of the extra ``cli`` it says in one line how to install them
     and exits with status 2.
     """
+    hide_logins()  # a program of ours: every client in it
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
     except ModuleNotFoundError as error:

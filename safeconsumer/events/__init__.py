@@ -1,26 +1,51 @@
 """
-What can be seen happening: one frozen value per event, grouped by subject.
+What happens in a consumer, a worker and the control of a group, as values for hooks.
 
-Hooks take them (``SafeConsumer(hooks=[...])``). Every class is a child of
-:class:`Event`, has its own fields, and ``as_dict`` makes plain JSON values of them.
+A hook is called with one event at a time: ``SafeConsumer(hooks=[...])``. Every class is
+a child of :class:`Event`, and of the one for its subject: :class:`HoldEvent`,
+:class:`PartitionEvent`, :class:`FetchEvent`, :class:`JoinEvent`, :class:`PatternEvent`,
+:class:`ControlEvent` or :class:`WorkerEvent`. An event never changes; ``name`` is that
+of its log line, ``as_dict`` makes plain JSON values of it::
+
+    from safeconsumer import events
+
+    def hook(event: events.Event) -> None:
+        match event:
+            case events.HoldsPlaced(holds, quiet):
+                print("held:", *(hold.scope for hold in holds), len(quiet), "quiet")
+            case events.HoldEvent(holds=holds):
+                print(event.name, *(hold.owner for hold in holds))
+            case events.Event(name="rebalance_completed", gained=gained):
+                print("gained", len(gained))
+
+Every hook gets every event once, in the order in which things happened, under no lock.
+One thread at a time calls the hooks, so a hook that takes its time delays the other
+hooks and later events, but no ``pause`` or ``resume`` on another thread: these may
+return before the hooks were told. A hook may pause, resume and ask; what it does is
+told after the event it has. What it raises is counted, logged once and breaks nothing.
 """
 
 from safeconsumer.events.consumer import (
-    AboutHolds,
     AssignmentChanged,
     Event,
     FetchesPurged,
+    FetchEvent,
     GatesChanged,
     HeldPartitionUncommitted,
+    HoldEvent,
     HoldsBit,
     HoldsEnded,
     HoldsExpired,
     HoldsPlaced,
     HoldsRemain,
     HoldsRemoved,
+    HoldsStayBehind,
+    JoinEvent,
     ParkedDataDropped,
+    PartitionEvent,
     Partitions,
     PatternCoversNothing,
+    PatternEvent,
     PatternFailed,
     PatternIsSlow,
     PauseForgotten,
@@ -28,7 +53,9 @@ from safeconsumer.events.consumer import (
     StaleJoinDropped,
     sorted_partitions,
 )
+from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.group import (
+    ControlEvent,
     ControlNotUnderstood,
     ControlReady,
     ControlRecordsSkipped,
@@ -46,14 +73,15 @@ from safeconsumer.events.worker import (
     RecordRetried,
     WorkDrained,
     WorkDropped,
+    WorkerEvent,
     WorkerProcessDied,
     WorkerStopped,
 )
 
 __all__ = [
-    "AboutHolds",
     "AssignmentChanged",
     "CommitRejected",
+    "ControlEvent",
     "ControlNotUnderstood",
     "ControlReady",
     "ControlRecordsSkipped",
@@ -62,20 +90,27 @@ __all__ = [
     "ControlUnchecked",
     "DeadLetterFailed",
     "Event",
+    "FetchEvent",
     "FetchesPurged",
     "GatesChanged",
     "GatesOpenedUnread",
     "HandlerStalled",
     "HeldPartitionUncommitted",
+    "HoldEvent",
     "HoldsBit",
     "HoldsEnded",
     "HoldsExpired",
     "HoldsPlaced",
     "HoldsRemain",
     "HoldsRemoved",
+    "HoldsStayBehind",
+    "Hook",
+    "JoinEvent",
     "ParkedDataDropped",
+    "PartitionEvent",
     "Partitions",
     "PatternCoversNothing",
+    "PatternEvent",
     "PatternFailed",
     "PatternIsSlow",
     "PauseForgotten",
@@ -86,6 +121,7 @@ __all__ = [
     "StaleJoinDropped",
     "WorkDrained",
     "WorkDropped",
+    "WorkerEvent",
     "WorkerProcessDied",
     "WorkerStopped",
     "sorted_partitions",

@@ -1,5 +1,5 @@
 """
-Everything that can be seen happening, each as one frozen, JSON-ready value.
+Events of a consumer: holds, partitions, fetched data, joins, patterns.
 """
 
 from collections.abc import Iterable
@@ -7,10 +7,13 @@ from typing import ClassVar
 
 from attrs import fields, frozen
 
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import APP, Hold
 from safeconsumer.holds.scope import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
+
+# How many holds an advice names.
+_FEW = 3
 
 
 @frozen(kw_only=True)
@@ -26,6 +29,7 @@ class Event:
         level: how a log line about such events is ranked: debug, info, warning, error.
     """
 
+    __match_args__ = ("name",)
     name: ClassVar[str] = "event"
     level: ClassVar[str] = "info"
 
@@ -40,15 +44,29 @@ class Event:
         """
         return self.level
 
-    def as_dict(self) -> dict[str, object]:
+    @property
+    def advice(self) -> str | None:
+        """
+        What whoever reads a log line about this one may do; None if nothing.
+        """
+        return None
+
+    def as_dict(self, most: int | None = None) -> dict[str, object]:
         """
         Return every field as plain JSON values; partitions as ``orders:3``.
+
+        Args:
+            most: how many values of a list are named at most; how many more there are
+                is its last one then. None: all of them.
         """
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(type(self))}
+        return {
+            one.name: _plain(getattr(self, one.name), most)
+            for one in fields(type(self))
+        }
 
 
 @frozen(kw_only=True)
-class AboutHolds(Event):
+class HoldEvent(Event):
     """
     Parent of what happens to holds; about a worker's own it is for debugging only.
 
@@ -56,7 +74,8 @@ class AboutHolds(Event):
         holds: which.
     """
 
-    name: ClassVar[str] = "about_holds"
+    __match_args__ = ("holds",)
+    name: ClassVar[str] = "hold"
 
     holds: tuple[Hold, ...]
 
@@ -70,7 +89,54 @@ class AboutHolds(Event):
 
 
 @frozen(kw_only=True)
-class HoldsPlaced(AboutHolds):
+class PartitionEvent(Event):
+    """
+    Parent of what happens to assigned partitions: who owns them, and whether they flow.
+    """
+
+    __match_args__ = ("name",)
+    name: ClassVar[str] = "partition"
+
+
+@frozen(kw_only=True)
+class FetchEvent(Event):
+    """
+    Parent of what happens to fetched data.
+
+    Attributes:
+        partitions: whose it is.
+        bytes: how much, as it came from the broker.
+    """
+
+    __match_args__ = ("partitions", "bytes")
+    name: ClassVar[str] = "fetch"
+
+    partitions: Partitions
+    bytes: int
+
+
+@frozen(kw_only=True)
+class JoinEvent(Event):
+    """
+    Parent of what happens in joins of the consumer group.
+    """
+
+    __match_args__ = ("name",)
+    name: ClassVar[str] = "join"
+
+
+@frozen(kw_only=True)
+class PatternEvent(Event):
+    """
+    Parent of what happens when patterns are asked about topic names.
+    """
+
+    __match_args__ = ("name",)
+    name: ClassVar[str] = "pattern"
+
+
+@frozen(kw_only=True)
+class HoldsPlaced(HoldEvent):
     """
     One call placed or changed holds.
 
@@ -80,18 +146,50 @@ class HoldsPlaced(AboutHolds):
         topics: known topics that the holds cover; None if no pattern is among them.
     """
 
+    __match_args__ = ("holds", "quiet")
     name: ClassVar[str] = "hold_placed"
 
     quiet: Partitions = ()
     topics: tuple[str, ...] | None = None
 
+    @property
+    def severity(self) -> str:
+        """
+        How a log line about this one is ranked: the application's own are no news.
+        """
+        return "debug" if _is_own(self.holds) else super().severity
+
 
 @frozen(kw_only=True)
-class PatternCoversNothing(Event):
+class HoldsRemain(HoldEvent):
+    """
+    One call tried to lift holds that are not there, and others cover its targets.
+
+    Attributes:
+        holds: those that cover them.
+        targets: what was to be lifted.
+    """
+
+    __match_args__ = ("holds", "targets")
+    name: ClassVar[str] = "hold_remains"
+
+    targets: tuple[str, ...]
+
+    @property
+    def remaining(self) -> tuple[Hold, ...]:
+        """
+        The holds, by the name that :class:`HoldsRemoved` has for them.
+        """
+        return self.holds
+
+
+@frozen(kw_only=True)
+class PatternCoversNothing(PatternEvent):
     """
     A pattern was placed that no known topic matches now.
     """
 
+    __match_args__ = ("holds",)
     name: ClassVar[str] = "pattern_covers_nothing"
     level: ClassVar[str] = "warning"
 
@@ -99,7 +197,7 @@ class PatternCoversNothing(Event):
 
 
 @frozen(kw_only=True)
-class PatternIsSlow(Event):
+class PatternIsSlow(PatternEvent):
     """
     Matching a pattern against one topic name took long, and stopped every thread.
 
@@ -109,6 +207,7 @@ class PatternIsSlow(Event):
         seconds: how long it took.
     """
 
+    __match_args__ = ("pattern", "topic", "seconds")
     name: ClassVar[str] = "pattern_is_slow"
     level: ClassVar[str] = "warning"
 
@@ -118,7 +217,7 @@ class PatternIsSlow(Event):
 
 
 @frozen(kw_only=True)
-class PatternFailed(Event):
+class PatternFailed(PatternEvent):
     """
     A pattern raised when it was asked about a topic name; the topic counts as covered.
 
@@ -128,6 +227,7 @@ class PatternFailed(Event):
         error: what it raised.
     """
 
+    __match_args__ = ("pattern", "topic", "error")
     name: ClassVar[str] = "pattern_failed"
     level: ClassVar[str] = "error"
 
@@ -137,23 +237,7 @@ class PatternFailed(Event):
 
 
 @frozen(kw_only=True)
-class HoldsRemain(Event):
-    """
-    One call tried to lift holds that are not there, and others cover its targets.
-
-    Attributes:
-        targets: what was to be lifted.
-        remaining: holds that cover them.
-    """
-
-    name: ClassVar[str] = "hold_remains"
-
-    targets: tuple[str, ...]
-    remaining: tuple[Hold, ...]
-
-
-@frozen(kw_only=True)
-class HoldsRemoved(AboutHolds):
+class HoldsRemoved(HoldEvent):
     """
     One call lifted holds.
 
@@ -163,25 +247,37 @@ class HoldsRemoved(AboutHolds):
         remaining: holds that still cover the same targets.
     """
 
+    __match_args__ = ("holds", "flowing")
     name: ClassVar[str] = "hold_removed"
 
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
 
+    @property
+    def severity(self) -> str:
+        """
+        How a log line about this one is ranked: the application's own are no news.
+
+        But that other holds cover what it wanted to flow is.
+        """
+        is_told = not _is_own(self.holds) or self.remaining
+        return super().severity if is_told else "debug"
+
 
 @frozen(kw_only=True)
-class HoldsExpired(AboutHolds):
+class HoldsExpired(HoldEvent):
     """
     Holds reached their time limit.
     """
 
+    __match_args__ = ("holds", "flowing")
     name: ClassVar[str] = "hold_expired"
 
     flowing: Partitions = ()
 
 
 @frozen(kw_only=True)
-class HoldsEnded(AboutHolds):
+class HoldsEnded(HoldEvent):
     """
     Holds ended with the assignment they were bound to.
 
@@ -190,13 +286,14 @@ class HoldsEnded(AboutHolds):
         departed: the partitions that were revoked or lost.
     """
 
+    __match_args__ = ("holds", "departed")
     name: ClassVar[str] = "hold_ended"
 
     departed: Partitions
 
 
 @frozen(kw_only=True)
-class AssignmentChanged(Event):
+class AssignmentChanged(PartitionEvent):
     """
     The assignment changed, by a join, ``assign``, ``unsubscribe`` or ``close``.
 
@@ -206,6 +303,7 @@ class AssignmentChanged(Event):
         quiet: those of the gained that are quiet from their first instant.
     """
 
+    __match_args__ = ("gained", "departed")
     name: ClassVar[str] = "assignment_changed"
     level: ClassVar[str] = "debug"
 
@@ -215,23 +313,58 @@ class AssignmentChanged(Event):
 
 
 @frozen(kw_only=True)
-class HoldsBit(AboutHolds):
+class HoldsStayBehind(HoldEvent):
+    """
+    Partitions departed that the application has paused one by one, and not resumed.
+
+    They will be quiet when they come back. ``paused()`` names them meanwhile, so that
+    ``resume(*paused())`` lifts these holds too; holds with the lifetime
+    ``WHILE_ASSIGNED`` end with the ownership instead.
+
+    Attributes:
+        holds: which.
+        partitions: those that departed.
+    """
+
+    __match_args__ = ("holds", "partitions")
+    name: ClassVar[str] = "hold_stays_behind"
+
+    partitions: Partitions
+
+    @property
+    def advice(self) -> str | None:
+        """
+        How to lift the holds.
+        """
+        return _how_to_lift(self.holds)
+
+
+@frozen(kw_only=True)
+class HoldsBit(HoldEvent):
     """
     Surviving holds took effect on partitions that were gained.
 
     Attributes:
+        holds: what keeps them quiet.
         partitions: gained and quiet.
-        holds: what keeps them so.
     """
 
+    __match_args__ = ("holds", "partitions")
     name: ClassVar[str] = "hold_bit_on_assignment"
     level: ClassVar[str] = "warning"
 
     partitions: Partitions
 
+    @property
+    def advice(self) -> str | None:
+        """
+        How to lift the holds.
+        """
+        return _how_to_lift(self.holds)
+
 
 @frozen(kw_only=True)
-class GatesChanged(Event):
+class GatesChanged(PartitionEvent):
     """
     Partitions were closed, or opened, by the consumer itself and not by a hold.
 
@@ -241,6 +374,7 @@ class GatesChanged(Event):
         reason: why, for people.
     """
 
+    __match_args__ = ("quiet", "flowing")
     name: ClassVar[str] = "gate_changed"
     level: ClassVar[str] = "debug"
 
@@ -250,7 +384,7 @@ class GatesChanged(Event):
 
 
 @frozen(kw_only=True)
-class RebalanceCompleted(Event):
+class RebalanceCompleted(JoinEvent):
     """
     A join of the consumer group completed and its assignment is in force.
 
@@ -265,6 +399,7 @@ class RebalanceCompleted(Event):
         bit: holds that keep gained partitions quiet.
     """
 
+    __match_args__ = ("kept", "gained", "revoked", "lost")
     name: ClassVar[str] = "rebalance_completed"
 
     generation: int
@@ -278,13 +413,14 @@ class RebalanceCompleted(Event):
 
 
 @frozen(kw_only=True)
-class PauseForgotten(Event):
+class PauseForgotten(JoinEvent):
     """
     A kept partition woke in a rebalance though nobody lifted its hold.
 
     It never happens; if it does, it is a defect of this package.
     """
 
+    __match_args__ = ("partitions",)
     name: ClassVar[str] = "pause_forgotten"
     level: ClassVar[str] = "error"
 
@@ -292,62 +428,55 @@ class PauseForgotten(Event):
 
 
 @frozen(kw_only=True)
-class StaleJoinDropped(Event):
+class StaleJoinDropped(JoinEvent):
     """
     A join had been started for a subscription that was changed since.
 
     Its assignment was not applied; the consumer joins again before it delivers.
     """
 
+    __match_args__ = ("generation",)
     name: ClassVar[str] = "stale_join_dropped"
 
     generation: int
 
 
 @frozen(kw_only=True)
-class FetchesPurged(Event):
+class FetchesPurged(FetchEvent):
     """
     Fetched data of an ended ownership was thrown away.
 
     Attributes:
-        partitions: whose it was.
         fetches: how many answers or parts of answers.
         records: how many records; None where the format does not tell.
-        bytes: as they came from the broker.
     """
 
+    __match_args__ = ("partitions", "fetches", "records", "bytes")
     name: ClassVar[str] = "fetches_purged"
 
-    partitions: Partitions
     fetches: int
     records: int | None
-    bytes: int
 
 
 @frozen(kw_only=True)
-class ParkedDataDropped(Event):
+class ParkedDataDropped(FetchEvent):
     """
     Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
-
-    Attributes:
-        partitions: whose data it was.
-        bytes: how much was dropped.
     """
 
+    __match_args__ = ("partitions", "bytes")
     name: ClassVar[str] = "parked_data_dropped"
-
-    partitions: Partitions
-    bytes: int
 
 
 @frozen(kw_only=True)
-class HeldPartitionUncommitted(Event):
+class HeldPartitionUncommitted(PartitionEvent):
     """
     A quiet partition departed, nothing was committed for it, and the policy is latest.
 
     Whoever owns it next starts at its end: what was held back is skipped.
     """
 
+    __match_args__ = ("partitions",)
     name: ClassVar[str] = "held_partition_uncommitted"
     level: ClassVar[str] = "warning"
 
@@ -361,13 +490,29 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
     return tuple(sorted(partitions))
 
 
-def _plain(value: object) -> object:
+def _is_own(holds: Iterable[Hold]) -> bool:
+    # A program pauses and resumes ten times a second and knows it.
+    return all(one.owner == APP or one.is_routine for one in holds)
+
+
+def _how_to_lift(holds: tuple[Hold, ...]) -> str | None:
+    if not holds:
+        return None
+    named = [one.lifted_by() for one in holds[:_FEW]]
+    more = len(holds) - len(named)
+    return "lift with " + "; ".join([*named, *([f"{more} more"] if more else [])])
+
+
+def _plain(value: object, most: int | None) -> object:
     if isinstance(value, Hold):
         return value.as_dict()
     if isinstance(value, tuple):
         if type(value) is not tuple or _is_partition(value):
             return f"{value[0]}:{value[1]}"
-        return [_plain(one) for one in value]
+        if most is not None and len(value) > most:
+            named = [_plain(one, most) for one in value[:most]]
+            return [*named, f"... {len(value) - most} more"]
+        return [_plain(one, most) for one in value]
     return value
 
 

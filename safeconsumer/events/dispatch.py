@@ -1,9 +1,11 @@
 """
-How events leave the consumer: hooks, called under no lock, that cannot break it.
+Hands events to hooks, in order and under no lock, and survives hooks that raise.
 """
 
 import importlib
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from safeconsumer.events.consumer import Event
@@ -62,11 +64,26 @@ class Dispatcher:
         """
         Call every hook with the event; never raises an ``Exception``.
         """
+        stop = self.hand_out(event)
+        if stop is not None:
+            raise stop
+
+    def hand_out(self, event: Event) -> BaseException | None:
+        """
+        Call every hook with the event, whatever those before it raise.
+
+        Returns:
+            What is to end the program, the first one; such as ``KeyboardInterrupt``.
+        """
+        stop: BaseException | None = None
         for hook in self._hooks:
             try:
                 hook(event)
             except Exception as error:  # noqa: BLE001 - whatever it does, poll goes on
                 self._count(hook, error)
+            except BaseException as error:  # noqa: BLE001 - raised when all have it
+                stop = stop or error
+        return stop
 
     def _count(self, hook: Hook, error: Exception) -> None:
         name = _name_of(hook)
@@ -77,6 +94,89 @@ class Dispatcher:
                 name,
                 exc_info=error,
             )
+
+
+class Outbox:
+    """
+    Events that wait for the hooks, in the order in which things happened.
+
+    One thread at a time hands them out, so that every hook gets every event once and
+    in that order. Whoever comes meanwhile, on another thread or from within a hook,
+    leaves its events to the thread at work:
+
+    1. it appended its event before it asked for the turn; 2. it did not get the turn,
+    so the other had it at that moment; 3. the other looks for events once more after
+    it gave the turn back.
+
+    No lock is held while a hook runs, and nobody waits for one that takes its time.
+
+    Thread rules: any thread, under no lock.
+
+    Args:
+        dispatcher: has the hooks.
+
+    Attributes:
+        waiting: the events, oldest first; append to it under any lock, and in a signal
+            handler too.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.waiting: deque[Event] = deque()
+        # Has at most one entry, of whoever hands out. ``setdefault`` takes the turn in
+        # one step that neither a thread nor a signal can come into.
+        self._turn: dict[str, list[int]] = {}
+
+    def deliver(self) -> bool:
+        """
+        Hand out what waits, unless another thread, or this one below, is at it.
+
+        Returns:
+            Whether there was something, and hooks have taken their time.
+
+        Raises:
+            BaseException: what a hook raised to end the program, after all hooks have
+                had the event; what comes after it waits for the next call.
+        """
+        delivered = False
+        while self.waiting:
+            mine = [threading.get_ident()]
+            try:
+                if self._turn.setdefault("at work", mine) is not mine:
+                    break
+                delivered = True
+                self._hand_out()
+            finally:
+                # No call in here: after one, a signal handler could raise and the turn
+                # would be taken for ever.
+                try:
+                    has_turn = self._turn["at work"] is mine
+                except KeyError:
+                    has_turn = False
+                if has_turn:
+                    del self._turn["at work"]
+        return delivered
+
+    def _hand_out(self) -> None:
+        while self.waiting:
+            # It leaves the queue when it is handed out: interrupted in between, it is
+            # handed out again rather than lost.
+            stop = self._dispatcher.hand_out(self.waiting[0])
+            self.waiting.popleft()
+            if stop is not None:
+                raise stop
+
+    def after_fork(self) -> None:
+        """
+        In a forked child, forget what the parent tells, and who was at it there.
+        """
+        at_work = self._turn.get("at work")
+        is_ours = at_work is not None and at_work[0] == threading.get_ident()
+        if not is_ours:
+            self._turn.clear()
+        kept = 1 if is_ours else 0  # a hook that forked goes on with its event
+        while len(self.waiting) > kept:
+            self.waiting.pop()
 
 
 def _name_of(hook: Hook) -> str:

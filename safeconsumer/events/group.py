@@ -1,16 +1,26 @@
 """
-What can be seen happening around group control, each as one frozen value.
+Events about the control topics of a group.
 """
 
 from typing import ClassVar
 
 from attrs import frozen
 
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.consumer import Event, PartitionEvent, Partitions
 
 
 @frozen(kw_only=True)
-class ControlReady(Event):
+class ControlEvent(Event):
+    """
+    Parent of what happens when the control topics are read.
+    """
+
+    __match_args__ = ("name",)
+    name: ClassVar[str] = "control"
+
+
+@frozen(kw_only=True)
+class ControlReady(ControlEvent):
     """
     The control topics are read up to their end, for the first time or again.
 
@@ -20,6 +30,7 @@ class ControlReady(Event):
         seconds: since the reading began.
     """
 
+    __match_args__ = ("topics", "holds")
     name: ClassVar[str] = "control_ready"
 
     topics: tuple[str, ...]
@@ -28,7 +39,7 @@ class ControlReady(Event):
 
 
 @frozen(kw_only=True)
-class ControlUnavailable(Event):
+class ControlUnavailable(ControlEvent):
     """
     The control topics cannot be read: what is known stays, new partitions wait.
 
@@ -36,6 +47,7 @@ class ControlUnavailable(Event):
         reason: why, for people.
     """
 
+    __match_args__ = ("reason",)
     name: ClassVar[str] = "control_unavailable"
     level: ClassVar[str] = "error"
 
@@ -43,7 +55,7 @@ class ControlUnavailable(Event):
 
 
 @frozen(kw_only=True)
-class ControlUnchecked(Event):
+class ControlUnchecked(ControlEvent):
     """
     Whether a control topic keeps its records for good could not be checked.
 
@@ -52,6 +64,7 @@ class ControlUnchecked(Event):
         reason: why not.
     """
 
+    __match_args__ = ("topics", "reason")
     name: ClassVar[str] = "control_unchecked"
     level: ClassVar[str] = "warning"
 
@@ -60,7 +73,7 @@ class ControlUnchecked(Event):
 
 
 @frozen(kw_only=True)
-class ControlTopicReset(Event):
+class ControlTopicReset(ControlEvent):
     """
     A control topic was deleted and made again, or lost its end.
 
@@ -72,6 +85,7 @@ class ControlTopicReset(Event):
         end: where it ends now.
     """
 
+    __match_args__ = ("topic",)
     name: ClassVar[str] = "control_topic_reset"
     level: ClassVar[str] = "error"
 
@@ -81,7 +95,7 @@ class ControlTopicReset(Event):
 
 
 @frozen(kw_only=True)
-class ControlRecordsSkipped(Event):
+class ControlRecordsSkipped(ControlEvent):
     """
     Records of a control topic could not be read and were passed over.
 
@@ -90,6 +104,7 @@ class ControlRecordsSkipped(Event):
         records: how many since this was told last.
     """
 
+    __match_args__ = ("topic", "records")
     name: ClassVar[str] = "control_records_skipped"
     level: ClassVar[str] = "warning"
 
@@ -98,7 +113,7 @@ class ControlRecordsSkipped(Event):
 
 
 @frozen(kw_only=True)
-class ControlNotUnderstood(Event):
+class ControlNotUnderstood(ControlEvent):
     """
     A hold was not understood and therefore covers more than it may say.
 
@@ -107,6 +122,7 @@ class ControlNotUnderstood(Event):
         why: what was not understood.
     """
 
+    __match_args__ = ("hold", "why")
     name: ClassVar[str] = "control_not_understood"
     level: ClassVar[str] = "error"
 
@@ -115,7 +131,7 @@ class ControlNotUnderstood(Event):
 
 
 @frozen(kw_only=True)
-class PauseNotHandedOver(Event):
+class PauseNotHandedOver(PartitionEvent):
     """
     A paused partition departed before its mark was written; the pause stays here.
 
@@ -123,6 +139,7 @@ class PauseNotHandedOver(Event):
         partitions: which.
     """
 
+    __match_args__ = ("partitions",)
     name: ClassVar[str] = "pause_not_handed_over"
     level: ClassVar[str] = "warning"
 
@@ -130,7 +147,7 @@ class PauseNotHandedOver(Event):
 
 
 @frozen(kw_only=True)
-class GatesOpenedUnread(Event):
+class GatesOpenedUnread(ControlEvent):
     """
     Partitions flow though the control topics could not be read: ``unavailable="run"``.
 
@@ -138,6 +155,7 @@ class GatesOpenedUnread(Event):
         partitions: which.
     """
 
+    __match_args__ = ("partitions",)
     name: ClassVar[str] = "gates_opened_unread"
     level: ClassVar[str] = "error"
 

@@ -1,5 +1,5 @@
 """
-What can be seen happening in a worker or pump, each as one frozen, JSON-ready value.
+Events of workers and pumps.
 """
 
 from typing import ClassVar
@@ -10,7 +10,17 @@ from safeconsumer.events.consumer import Event, Partitions
 
 
 @frozen(kw_only=True)
-class WorkDropped(Event):
+class WorkerEvent(Event):
+    """
+    Parent of what happens in a worker or a pump.
+    """
+
+    __match_args__ = ("name",)
+    name: ClassVar[str] = "worker"
+
+
+@frozen(kw_only=True)
+class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
 
@@ -23,6 +33,7 @@ class WorkDropped(Event):
         reason: ``revoked``, ``lost``, ``moved`` (somebody sought back) or ``stopped``.
     """
 
+    __match_args__ = ("partitions", "records", "reason")
     name: ClassVar[str] = "work_dropped"
     level: ClassVar[str] = "warning"
 
@@ -33,7 +44,7 @@ class WorkDropped(Event):
 
 
 @frozen(kw_only=True)
-class WorkDrained(Event):
+class WorkDrained(WorkerEvent):
     """
     A wait for running handlers is over.
 
@@ -43,6 +54,7 @@ class WorkDrained(Event):
         reason: ``rebalance``, ``revoked`` or ``stop``.
     """
 
+    __match_args__ = ("reason", "running")
     name: ClassVar[str] = "work_drained"
 
     seconds: float
@@ -51,7 +63,7 @@ class WorkDrained(Event):
 
 
 @frozen(kw_only=True)
-class CommitRejected(Event):
+class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent; it is computed anew and tried again.
 
@@ -60,6 +72,7 @@ class CommitRejected(Event):
         error: why.
     """
 
+    __match_args__ = ("partitions", "error")
     name: ClassVar[str] = "commit_rejected"
     level: ClassVar[str] = "warning"
 
@@ -68,7 +81,7 @@ class CommitRejected(Event):
 
 
 @frozen(kw_only=True)
-class RecordRetried(Event):
+class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
 
@@ -80,6 +93,7 @@ class RecordRetried(Event):
         error: what it raised.
     """
 
+    __match_args__ = ("partition", "offset", "attempt")
     name: ClassVar[str] = "record_retried"
 
     partition: str
@@ -90,7 +104,7 @@ class RecordRetried(Event):
 
 
 @frozen(kw_only=True)
-class RecordExhausted(Event):
+class RecordExhausted(WorkerEvent):
     """
     A record failed for good.
 
@@ -102,6 +116,7 @@ class RecordExhausted(Event):
         then: what becomes of it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
     """
 
+    __match_args__ = ("partition", "offset", "then")
     name: ClassVar[str] = "record_exhausted"
     level: ClassVar[str] = "error"
 
@@ -113,7 +128,7 @@ class RecordExhausted(Event):
 
 
 @frozen(kw_only=True)
-class DeadLetterFailed(Event):
+class DeadLetterFailed(WorkerEvent):
     """
     A dead letter was not acknowledged; the record waits and it is tried again.
 
@@ -125,6 +140,7 @@ class DeadLetterFailed(Event):
         error: why.
     """
 
+    __match_args__ = ("partition", "offset", "error")
     name: ClassVar[str] = "dead_letter_failed"
     level: ClassVar[str] = "error"
 
@@ -136,7 +152,7 @@ class DeadLetterFailed(Event):
 
 
 @frozen(kw_only=True)
-class HandlerStalled(Event):
+class HandlerStalled(WorkerEvent):
     """
     A handler has worked on one record for longer than ``Limits.age``.
 
@@ -147,6 +163,7 @@ class HandlerStalled(Event):
         stack: where it stands, innermost call last; None if that cannot be seen.
     """
 
+    __match_args__ = ("partition", "offset", "seconds")
     name: ClassVar[str] = "handler_stalled"
     level: ClassVar[str] = "error"
 
@@ -157,7 +174,7 @@ class HandlerStalled(Event):
 
 
 @frozen(kw_only=True)
-class WorkerProcessDied(Event):
+class WorkerProcessDied(WorkerEvent):
     """
     A process of the process executor ended by itself; another one took its place.
 
@@ -166,6 +183,7 @@ class WorkerProcessDied(Event):
         records: how many it was working on; they are repeated one by one.
     """
 
+    __match_args__ = ("exit_code",)
     name: ClassVar[str] = "worker_process_died"
     level: ClassVar[str] = "error"
 
@@ -174,7 +192,7 @@ class WorkerProcessDied(Event):
 
 
 @frozen(kw_only=True)
-class WorkerStopped(Event):
+class WorkerStopped(WorkerEvent):
     """
     A worker is closed.
 
@@ -185,6 +203,7 @@ class WorkerStopped(Event):
         error: what stopped it; None if it was asked to.
     """
 
+    __match_args__ = ("error",)
     name: ClassVar[str] = "worker_stopped"
 
     done: int

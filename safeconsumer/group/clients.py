@@ -10,6 +10,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlSettingError
 
@@ -60,6 +61,7 @@ def connection(
             not for a user to choose.
     """
     _check_names(more)
+    hide_logins_of({**configs, **more})
     known = KafkaConsumer.DEFAULT_CONFIG
     kept = {
         key: value
@@ -94,7 +96,7 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
     """
     Make a client that reads control topics.
     """
-    return SafeConsumer(hooks=(), **_reading(base))
+    return SafeConsumer(log=False, **_reading(base))
 
 
 def asker(base: Mapping[str, Any]) -> KafkaConsumer:

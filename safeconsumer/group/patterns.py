@@ -2,7 +2,6 @@
 Scopes as control records carry them. Patterns are RE2 only: linear time, any operator.
 """
 
-import re
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -81,22 +80,17 @@ def parse(text: str) -> Scope:
 
 def target(value: object) -> Scope:
     """
-    Return the scope of a ``TopicPartition``, a scope's text, or a compiled pattern.
+    Return the scope of whatever ``pause`` takes, as every member understands it.
 
     Raises:
         ScopeSyntaxError: it is not one, or its pattern is not RE2.
+        TargetTypeError: it is of another type.
         MissingExtraError: google-re2 is missing and it is a pattern.
     """
     if isinstance(value, str):
-        return parse(value)
-    if isinstance(value, tuple) and len(value) == 2:  # noqa: PLR2004 - a TopicPartition
-        return scopes.partition(*value)
-    if hasattr(value, "pattern") and hasattr(value, "fullmatch"):
-        if isinstance(value, re.Pattern):
-            scopes.pattern(value)  # refuses bytes and flags
-        return parse(f"re:{value.pattern}")
-    message = f"a target is a TopicPartition, a scope or a pattern, not {value!r}"
-    raise ScopeSyntaxError(message)
+        return parse(value)  # an RE2 pattern need not be one of Python's
+    found = scopes.of(value)
+    return parse(str(found)) if isinstance(found, Pattern) else found
 
 
 def _compiled(text: str) -> CompiledPattern:

@@ -1,16 +1,19 @@
 """
-What callers ask of the ledger, and what patterns must be asked before it is done.
+What is asked of the ledger, each as one value that waits in its inbox to be applied.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 
+from safeconsumer.holds import state as ledger
 from safeconsumer.holds.hold import Hold, HoldKey
+from safeconsumer.holds.ownership import Ownership, Reassignment
 from safeconsumer.holds.patterns import Question, in_force
-from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic
+from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
 from safeconsumer.holds.state import LedgerState
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import PauseView, with_assignment, with_state
 
 
 @frozen
@@ -55,33 +58,100 @@ class Remove:
         return tuple(scope for scope, _ in self.keys)
 
 
-def remaining_after(state: LedgerState, change: Remove) -> tuple[Hold, ...]:
+@frozen
+class RemoveOwner:
+    """
+    Lift every hold that an owner has when this is applied.
+    """
+
+    owner: str
+
+    def on(self, state: LedgerState) -> Remove:
+        """
+        Return what that means in a state.
+        """
+        return Remove(tuple(hold.key for hold in state if hold.owner == self.owner))
+
+
+@define(eq=False)
+class Assign:
+    """
+    Take over a new assignment.
+
+    Attributes:
+        assigned: what is owned from now on.
+        is_final: whether nothing will be assigned here again.
+        is_left: whether whoever asked for it has gone before it was applied.
+        outcome: what it changed, and the ownership since; None until it is applied.
+    """
+
+    assigned: tuple[TopicPartition, ...]
+    is_final: bool = False
+    is_left: bool = False
+    outcome: tuple[Reassignment, Ownership] | None = None
+
+
+@frozen
+class OpenGates:
+    """
+    Open the control topics' gates of partitions that are owned as they were then.
+    """
+
+    epochs: Mapping[TopicPartition, int] = field(factory=dict)
+
+
+@frozen
+class OpenCallGates:
+    """
+    Open the gates of the ``poll`` that has ended.
+    """
+
+
+Change: TypeAlias = Place | Remove | RemoveOwner | Assign | OpenGates | OpenCallGates
+
+
+def remaining_after(state: LedgerState, scopes: Iterable[Scope]) -> tuple[Hold, ...]:
     """
     Return the holds that cover what was to be lifted, as far as is known.
     """
-    found = {
-        hold.key: hold for scope in change.scopes() for hold in state.overlapping(scope)
-    }
+    found = {hold.key: hold for scope in scopes for hold in state.overlapping(scope)}
     return tuple(found.values())
 
 
+def previewed(view: PauseView, change: Change) -> PauseView:
+    """
+    Return what will be held and quiet once the change is applied.
+
+    Without gates that it closes or opens. Once it is applied, the same again.
+    """
+    if isinstance(change, RemoveOwner):
+        change = change.on(view.state)
+    match change:
+        case Place():
+            state, _ = ledger.place(view.state, change.holds)
+        case Remove():
+            state, _ = ledger.remove(view.state, change.keys)
+        case Assign():
+            return with_assignment(view, change.assigned, view.gates)[0]
+        case _:
+            return view
+    return with_state(view, state, change.scopes())[0]
+
+
 def open_questions(
-    view: PauseView,
-    changes: Collection[Place | Remove],
-    topics: Collection[str] = (),
+    view: PauseView, scopes: Collection[Scope], topics: Iterable[str] = ()
 ) -> list[Question]:
     """
-    List what is still to be asked before changes and an assignment can be applied.
+    List what is to be asked before the ledger changes.
 
-    Whoever applies them has asked it: so every pattern in force knows every assigned
+    Whoever changed it has asked it: so every pattern in force knows every assigned
     topic, always, and only new patterns and new names make questions.
 
     Args:
-        view: what they are applied to.
-        changes: to be applied.
-        topics: to be assigned.
+        view: what is changed.
+        scopes: what is placed or lifted.
+        topics: further names that will be looked up.
     """
-    scopes = [scope for change in changes for scope in change.scopes()]
     fresh = [scope for scope in scopes if isinstance(scope, Pattern)]
     if not fresh and not len(view.state.patterns):
         return []

@@ -1,5 +1,5 @@
 """
-When holds expire: a heap of deadlines that stays in proportion to what is held.
+Finds the holds that expire next, in a heap in proportion to what is held.
 """
 
 import heapq

@@ -1,5 +1,5 @@
 """
-A hold: who keeps which scope quiet, why, since when and until when.
+Describes a hold: who keeps which scope quiet, why, since when and until when.
 """
 
 import enum
@@ -76,6 +76,19 @@ class Hold:
         Whether a worker keeps itself in bounds by it: nobody asked for it by name.
         """
         return self.owner.startswith(WORKER)
+
+    def lifted_by(self) -> str:
+        """
+        Return the call or command that lifts it, for people.
+        """
+        if self.owner.startswith(OPERATOR):
+            return f"safeconsumer resume {self.scope}"
+        if self.owner.startswith(GROUP):
+            call, owner = "resume_group", self.owner.removeprefix(GROUP)
+        else:
+            call, owner = "resume", self.owner
+        whose = "" if owner == APP else f", owner={owner!r}"
+        return f"{call}({str(self.scope)!r}{whose})"
 
     @property
     def key(self) -> HoldKey:

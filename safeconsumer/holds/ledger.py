@@ -1,21 +1,55 @@
 """
-The one place where holds live, with what they mean for the assignment.
+Keeps the holds of one consumer and what they mean for its assignment.
+
+Whatever is to change waits in one inbox, and whoever has the lock applies all that is
+there, in that order. Readers take no lock: they look into an immutable view that is
+replaced as a whole, once nothing waits in the inbox. Lock order: upstream's
+subscription lock, then this one; nothing is called under it, and whatever patterns will
+be looked up there are asked before it is taken. design/0013 has the proofs.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from rpds import HashTrieMap
 
 from safeconsumer import events
+from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
 from safeconsumer.holds import ownership as rebalance
 from safeconsumer.holds import state as ledger
-from safeconsumer.holds._holding import HoldLedger
-from safeconsumer.holds.changes import Remove
-from safeconsumer.holds.hold import APP, HoldKey, Lifetime
-from safeconsumer.holds.scope import Partition, TopicPartition
-from safeconsumer.holds.view import Shift, with_assignment, with_gates, with_state
+from safeconsumer.holds.changes import (
+    Assign,
+    Change,
+    OpenCallGates,
+    OpenGates,
+    Place,
+    Remove,
+    RemoveOwner,
+    open_questions,
+    previewed,
+    remaining_after,
+)
+from safeconsumer.holds.departed import DepartedQuiet, staying_behind
+from safeconsumer.holds.expiry import Deadlines
+from safeconsumer.holds.gates import CallGates
+from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.patterns import Patterns, Question, in_force
+from safeconsumer.holds.scope import Partition, Pattern, Scope, TopicPartition
+from safeconsumer.holds.signals import in_signal_handler
+from safeconsumer.holds.view import (
+    PartitionSet,
+    PauseView,
+    Shift,
+    with_assignment,
+    with_gates,
+    with_state,
+)
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
@@ -24,29 +58,267 @@ Is told of gained partitions, already behind a gate, with their ownership epochs
 
 _CONTROL_GATE = "waits until the control topics are read"
 
+_alive: weakref.WeakSet[PauseLedger] = weakref.WeakSet()
 
-class PauseLedger(HoldLedger):
+
+class PauseLedger:
     """
-    Keeps the holds of one consumer and what they mean for its assignment.
+    Keeps the holds of one consumer, applies them to its assignment, lets them expire.
 
     Thread rules: every method may be called from any thread, :meth:`begin_call` and
-    :meth:`end_call` from the polling one; :meth:`place` and :meth:`remove` from a
-    signal handler too, where they only leave a note that the next look-up applies.
+    :meth:`end_call` from the polling one. :meth:`place`, :meth:`remove`,
+    :meth:`remove_owner` and :meth:`view` also from a signal handler: there they take no
+    lock, the next look-up applies what they leave, and the next :meth:`deliver` tells.
     """
 
-    def _prepare(self) -> None:
-        self._ownership = rebalance.Ownership()
-        # left quiet, and a hold still covers it
-        self._departed_quiet: frozenset[TopicPartition] = frozenset()
-        self._in_call = False
-        self._began_quiet = False
-        self._call_gates: dict[TopicPartition, str] = {}
-        self._control_gates: dict[TopicPartition, str] = {}
-        self._watcher: Watcher | None = None
+    def __init__(
+        self,
+        hooks: Iterable[Hook] = (),
+        *,
+        client_id: str | None = None,
+        group_id: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.dispatcher = Dispatcher(hooks)
+        self.wakers: list[Callable[[], None]] = []
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # told of each change of the assignment, as a watcher is
         self.on_reassigned: Callable[[rebalance.Reassignment], object] | None = None
+        self._ids = {"client_id": client_id, "group_id": group_id}
+        self._clock = clock
+        self._wall = wall
+        # Re-entrant for handlers that cannot be recognised (of extension modules): one
+        # that interrupts this thread in the middle of a change leaves its own to it.
+        self._lock = threading.RLock()
+        self._is_changing = False
+        self._inbox: deque[Change] = deque()
+        self._outbox = Outbox(self.dispatcher)
+        self._view = PauseView()
+        self._ownership = rebalance.Ownership()
+        self._deadlines = Deadlines()
+        self._patterns = Patterns(clock, self.emit)
+        self._departed_quiet = DepartedQuiet()
+        self._call_gates = CallGates()
+        self._control_gates: dict[TopicPartition, str] = {}
+        self._watcher: Watcher | None = None
+        _alive.add(self)
+
+    # ------------------------------------------------------------ reading
+
+    def quiet(self) -> PartitionSet:
+        """
+        Return the assigned partitions that are quiet at this moment.
+
+        Applies what signal handlers left and what has expired. The set never
+        changes; ask again at the moment of use.
+        """
+        if self._inbox or self._clock() >= self._deadlines.next:
+            return self.view().quiet
+        return self._view.quiet
+
+    def view(self) -> PauseView:
+        """
+        Return holds and quiet partitions of this moment, together.
+
+        In a signal handler it is computed on the side, without a lock.
+        """
+        if not self._inbox and self._clock() < self._deadlines.next:
+            return self._view
+        if in_signal_handler() or not self._settle():
+            return self._preview()
+        return self._view
+
+    def view_about(self, topic: str) -> PauseView:
+        """
+        Return :meth:`view`, all of whose patterns have been asked about the topic.
+        """
+        view = self.view()
+        self._patterns.ask_safely((one, topic) for one in in_force(view.state))
+        return view
+
+    def asked(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+        """
+        Return the scopes with their patterns asked about what is assigned.
+
+        Raises:
+            Exception: whatever an expression raises.
+        """
+        return self._patterns.asked(scopes, self._view.assigned)
+
+    def seconds_to_next_expiry(self) -> float:
+        """
+        Return the seconds until a hold expires; infinite if none will.
+        """
+        return self._deadlines.next - self._clock()
+
+    def now(self) -> tuple[float, float]:
+        """
+        Return the moment on the monotonic clock and on the wall's.
+        """
+        return self._clock(), self._wall()
+
+    # ------------------------------------------------------------ placing and lifting
+
+    def place(  # noqa: PLR0913 - a hold has that many properties
+        self,
+        scopes: Iterable[Scope],
+        *,
+        owner: str,
+        reason: str | None = None,
+        for_: float | None = None,
+        lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+        known_topics: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """
+        Place one hold per scope, all at once; unchanged ones are left alone.
+
+        Once it has returned the holds are obeyed. Hooks have been told, or another
+        thread that is telling them something tells them this next.
+
+        Args:
+            scopes: what to hold.
+            owner: whose holds they are.
+            reason: for people.
+            for_: seconds until they expire, or None.
+            lifetime: when they end by themselves.
+            known_topics: gives names, to tell the caller which a pattern covers; asked
+                only if there is a pattern.
+
+        Raises:
+            Exception: whatever an expression raises; nothing was placed then.
+        """
+        scopes = self.asked(scopes)
+        topics = None
+        if any(isinstance(scope, Pattern) for scope in scopes):
+            names = {*known_topics(), *self._view.assigned}
+            topics = self._patterns.topics_of(scopes, names)
+        now, at = self.now()
+        self._submit_call(
+            Place(
+                tuple(
+                    Hold(
+                        scope=scope,
+                        owner=owner,
+                        reason=reason,
+                        placed_at=at,
+                        expires_at=None if for_ is None else at + for_,
+                        lifetime=lifetime,
+                        deadline=None if for_ is None else now + for_,
+                    )
+                    for scope in scopes
+                ),
+                topics,
+            )
+        )
+
+    def remove(self, keys: Iterable[HoldKey]) -> tuple[Hold, ...]:
+        """
+        Lift the named holds, all at once; those that are not there are no error.
+
+        Returns:
+            The holds that still cover the same scopes, as far as is known.
+        """
+        keys = self._patterns.shared_keys(keys)
+        self._submit_call(Remove(keys))
+        return self._remaining(tuple(scope for scope, _ in keys))
+
+    def remove_owner(self, owner: str) -> tuple[Hold, ...]:
+        """
+        Lift every hold of an owner, all at once.
+
+        Returns:
+            The holds of others that still cover the same scopes, as far as is known.
+        """
+        change = RemoveOwner(owner)
+        scopes = change.on(self.view().state).scopes()
+        self._submit_call(change)
+        return self._remaining(scopes)
+
+    def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
+        """
+        Do what somebody else decided: place some holds, and then lift others.
+
+        In this order, since readers see what is between the two. Events wait for
+        :meth:`deliver`.
+
+        Args:
+            place: whole holds, with their deadlines.
+            remove: keys of holds to lift; those that are not there are no error.
+        """
+        holds = tuple(place)
+        new = {hold.key for hold in holds}
+        keys = tuple(key for key in remove if key not in new)
+        changes: list[Change] = []
+        if holds:
+            changes.append(Place(holds))
+        if keys:
+            changes.append(Remove(keys))
+        self._submit(*changes)
+
+    # ------------------------------------------------------------ the assignment
+
+    def ownership(self) -> rebalance.Ownership:
+        """
+        Return the owned partitions with their epochs.
+        """
+        return self._ownership
+
+    def assign(self, assignment: Iterable[TopicPartition]) -> rebalance.Reassignment:
+        """
+        Take over a new assignment; what is held is quiet from this instant.
+
+        May be called under upstream's subscription lock: events wait for
+        :meth:`deliver`.
+
+        Returns:
+            What it changed; nothing if this is a signal handler in the middle of
+            another change, after which it will be applied.
+        """
+        return self._assign(Assign(tuple(assignment)))
+
+    def close(self) -> None:
+        """
+        End the assignment for good; as :meth:`assign` of nothing.
+        """
+        self._assign(Assign((), is_final=True))
+
+    def begin_call(self) -> bool:
+        """
+        Mark the start of a ``poll``.
+
+        If everything assigned is held now, what is gained before :meth:`end_call` is
+        gated until then: whoever held all of it before the call has had no chance yet
+        to hold the rest (KAFKA-13463). With nothing assigned, what was held when there
+        last was something still counts: the loss of a membership must not look like a
+        resume.
+
+        Returns:
+            Whether what is gained will be gated.
+        """
+        self.view()  # applies what waits
+        with self._lock:
+            return self._call_gates.begin(self._view)
+
+    def end_call(self) -> None:
+        """
+        Mark the end of a ``poll`` and open the gates that its start asked for.
+        """
+        with self._lock:
+            has_gates = self._call_gates.end()
+        if has_gates:
+            self._submit(OpenCallGates())
+
+    def choose_anew(self) -> None:
+        """
+        Note that the application chose what it consumes; outside of a ``poll``.
+
+        With nothing assigned, what held when there last was something no longer
+        counts: that was another choice.
+        """
+        with self._lock:
+            self._call_gates.choose_anew(self._view)
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -62,13 +334,7 @@ class PauseLedger(HoldLedger):
         """
         Open the gates of those partitions that are still owned as they were then.
         """
-        with self._locked():
-            owned = self._ownership.epochs
-            for tp, epoch in epochs.items():
-                if owned.get(tp) == epoch:
-                    self._control_gates.pop(tp, None)
-            self._view, shift = with_gates(self._view, self._gates())
-            self._tell_gates(shift, "the control topics are read")
+        self._submit(OpenGates(epochs))
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -77,192 +343,392 @@ class PauseLedger(HoldLedger):
         """
         return frozenset(self._control_gates)
 
-    def ownership(self) -> rebalance.Ownership:
-        """
-        Return the owned partitions with their epochs.
-        """
-        return self._ownership
+    # ------------------------------------------------------------ events
 
-    def assign(self, assignment: Iterable[TopicPartition]) -> rebalance.Reassignment:
+    def emit(self, kind: type[events.Event], **fields: object) -> None:
         """
-        Take over a new assignment; what is held is quiet from this instant.
-
-        May be called under upstream's subscription lock: events wait for
-        :meth:`deliver`.
+        Queue an event for the next :meth:`deliver`; safe under any lock.
         """
-        assigned = tuple(assignment)
-        away = self._departed_quiet
-        topics = {tp[0] for tp in (*assigned, *away)}
-        with self._locked(topics=topics):
-            ownership, change = rebalance.reassign(self._ownership, assigned)
-            self._ownership = ownership
-            if not change.gained and not change.departed:
-                return change
-            self._depart(change, assigned)
-            gates = self._gates_after(change)
-            self._view, shift = with_assignment(self._view, assigned, gates)
-            self._tell_assignment(change)
-            self._departed_quiet -= change.gained.union(
-                tp for tp in away if not self._view.state.covers(tp)
-            )
-            self._tell_gates(shift, "holds ended with the assignment")
-        if self.on_reassigned is not None:
-            self.on_reassigned(change)
-        if self._watcher is not None and change.gained:
-            self._watcher({tp: ownership.epochs[tp] for tp in change.gained})
-        return change
+        self._outbox.waiting.append(self._event(kind, **fields))
 
-    def begin_call(self) -> bool:
+    def pass_on(self, event: events.Event) -> None:
         """
-        Mark the start of a ``poll``.
+        Tell the hooks an event that another ledger made; a hook for that one.
+        """
+        self._outbox.waiting.append(event)
+        self.deliver()
 
-        If everything assigned is quiet now, what is gained before :meth:`end_call`
-        is gated until then: whoever paused all of it before the call has had no
-        chance yet to pause the rest (KAFKA-13463). With nothing assigned, what held
-        when there last was something still counts: the loss of a membership must
-        not look like a resume.
+    def deliver(self) -> bool:
+        """
+        Hand all queued events to the hooks. Never call it under a lock.
 
         Returns:
-            Whether what is gained will be gated.
+            Whether there were any, and hooks have taken their time here. If another
+            thread is handing out, it goes on with what is queued now.
         """
-        now = self.view()
-        if now.assigned:
-            self._began_quiet = now.is_quiet_throughout()
-        self._in_call = True
-        return self._began_quiet
+        return self._outbox.deliver()
 
-    def end_call(self) -> None:
+    def hook_failures(self) -> dict[str, int]:
         """
-        Mark the end of a ``poll`` and open the gates that its start asked for.
+        Return how often each hook has raised, by its ``repr``; of this moment.
         """
-        self._in_call = False
-        if self._call_gates:
-            with self._locked():
-                self._call_gates.clear()
-                self._view, shift = with_gates(self._view, self._gates())
-                self._tell_gates(shift, "the poll that gained them has returned")
+        return dict(self.dispatcher.failures)
 
-    def choose_anew(self) -> None:
+    # ------------------------------------------------------------ the one way in
+
+    def _submit_call(self, change: Change) -> None:
+        # What an application's call asks for. In a signal handler it is only noted:
+        # neither our lock nor a hook's may be taken there.
+        if in_signal_handler():
+            self._inbox.append(change)
+        elif self._submit(change):
+            self.deliver()
+
+    def _submit(self, *changes: Change) -> bool:
+        # Applied when this returns, by whichever thread; or, if it answers False, by
+        # this thread, once it goes on with the change that a handler interrupted.
+        self._inbox.extend(changes)
+        return self._settle()
+
+    def _settle(self) -> bool:
         """
-        Note that the application chose what it consumes; outside of a ``poll``.
+        Apply all that waits, and wake those who wait for a change of what is quiet.
 
-        With nothing assigned, what held when there last was something no longer
-        counts: that was another choice.
+        Returns:
+            False if this thread is in the middle of it already: this is a signal
+            handler, and what waits will be applied when the handler has returned.
         """
-        if not self._view.assigned and not self._in_call:
-            self._began_quiet = False
+        quiet = self._view.quiet
+        while (questions := self._apply_all()) or self._inbox:
+            if questions is None:
+                return False
+            self._patterns.ask_safely(questions)
+        if questions is None:
+            return False
+        if self._view.quiet is not quiet:
+            for wake in self.wakers:
+                wake()
+        return True
 
-    def _before_removal(self) -> None:
-        # With nothing assigned, what held last counts for the next poll, unless
-        # somebody resumes.
-        if not self._view.assigned:
-            self._began_quiet = False
+    def _apply_all(self) -> list[Question] | None:
+        # Returns what must be asked first, without the lock: meanwhile another thread
+        # may change whatever it likes, so all is looked at again.
+        left: list[Assign] = []
+        with self._lock:
+            if self._is_changing:
+                return None
+            self._is_changing = True
+            try:
+                self._expire()
+                while self._inbox:
+                    change = self._inbox[0]
+                    questions = self._open_questions(change)
+                    if questions:
+                        return questions
+                    self._apply_first(change)
+                    if isinstance(change, Assign) and change.is_left:
+                        left.append(change)
+            finally:
+                self._is_changing = False
+        for one in left:
+            self._announce(one)
+        return []
 
-    def _apply_remove(self, change: Remove) -> None:
-        self._open_call_gates(change.keys)
-        super()._apply_remove(change)
+    def _apply_first(self, change: Change) -> None:
+        # It leaves the inbox when it is applied: a reader on the side may apply it
+        # twice, which changes nothing, but never misses it. An interrupt leaves it
+        # there for the next look-up.
+        try:
+            self._apply(change)
+        except Exception:
+            self._inbox.popleft()
+            raise
+        self._inbox.popleft()
+
+    def _preview(self) -> PauseView:
+        while True:
+            before = view = self._view
+            try:
+                waiting = tuple(self._inbox)
+            except RuntimeError:  # another thread changed it meanwhile
+                continue
+            if self._view is before:
+                break
+        for change in waiting:
+            view = previewed(view, change)
+        return view
+
+    def _open_questions(self, change: Change) -> list[Question]:
+        view = self._view
+        match change:
+            case Place() | Remove():
+                return open_questions(view, change.scopes())
+            case Assign():
+                topics = {tp[0] for tp in change.assigned}
+                named = self._call_gates.patterns()
+                found = [(one, topic) for one in named for topic in topics]
+                topics |= self._departed_quiet.topics()
+                return open_questions(view, (), topics) + [
+                    (one, topic) for one, topic in found if not one.knows(topic)
+                ]
+        return []
+
+    def _remaining(self, scopes: tuple[Scope, ...]) -> tuple[Hold, ...]:
+        view = self.view()
+        if len(view.state.patterns):
+            self._patterns.ask_safely(open_questions(view, scopes))
+        return remaining_after(view.state, scopes)
+
+    # ------------------------------------------------------------ under the lock
+
+    def _apply(self, change: Change) -> None:
+        match change:
+            case Place():
+                self._place(change)
+            case Remove():
+                self._remove(change, self._call_gates.lifted(change.keys, self._view))
+            case RemoveOwner():
+                opened = self._call_gates.given_up(change.owner)
+                self._remove(change.on(self._view.state), opened)
+            case Assign():
+                self._reassign(change)
+            case OpenGates():
+                owned = self._ownership.epochs
+                for tp, epoch in change.epochs.items():
+                    if owned.get(tp) == epoch:
+                        self._control_gates.pop(tp, None)
+                self._commit(*self._gated(self._view, "the control topics are read"))
+            case OpenCallGates():
+                self._call_gates.open_all()
+                why = "the poll that gained them has returned"
+                self._commit(*self._gated(self._view, why))
+
+    def _commit(
+        self,
+        view: PauseView,
+        told: Iterable[events.Event],
+        ownership: rebalance.Ownership | None = None,
+    ) -> None:
+        # An interrupt comes before all of this or behind it: Python looks for signals
+        # when a function of its own begins, after calls and at jumps back.
+        owned = self._ownership if ownership is None else ownership
+        put = self._outbox.waiting.extend
+        self._ownership, self._view = owned, view
+        put(told)
+
+    def _place(self, change: Place) -> None:
+        state, placed = ledger.place(self._view.state, change.holds)
+        if not placed:
+            return
+        view, shift = with_state(self._view, state, (hold.scope for hold in placed))
+        told = [
+            self._event(
+                events.HoldsPlaced,
+                holds=placed,
+                quiet=shift.quiet,
+                topics=change.topics,
+            )
+        ]
+        if change.topics == ():
+            told.append(self._event(events.PatternCoversNothing, holds=placed))
+        self._deadlines.add(placed, state)
+        self._commit(view, told)
+
+    def _remove(self, change: Remove, opened: bool) -> None:  # noqa: FBT001 - private
+        view, told = self._gated(self._view, "resumed") if opened else (self._view, [])
+        state, removed = ledger.remove(view.state, change.keys)
+        remaining = remaining_after(state, change.scopes())
+        if removed:
+            view, shift = with_state(view, state, change.scopes())
+            told.append(
+                self._event(
+                    events.HoldsRemoved,
+                    holds=removed,
+                    flowing=shift.flowing,
+                    remaining=remaining,
+                )
+            )
+        elif remaining:
+            targets = tuple(map(str, change.scopes()))
+            told.append(
+                self._event(events.HoldsRemain, targets=targets, holds=remaining)
+            )
+        self._commit(view, told)
 
     def _expire(self) -> None:
-        before = self._view.state
-        super()._expire()
-        if self._view.state is not before:
-            there = {hold.key for hold in self._view.state}
-            self._before_removal()
-            self._open_call_gates(hold.key for hold in before if hold.key not in there)
-
-    def _open_call_gates(self, keys: Iterable[HoldKey]) -> None:
-        if not self._call_gates:
+        now = self._clock()
+        if now < self._deadlines.next:
             return
-        for scope, owner in keys:
-            # The gate stands in for the owners that hold the rest; one that lifts its
-            # own holds speaks for itself only.
-            if not self._is_held_but_by(owner):
-                for tp in self._view.affected_by(scope):
-                    self._call_gates.pop(tp, None)
-        self._view, shift = with_gates(self._view, self._gates())
-        self._tell_gates(shift, "resumed")
+        due = self._deadlines.take_due(now)
+        state, expired = ledger.expire(self._view.state, due, now)
+        if not expired:
+            return
+        view, shift = with_state(self._view, state, (one.scope for one in expired))
+        told = [
+            self._event(events.HoldsExpired, holds=expired, flowing=shift.flowing),
+        ]
+        if self._call_gates.lifted((hold.key for hold in expired), view):
+            view, opened = self._gated(view, "a hold has expired")
+            told += opened
+        self._commit(view, told)
 
-    def _is_held_but_by(self, owner: str) -> bool:
-        return any(
-            hold.owner != owner
-            and any(True for _ in self._view.affected_by(hold.scope))
-            for hold in self._view.state
-        )
+    def _gated(
+        self, view: PauseView, reason: str
+    ) -> tuple[PauseView, list[events.Event]]:
+        view, shift = with_gates(view, self._gates())
+        return view, self._gates_told(shift, reason)
 
-    def _depart(
-        self, change: rebalance.Reassignment, assigned: tuple[TopicPartition, ...]
-    ) -> None:
-        self._departed_quiet |= {tp for tp in change.departed if tp in self._view.quiet}
+    def _gates(self) -> HashTrieMap[TopicPartition, str]:
+        return HashTrieMap.convert({**self._call_gates.closed, **self._control_gates})
+
+    def _gates_told(self, shift: Shift, reason: str) -> list[events.Event]:
+        if not shift.quiet and not shift.flowing:
+            return []
+        return [
+            self._event(
+                events.GatesChanged,
+                quiet=shift.quiet,
+                flowing=shift.flowing,
+                reason=reason,
+            )
+        ]
+
+    # ------------------------------------------------------------ a new assignment
+
+    def _assign(self, change: Assign) -> rebalance.Reassignment:
+        if not self._submit(change) and change.outcome is None:
+            change.is_left = True
+            return rebalance.Reassignment()
+        return self._announce(change)
+
+    def _announce(self, change: Assign) -> rebalance.Reassignment:
+        assert change.outcome is not None  # noqa: S101 - it has been applied
+        what, ownership = change.outcome
+        if what.gained or what.departed:
+            if self.on_reassigned is not None:
+                self.on_reassigned(what)
+            if self._watcher is not None and what.gained:
+                self._watcher({tp: ownership.epochs[tp] for tp in what.gained})
+        return what
+
+    def _reassign(self, change: Assign) -> None:
+        if change.outcome is not None and change.outcome[1] is self._ownership:
+            return  # whoever applied it was interrupted before taking it out
+        before = self._view
+        ownership, what = rebalance.reassign(self._ownership, change.assigned)
+        if not what.gained and not what.departed:
+            change.outcome = what, ownership
+            return
+        self._departed_quiet.leave(what.departed, before)
         state, ended = ledger.end_assignment(
-            self._view.state, change.departed, assigned
+            before.state, what.departed, change.assigned
         )
-        state, carried = ledger.remove(state, self._carried(change))
-        ended += carried
-        if ended:
-            self._view, _ = with_state(
-                self._view, state, (hold.scope for hold in ended)
-            )
-            self._emit(
-                events.HoldsEnded,
-                holds=ended,
-                departed=events.sorted_partitions(change.departed),
-            )
+        state, carried = ledger.remove(state, self._carried(state, what))
+        held, _ = with_state(before, state, (hold.scope for hold in (*ended, *carried)))
+        view, shift = with_assignment(held, change.assigned, self._gates_after(what))
+        told = [
+            *self._departure_told(change, what, (*ended, *carried), state),
+            *self._arrival_told(what, view),
+            *self._gates_told(shift, "holds ended with the assignment"),
+        ]
+        self._departed_quiet.settle(what.gained, state)
+        change.outcome = what, ownership
+        self._commit(view, told, ownership)
 
-    def _carried(self, change: rebalance.Reassignment) -> list[HoldKey]:
+    def _carried(
+        self, state: ledger.LedgerState, what: rebalance.Reassignment
+    ) -> list[HoldKey]:
         if self.is_carried is None:
             return []
         return [
             hold.key
-            for tp in change.departed
+            for tp in what.departed
             if self.is_carried(tp)
-            for hold in self._view.state.of(Partition(tp[0], tp[1]))
+            for hold in state.of(Partition(tp[0], tp[1]))
             if hold.owner == APP
             and hold.lifetime is Lifetime.UNTIL_RESUMED
             and hold.expires_at is None
         ]
 
     def _gates_after(
-        self, change: rebalance.Reassignment
+        self, what: rebalance.Reassignment
     ) -> HashTrieMap[TopicPartition, str]:
-        for tp in change.departed:
-            self._call_gates.pop(tp, None)
+        self._call_gates.reassign(what.gained, what.departed)
+        for tp in what.departed:
             self._control_gates.pop(tp, None)
-        if self._in_call and self._began_quiet:
-            why = "gained during a poll() that began all paused"
-            self._call_gates.update(dict.fromkeys(change.gained, why))
         if self._watcher is not None:
-            self._control_gates.update(dict.fromkeys(change.gained, _CONTROL_GATE))
+            self._control_gates.update(dict.fromkeys(what.gained, _CONTROL_GATE))
         return self._gates()
 
-    def _gates(self) -> HashTrieMap[TopicPartition, str]:
-        return HashTrieMap.convert({**self._call_gates, **self._control_gates})
-
-    def _tell_assignment(self, change: rebalance.Reassignment) -> None:
-        quiet = [tp for tp in change.gained if tp in self._view.quiet]
-        self._emit(
-            events.AssignmentChanged,
-            gained=events.sorted_partitions(change.gained),
-            departed=events.sorted_partitions(change.departed),
-            quiet=events.sorted_partitions(quiet),
-        )
-        back = {
-            tp: self._view.state.covering(tp)
-            for tp in quiet
-            if tp in self._departed_quiet
-        }
-        holds = {hold.key: hold for holds in back.values() for hold in holds}
-        if holds:
-            self._emit(
-                events.HoldsBit,
-                partitions=events.sorted_partitions(tp for tp in back if back[tp]),
-                holds=tuple(holds.values()),
+    def _departure_told(
+        self,
+        change: Assign,
+        what: rebalance.Reassignment,
+        ended: tuple[Hold, ...],
+        state: ledger.LedgerState,
+    ) -> list[events.Event]:
+        told: list[events.Event] = []
+        departed = events.sorted_partitions(what.departed)
+        if ended:
+            told.append(
+                self._event(
+                    events.HoldsEnded,
+                    holds=ended,
+                    departed=departed,
+                )
             )
-
-    def _tell_gates(self, shift: Shift, reason: str) -> None:
-        if shift.quiet or shift.flowing:
-            self._emit(
-                events.GatesChanged,
-                quiet=shift.quiet,
-                flowing=shift.flowing,
-                reason=reason,
+        behind = {} if change.is_final else staying_behind(departed, state)
+        if behind:
+            told.append(
+                self._event(
+                    events.HoldsStayBehind,
+                    holds=tuple(behind.values()),
+                    partitions=tuple(behind),
+                )
             )
+        return told
+
+    def _arrival_told(
+        self, what: rebalance.Reassignment, view: PauseView
+    ) -> list[events.Event]:
+        quiet = events.sorted_partitions(tp for tp in what.gained if tp in view.quiet)
+        told = [
+            self._event(
+                events.AssignmentChanged,
+                gained=events.sorted_partitions(what.gained),
+                departed=events.sorted_partitions(what.departed),
+                quiet=quiet,
+            )
+        ]
+        back = self._departed_quiet.returned(quiet, view.state)
+        if back:
+            holds = {hold.key: hold for found in back.values() for hold in found}
+            told.append(
+                self._event(
+                    events.HoldsBit, partitions=tuple(back), holds=tuple(holds.values())
+                )
+            )
+        return told
+
+    # ------------------------------------------------------------ inside
+
+    def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
+        # mypy cannot check fields of a class it knows as a type only; each call is
+        # covered by a test of the event it makes.
+        return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
+
+    def _after_fork(self) -> None:
+        # Another thread may have had the lock; it is not in the child. Whoever forks in
+        # the middle of a change goes on with it there.
+        self._lock = threading.RLock()
+        self._is_changing = False
+        self._outbox.after_fork()
+
+
+def _mend_in_child() -> None:
+    for one in tuple(_alive):
+        one._after_fork()  # noqa: SLF001 - of this module
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_mend_in_child)

@@ -1,5 +1,5 @@
 """
-Who owns what since when: ownership epochs, and the difference two assignments make.
+Numbers ownerships, and says what a new assignment changed.
 """
 
 from collections.abc import Iterable, Mapping

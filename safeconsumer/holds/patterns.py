@@ -1,5 +1,5 @@
 """
-Asking patterns about topic names: timed, and never under the ledger's lock.
+Asks patterns about topic names, and never under the ledger's lock.
 """
 
 from __future__ import annotations

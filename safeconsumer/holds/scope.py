@@ -1,16 +1,17 @@
 """
-What a hold covers: one partition, a topic, a pattern over topics, or everything.
+Names what a hold covers: a partition, a topic, a pattern over topics, or all.
 
 One notation everywhere (command line, control records, ``repr``, errors):
 ``orders:3``, ``orders``, ``re:ord.*``, ``@all``.
 """
 
 import re
+from operator import index
 from typing import Any, Protocol
 
 from attrs import field, frozen
 
-from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.errors import ScopeSyntaxError, TargetTypeError
 
 # org.apache.kafka.common.internals.Topic: MAX_NAME_LENGTH and LEGAL_CHARS.
 MAX_TOPIC_LENGTH = 249
@@ -157,6 +158,44 @@ class Everything:
 
 Scope = Partition | Topic | Pattern | Everything
 
+ALL = Everything()
+"""
+The whole consumer or group, as a target: ``pause(ALL)`` is ``pause("@all")``.
+"""
+
+Target = TopicPartition | str | CompiledPattern | Scope
+"""
+What ``pause`` takes: a partition, a scope in the notation, a pattern, a scope.
+"""
+
+
+def of(target: object) -> Scope:
+    """
+    Return the scope that a target means.
+
+    Args:
+        target: a ``kafka.TopicPartition`` or another pair of topic and number, text in
+            the notation of scopes, a compiled pattern over whole topic names, or a
+            scope, for example a hold's.
+
+    Raises:
+        ScopeSyntaxError: what it says is no legal scope.
+        TargetTypeError: it is none of these.
+    """
+    if isinstance(target, Scope):
+        return target
+    if isinstance(target, str):
+        return parse(target)
+    if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
+        return partition(*target)
+    if hasattr(target, "fullmatch") and hasattr(target, "pattern"):
+        return pattern(target)
+    message = (
+        f"a target is a TopicPartition, a scope like 'orders:3', 'orders', 're:ord.*' "
+        f"or '@all', a compiled pattern or a hold's scope, not {target!r:.200}"
+    )
+    raise TargetTypeError(message)
+
 
 def partition(topic: object, number: object) -> Partition:
     """
@@ -166,13 +205,14 @@ def partition(topic: object, number: object) -> Partition:
         ScopeSyntaxError: if either is not legal in Kafka.
     """
     name = _checked_topic(topic)
-    if not isinstance(number, int) or isinstance(number, bool):
+    which = _whole_number(number)
+    if which is None:
         message = f"partition of topic {name!r} must be an int, not {number!r}"
         raise ScopeSyntaxError(message)
-    if not 0 <= number <= _MAX_PARTITION:
-        message = f"{name}:{number} is no partition: 0 to {_MAX_PARTITION} are"
+    if not 0 <= which <= _MAX_PARTITION:
+        message = f"{name}:{which} is no partition: 0 to {_MAX_PARTITION} are"
         raise ScopeSyntaxError(message)
-    return Partition(name, number)
+    return Partition(name, which)
 
 
 def topic(name: object) -> Topic:
@@ -247,6 +287,13 @@ def check_expression(text: str) -> None:
     if any("\ud800" <= one <= "\udfff" for one in text):
         message = f"a pattern must be Unicode text, {text[:60]!r} cannot be written"
         raise ScopeSyntaxError(message)
+
+
+def _whole_number(value: object) -> int | None:
+    # numpy's and other integers too, as in kafka-python; True is a mistake.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return index(value)
 
 
 def _checked_topic(name: object) -> str:

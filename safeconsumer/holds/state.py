@@ -1,5 +1,5 @@
 """
-Which holds exist, as one immutable value, and how it changes.
+Keeps which holds exist as one immutable value, and says how it changes.
 
 Every function takes a state and returns a new one; nothing is shared but
 structure, so a reader may keep an old state as long as it likes.

@@ -1,5 +1,5 @@
 """
-Holds, gates and the assignment resolved to one immutable set of quiet partitions.
+Resolves holds, gates and the assignment to one immutable set of quiet partitions.
 
 Changes are applied as deltas: a pause of one partition costs the same with ten
 partitions assigned as with ten thousand.
@@ -13,6 +13,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from rpds import HashTrieMap
 
+from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
@@ -40,6 +41,8 @@ class PauseView:
         assigned: partitions owned here, by topic.
         gates: partitions closed by no hold, with the reason for people.
         quiet: the assigned partitions that a hold or a gate covers.
+        away: the partitions that the application itself has paused one by one and that
+            are not owned here.
     """
 
     state: LedgerState = field(factory=LedgerState)
@@ -48,6 +51,15 @@ class PauseView:
     )
     gates: HashTrieMap[TopicPartition, str] = field(factory=HashTrieMap)
     quiet: PartitionSet = field(factory=_nothing)
+    away: PartitionSet = field(factory=_nothing)
+
+    def paused(self) -> set[TopicPartition]:
+        """
+        Return what ``resume(*paused())`` must name to leave no such pause behind.
+
+        That is what is quiet here, and what is :attr:`away`.
+        """
+        return {*self.quiet, *self.away}
 
     def partitions(self) -> Iterable[TopicPartition]:
         """
@@ -106,8 +118,14 @@ def with_state(
     """
     if state is view.state:
         return view, Shift()
-    affected = {tp: None for scope in touched for tp in view.affected_by(scope)}
-    return _settled(view, state, view.gates, affected)
+    affected: dict[TopicPartition, None] = {}
+    away = view.away
+    for scope in touched:
+        here = view.affected_by(scope)
+        if isinstance(scope, Partition) and not here:
+            away = _moved(away, (scope.topic, scope.partition), state)
+        affected.update(dict.fromkeys(here))
+    return _settled(view, state, view.gates, affected, away)
 
 
 def with_gates(
@@ -118,7 +136,7 @@ def with_gates(
     """
     touched = {*gates, *view.gates}
     here = [tp for tp in view.partitions() if tp in touched] if touched else []
-    return _settled(view, view.state, gates, here)
+    return _settled(view, view.state, gates, here, view.away)
 
 
 def with_assignment(
@@ -138,13 +156,23 @@ def with_assignment(
         assigned.setdefault(tp[0], {})[tp] = tp
         if tp in gates or view.state.covers(tp):
             quiet[tp] = None
+    kept, away = [], view.away
+    for tp in view.partitions():
+        if tp in assigned.get(tp[0], ()):
+            kept.append(tp)
+        else:
+            away = _moved(away, tp, view.state)
+    if len(away):
+        for partitions in assigned.values():
+            for tp in partitions:
+                away = away.discard(tp)
     fresh = PauseView(
         state=view.state,
         assigned=assigned,
         gates=gates,
         quiet=HashTrieMap.convert(quiet),
+        away=away,
     )
-    kept = [tp for tp in view.partitions() if tp in assigned.get(tp[0], ())]
     return fresh, Shift(
         quiet=tuple(tp for tp in kept if tp in quiet and tp not in view.quiet),
         flowing=tuple(tp for tp in kept if tp not in quiet and tp in view.quiet),
@@ -156,6 +184,7 @@ def _settled(
     state: LedgerState,
     gates: HashTrieMap[TopicPartition, str],
     affected: Iterable[TopicPartition],
+    away: PartitionSet,
 ) -> tuple[PauseView, Shift]:
     quiet = view.quiet
     quieted, flowing = [], []
@@ -168,4 +197,11 @@ def _settled(
             quiet = quiet.remove(tp)
             flowing.append(tp)
     shift = Shift(tuple(quieted), tuple(flowing))
-    return PauseView(state, view.assigned, gates, quiet), shift
+    return PauseView(state, view.assigned, gates, quiet, away), shift
+
+
+def _moved(away: PartitionSet, tp: TopicPartition, state: LedgerState) -> PartitionSet:
+    # A partition that is not assigned here: whether the application has paused it.
+    if any(hold.owner == APP for hold in state.partitions.get(tp, ())):
+        return away.insert(tp, None)
+    return away.discard(tp)

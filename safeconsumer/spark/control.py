@@ -3,7 +3,7 @@ Holds on the control topics, read in the driver, with the barrier at every plan.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from safeconsumer.errors import HoldsUnreadableError
@@ -32,8 +32,8 @@ class PlanLedger(PauseLedger):
     Keeps the holds of the control topics; what the barrier lets through are plans.
     """
 
-    def _prepare(self) -> None:
-        super()._prepare()
+    def __init__(self, hooks: Iterable[Hook], *, group_id: str) -> None:
+        super().__init__(hooks, client_id="spark", group_id=group_id)
         self._plans = threading.Condition()
         self._let_through = 0
 
@@ -100,7 +100,7 @@ class ControlFollower:
         self._number = 0
         self._trouble: str | None = None
         hooks = (self._note, *hooks)
-        self._ledger = PlanLedger(hooks, client_id="spark", group_id=group)
+        self._ledger = PlanLedger(hooks, group_id=group)
         self._barrier = PlanBarrier(self._ledger, None)
         sources = ControlState.sources(*settings.topics)
         state = ControlState(group, self._ledger, sources, settings.clock_skew)

@@ -3,15 +3,12 @@ Holding streams by hand, from the notebook or program that runs them.
 """
 
 import itertools
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from safeconsumer.errors import TargetTypeError
 from safeconsumer.events.dispatch import Hook, LazyHook
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds._holding import HoldLedger
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
     APP,
@@ -20,6 +17,7 @@ from safeconsumer.holds.hold import (
     checked_owner,
     checked_reason,
 )
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.spark.bridge import Bridge, Opener
 
@@ -37,7 +35,7 @@ class Controller:
     Thread rules: any thread.
     """
 
-    def __init__(self, open_stream: Opener, ledger: HoldLedger) -> None:
+    def __init__(self, open_stream: Opener, ledger: PauseLedger) -> None:
         self._ledger = ledger
         self._bridge = Bridge(open_stream)
         self._blocks = itertools.count(1)
@@ -69,7 +67,7 @@ class Controller:
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
         """
-        found = tuple(map(_scope, targets))
+        found = tuple(map(scopes.of, targets))
         self._ledger.place(
             found,
             owner=checked_owner(owner),
@@ -84,7 +82,7 @@ class Controller:
         Returns:
             The holds that still cover them; empty means they flow.
         """
-        found = tuple(map(_scope, targets))
+        found = tuple(map(scopes.of, targets))
         whose = checked_owner(owner)
         self._ledger.remove((scope, whose) for scope in found)
         remaining = {
@@ -119,7 +117,7 @@ class Controller:
         """
         Return one line per hold that covers a partition or topic: who, why, until when.
         """
-        wanted = _scope(target)
+        wanted = scopes.of(target)
         return tuple(
             hold_line(hold) for hold in self.holds() if _overlap(hold.scope, wanted)
         )
@@ -137,22 +135,11 @@ class Controller:
         return lags
 
 
-def ledger(hooks: tuple[Hook, ...] | None = None) -> HoldLedger:
+def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     """
     Make a place for holds of this process; events go to structlog unless told else.
     """
-    return HoldLedger((_LOG,) if hooks is None else hooks, client_id="spark")
-
-
-def _scope(target: object) -> Scope:
-    if isinstance(target, str):
-        return scopes.parse(target)
-    if isinstance(target, tuple) and len(target) == 2:  # noqa: PLR2004 - a TopicPartition
-        return scopes.partition(*target)
-    if isinstance(target, re.Pattern) or hasattr(target, "fullmatch"):
-        return scopes.pattern(target)  # type: ignore[arg-type]  # it is checked there
-    message = f"a target is a scope, a TopicPartition or a pattern, not {target!r}"
-    raise TargetTypeError(message)
+    return PauseLedger((_LOG,) if hooks is None else hooks, client_id="spark")
 
 
 def _overlap(one: Scope, other: Scope) -> bool:

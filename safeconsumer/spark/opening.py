@@ -7,7 +7,7 @@ from typing import Any
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.group.properties import client_configs
 from safeconsumer.group.settings import Control
-from safeconsumer.holds._holding import HoldLedger
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions
@@ -17,7 +17,7 @@ from safeconsumer.spark.watch import HeldWatch
 _OWNER = "option"
 
 
-def open_stream(own: HoldLedger, name: str, options: SourceOptions) -> Stream:
+def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
     """
     Return a stream that obeys this process and everything that the options name.
 
@@ -30,13 +30,13 @@ def open_stream(own: HoldLedger, name: str, options: SourceOptions) -> Stream:
         ClientPropertyError: a property of the control clients cannot be carried over.
         ControlTopicError: a control topic would not keep holds for good.
     """
-    fixed = HoldLedger()
+    fixed = PauseLedger()
     fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
     followers: list[Follower] = []
     if options.file is not None:
         followers.append(HoldFile(options.file))
     if options.control is not None:
-        followers.append(_control(options, (own.dispatcher.dispatch,)))
+        followers.append(_control(options, (own.pass_on,)))
     watch = HeldWatch(name, options, own) if options.watch_interval else None
     return Stream(
         name,

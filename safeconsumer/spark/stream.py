@@ -8,9 +8,9 @@ from typing import Protocol
 
 from safeconsumer.errors import HoldsUnreadableError
 from safeconsumer.events import consumer as core_events
-from safeconsumer.holds._holding import HoldLedger
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import events, offsets
@@ -91,7 +91,7 @@ class Stream:
         name: str,
         options: SourceOptions,
         *,
-        ledgers: tuple[HoldLedger, ...],
+        ledgers: tuple[PauseLedger, ...],
         followers: tuple[Follower, ...] = (),
         watch: Watch | None = None,
         wall: Callable[[], float] = time.time,

@@ -14,7 +14,7 @@ from safeconsumer._kafka.control_reader import topic_ids
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group import clients, topics
 from safeconsumer.group.properties import client_configs
-from safeconsumer.holds._holding import HoldLedger
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
 from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.options import SourceOptions
@@ -97,7 +97,9 @@ class HeldWatch:
         ledger: its hooks take the events.
     """
 
-    def __init__(self, stream: str, options: SourceOptions, ledger: HoldLedger) -> None:
+    def __init__(
+        self, stream: str, options: SourceOptions, ledger: PauseLedger
+    ) -> None:
         self._stream = stream
         self._options = options
         self._ledger = ledger

@@ -77,17 +77,13 @@ class Front:
         Refuse connections and cut those there are.
         """
         server, self._server = self._server, None
-        if server is not None:
-            # asyncio lets go of a socket, unclosed, that was accepted in the same turn
-            # in which its server is closed: so it first accepts no more, for two turns.
-            for listening in server.sockets:
-                self.shared.loop.remove_reader(listening.fileno())
-            for _ in range(2):
-                await asyncio.sleep(0)
-            server.close()
-            await server.wait_closed()
+        if server is None:
+            return
+        await stop_listening(server)
         for connection in list(self.connections):
             connection.cut()
+        # Last: from Python 3.12 on this waits until every connection is closed.
+        await server.wait_closed()
 
     async def fall_silent(self) -> None:
         """
@@ -249,6 +245,22 @@ class Connection(asyncio.Protocol):
             if named is not None:
                 self._shared.coordinators[group] = named
         self._answer(header, body)
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """
+    Close a server's listening sockets; its connections stay as they are.
+
+    asyncio never closes a socket that was accepted in the turn in which its server is
+    closed. So the server first accepts no more, and three turns later each connection
+    that it did accept has been given to its protocol.
+    """
+    loop = server.get_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def _is_too_new_api_versions(header: Header) -> bool:

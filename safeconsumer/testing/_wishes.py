@@ -120,7 +120,7 @@ def _scope(target: Any) -> Scope:  # noqa: ANN401 - whatever pause() takes
     if isinstance(target, Scope):
         return target
     if isinstance(target, str):
-        return scopes.Topic(target)
+        return scopes.parse(target)
     if hasattr(target, "fullmatch"):
         return scopes.Pattern(target.pattern, target)
     return scopes.Partition(*target)

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from attrs import frozen
 
+from safeconsumer.holds.hold import APP
 from safeconsumer.holds.scope import Everything
 from safeconsumer.testing._wishes import Intent
 
@@ -167,7 +168,9 @@ def _watching(cls: type[Any], watch: NoLeak) -> type[Any]:
             return watch.pause(super().pause_all, targets=(Everything(),), **options)
 
         def resume_all(self, **options: Any) -> Any:  # noqa: ANN401
-            return watch.resume(super().resume_all, targets=(Everything(),), **options)
+            owner = options.get("owner", APP)
+            held = tuple(one.scope for one in self.holds() if one.owner == owner)
+            return watch.resume(super().resume_all, targets=held, **options)
 
     Watched.__name__, Watched.__qualname__ = cls.__name__, cls.__qualname__
     return Watched

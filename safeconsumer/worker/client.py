@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.holds.hold import Lifetime
-from safeconsumer.holds.scope import Everything, Partition
+from safeconsumer.holds.scope import ALL, Everything, Partition
 from safeconsumer.worker.progress import Record, Watermark
 
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
@@ -156,7 +156,7 @@ class ConsumerClient:
         }
         for owner, target in there - wanted.keys():
             if target is None:
-                self._consumer.resume_all(owner=owner)
+                self._consumer.resume(ALL, owner=owner)
             else:
                 self._consumer.resume(target, owner=owner)
         for owner, target in wanted.keys() - there:
@@ -166,7 +166,7 @@ class ConsumerClient:
         """
         Lift the owner's hold of the whole consumer, which wakes a waiting poll.
         """
-        self._consumer.resume_all(owner=owner)
+        self._consumer.resume(ALL, owner=owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
         if target is None:

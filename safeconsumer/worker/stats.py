@@ -89,7 +89,7 @@ class Stats:
     poll_gap: float
 
 
-def taken(state: str, engine: Engine, schedule: Schedule, behind: int) -> Stats:
+def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
     """
     Return the numbers of this moment. Any thread.
 
@@ -97,7 +97,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, behind: int) -> Stats:
         state: of the worker.
         engine: its loop.
         schedule: its work.
-        behind: offsets that are there and not polled yet.
+        lag: offsets that are there and not polled yet.
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
@@ -119,7 +119,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, behind: int) -> Stats:
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,
         commit_lag=engine.commits.lag(),
-        lag=held.records + behind,
+        lag=held.records + lag,
         span=max(spans, default=0),
         paused=tuple(owner for owner in OWNERS if brakes.is_held(owner)),
         pause_seconds=dict(brakes.pause_seconds),

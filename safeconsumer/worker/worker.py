@@ -250,8 +250,8 @@ class Worker:
         """
         Return its numbers of this moment.
         """
-        behind = self._client.membership.behind()
-        return taken(self._state.value, self._engine, self._schedule, behind)
+        lag = self._client.membership.lag()
+        return taken(self._state.value, self._engine, self._schedule, lag)
 
     def __repr__(self) -> str:
         held = self._engine.held

@@ -130,6 +130,7 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         "explain",
         "held",
         "holds",
+        "hook_failures",
         "marked_offsets",
         "pause_all",
         "pause_group",

@@ -1,5 +1,5 @@
 """
-Each private name of kafka-python that we rely on is there, listed and really used.
+Each name of kafka-python's inside that we rely on is there, listed and really used.
 """
 
 import inspect
@@ -8,17 +8,27 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from kafka.coordinator.base import Generation
+from kafka.coordinator.heartbeat import Heartbeat
+from kafka.net.manager import KafkaConnectionManager
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka import compat
+from safeconsumer._kafka.decoding.records import CompiledRecords
 from tests.contract.upstream_names import (
-    is_upstreams,
-    listed_names,
+    ELSEWHERE,
+    Use,
+    held_by,
+    is_listed,
+    is_private,
+    listed,
+    must_be_listed,
     own_names,
-    private_uses,
+    upstreams,
+    used_names,
     uses,
 )
 from tests.kafka.offline import offline
@@ -77,29 +87,101 @@ def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) 
         Fetcher.PartitionRecords(0, TopicPartition("t", 0), MemoryRecords(BATCH)),
         MemoryRecords(BATCH).next_batch(),
     ]
-    (live,) = [part for part in parts if type(part) is kind]
-    missing = [name for name in compat.ATTRIBUTES[kind] if not hasattr(live, name)]
+    live = [part for part in parts if type(part) is kind] or [compat.SAMPLES[kind]()]
+    missing = [name for name in compat.ATTRIBUTES[kind] if not hasattr(live[0], name)]
     assert missing == []
 
 
-@pytest.mark.parametrize("name", sorted(listed_names()))
+@pytest.mark.parametrize("kind", compat.FIELDS, ids=lambda kind: kind.__name__)
+def test_fields_are_those_that_we_give(kind: type) -> None:
+    """
+    And in this order: we make such tuples, too.
+    """
+    assert kind._fields == compat.FIELDS[kind]  # type: ignore[attr-defined]  # a namedtuple
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name in listed()}))
 def test_a_listed_name_is_used(name: str) -> None:
     """
     No entry is stale: the guard refuses no kafka-python for nothing.
     """
-    assert name in {use.name for use in uses()}
+    assert name in used_names()
 
 
-def test_every_private_name_of_upstream_is_listed() -> None:
+def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
     """
     Else a kafka-python without it would fail in ``poll`` and not at construction.
     """
+    held = held_by(stock)
     unlisted = {
-        use.name: use.place
-        for use in private_uses()
-        if is_upstreams(use) and use.name not in listed_names()
+        (use.name, kind and kind.__name__): use.place
+        for use in uses()
+        for kind in must_be_listed(use, held)
+        if not is_listed(use.name, kind)
     }
     assert unlisted == {}
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "kind"),
+    [
+        ("self._generation", "is_lost", Generation),
+        ("self.heartbeat", "poll", Heartbeat),
+        ("self._subscription", "assign_from_subscribed", SubscriptionState),
+        ("consumer._manager", "wait_for", KafkaConnectionManager),
+        ("consumer", "_fetcher", KafkaConsumer),
+        ("part", "next_fetch_offset", None),
+        ("completed", "fetched_offset", None),
+        ("state", "has_valid_position", None),
+    ],
+)
+def test_a_name_that_looks_public_is_found(
+    of: str, name: str, kind: type | None, stock: KafkaConsumer
+) -> None:
+    """
+    By what it is an attribute of, or, where that says nothing, by itself.
+    """
+    use = Use(name=name, place="", of=of, within=None)
+    assert must_be_listed(use, held_by(stock)) == {kind}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("next_fetch_offset", {CompiledRecords}),
+        ("records_left", set()),
+        ("_append", set()),
+    ],
+)
+def test_a_name_of_our_own_class_is_looked_up_in_its_parents(
+    name: str, kinds: set[type], stock: KafkaConsumer
+) -> None:
+    """
+    It must be listed if upstream's part of the class has it.
+    """
+    use = Use(name=name, place="", of="self", within=CompiledRecords)
+    assert must_be_listed(use, held_by(stock)) == kinds
+
+
+def test_a_documented_call_need_not_be_listed(stock: KafkaConsumer) -> None:
+    """
+    Of a consumer; the same name of a part inside is not documented.
+    """
+    held = held_by(stock)
+    documented = Use(name="position", place="", of="consumer", within=None)
+    inside = Use(name="position", place="", of="consumer._subscription", within=None)
+    assert must_be_listed(documented, held) == set()
+    assert must_be_listed(inside, held) == {SubscriptionState}
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_a_name_that_means_something_else_is_used_and_upstreams(name: str) -> None:
+    """
+    No exception is stale, and none hides a name that is listed.
+    """
+    assert name in upstreams()
+    assert name in used_names()
+    assert not is_listed(name)
 
 
 def test_every_private_name_is_upstreams_or_ours() -> None:
@@ -108,7 +190,7 @@ def test_every_private_name_is_upstreams_or_ours() -> None:
     """
     unknown = {
         use.name: use.place
-        for use in private_uses()
-        if not is_upstreams(use) and use.name not in own_names()
+        for use in uses()
+        if is_private(use.name) and use.name not in upstreams() | own_names()
     }
     assert unknown == {}

@@ -3,8 +3,9 @@ from collections.abc import Iterator
 
 import kafka
 import pytest
-from kafka.consumer.fetcher import Fetcher
-from kafka.coordinator.base import BaseCoordinator
+from kafka.consumer.fetcher import ExceptionMetadata, Fetcher
+from kafka.coordinator.base import BaseCoordinator, Generation
+from kafka.coordinator.heartbeat import Heartbeat
 
 from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
 from safeconsumer._kafka import compat
@@ -63,6 +64,35 @@ def test_a_changed_signature_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(Fetcher, "_append", lambda self, part: part)  # noqa: ARG005 - a signature
     assert "Fetcher._append takes self, part" in _refused()
+
+
+def test_a_name_that_looks_public_is_missed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Upstream promises nothing of what its documented classes are made of.
+    """
+    monkeypatch.delattr(Generation, "is_lost")
+    assert "Generation.is_lost is gone" in _refused()
+
+
+def test_an_attribute_that_no_new_object_has_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    One of each is made and looked at, where that opens nothing.
+    """
+    monkeypatch.setattr(Heartbeat, "__init__", lambda self: None)  # noqa: ARG005 - a signature
+    assert "Heartbeat has no config; Heartbeat has no last_receive" in _refused()
+
+
+def test_fields_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    We make such tuples ourselves.
+    """
+    monkeypatch.setattr(ExceptionMetadata, "_fields", ("partition", "exception"))
+    expected = "ExceptionMetadata has the fields partition, exception"
+    assert expected in _refused()
 
 
 def test_a_coroutine_that_is_none_any_more_is_named(

@@ -3,93 +3,211 @@ Which names the package uses, and which of them are kafka-python's, by reading b
 """
 
 import ast
+import collections
+import contextlib
+import logging
+import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
+import kafka
 from attrs import frozen
 from kafka import KafkaConsumer
-from kafka.cluster import ClusterMetadata
-from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from kafka.coordinator.base import Generation
-from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.coordinator.heartbeat import Heartbeat
-from kafka.net.connection import KafkaConnection
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
-from kafka.protocol.frame import KafkaBytes
-from kafka.protocol.parser import KafkaProtocol
-from kafka.record.default_records import DefaultRecordBatch
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
-import safeconsumer._kafka
-from safeconsumer import consumer, pausing
+import safeconsumer
 from safeconsumer._kafka import compat
 
-UPSTREAM = (
-    KafkaConsumer,
-    ClusterMetadata,
-    Fetcher,
-    Fetcher.PartitionRecords,
-    SubscriptionState,
-    TopicPartitionState,
-    Generation,
-    DefaultRecordBatch,
-    ConsumerCoordinator,
-    Heartbeat,
-    KafkaBytes,
-    KafkaConnection,
-    KafkaConnectionManager,
-    KafkaProtocol,
-    KafkaSSLTransport,
-    KafkaTCPTransport,
-    NetworkSelector,
+# The parts of kafka-python that a consumer is made of. Messages are not among them: the
+# names of their fields are those of Kafka's protocol.
+PARTS = (
+    "cluster.py",
+    "consumer",
+    "coordinator",
+    "future.py",
+    "net",
+    "protocol/frame.py",
+    "protocol/parser.py",
+    "record",
+    "structs.py",
 )
 
+# The modules of ours that know them; compat itself only lists names.
+OURS = ("consumer.py", "_kafka")
+NOT_READ = ("compat.py",)
 
-# Those that ours are children of.
-PARENTS = (
-    ClusterMetadata,
-    KafkaConsumer,
-    Fetcher,
-    Fetcher.PartitionRecords,
-    SubscriptionState,
-    ConsumerCoordinator,
-    KafkaBytes,
-    KafkaConnectionManager,
-    KafkaProtocol,
-    KafkaSSLTransport,
-    KafkaTCPTransport,
+# What has a name of theirs may be anything; that of documented values may be relied on.
+PLAIN = (
+    *(str, bytes, bytearray, memoryview, int, list, dict, set, tuple, Exception, type),
+    *(collections.deque, collections.Counter, contextlib.ExitStack, struct.Struct),
+    *(logging.Logger, logging.LogRecord),
 )
+DOCUMENTED = (TopicPartition, OffsetAndMetadata, ConsumerRecord)
+
+# Names that a part of upstream's has as well, but that mean something else here.
+ELSEWHERE = {
+    "attach": "a call of our control and of our marks",
+    "auth_bytes": "a field of messages",
+    "committed": "a call of our hand-over",
+    "epoch": "a field of ours",
+    "failed": "a call of our hand-over",
+    "first": "a field of ours",
+    "generation": "a field of our marks and joins",
+    "partitions": "a field of messages, and of our view",
+    "paused": "a call of our view",
+    "records": "a field of messages, and of our choice of a decoder",
+    "sorted_partitions": "a function of our events",
+    "user_data": "a field of messages",
+}
+
+
+@frozen
+class Use:
+    """
+    One place where a name is read, set or overridden.
+
+    Attributes:
+        of: what it is an attribute of, as it is written; ``self`` for a definition.
+        within: the class of ours around it.
+    """
+
+    name: str
+    place: str
+    of: str
+    within: type | None
+
+    @property
+    def holder(self) -> str:
+        """
+        The last name of what it is an attribute of: ``_net`` of ``self._net``.
+        """
+        return self.of.rpartition(".")[2]
+
+    @property
+    def on_self(self) -> bool:
+        return self.of in {"self", "super()", "cls"}
 
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
+# What is used
+
+
 @cache
-def private_names_of(*kinds: type) -> frozenset[str]:
+def uses() -> tuple[Use, ...]:
     """
-    Return every private method, attribute and field of some of upstream's classes.
+    Return every use of a name as an attribute or method in the modules that are read.
     """
-    names = set()
-    parents = {parent for kind in kinds for parent in kind.__mro__}
-    for parent in parents - {object, bytearray}:
-        slots = getattr(parent, "__slots__", ())
-        names |= {*vars(parent), *_set_on_self(parent), *slots}
-    return frozenset(filter(is_private, names))
+    return tuple(
+        use for module, tree in _ours() for use in _used(tree, module, within=None)
+    )
 
 
-def _set_on_self(kind: type) -> set[str]:
-    return {
-        node.attr  # type: ignore[attr-defined]  # an Attribute
-        for defined in ast.walk(_source_of(kind.__module__))
-        if isinstance(defined, ast.ClassDef) and defined.name == kind.__name__
-        for node in ast.walk(defined)
-        if _is_of_self(node)
-    }
+@cache
+def used_names() -> frozenset[str]:
+    """
+    Return the names alone.
+    """
+    return frozenset(use.name for use in uses())
+
+
+def _ours() -> Iterator[tuple[str, ast.Module]]:
+    (folder,) = map(Path, safeconsumer.__path__)
+    for part in OURS:
+        root = folder / part
+        for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+            if path.name not in NOT_READ:
+                inside = path.relative_to(folder.parent).with_suffix("")
+                name = ".".join(inside.parts).removesuffix(".__init__")
+                yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _used(node: ast.AST, module: str, within: type | None) -> Iterator[Use]:
+    for child in ast.iter_child_nodes(node):
+        around = within
+        if isinstance(child, ast.ClassDef):
+            # One that is made in a function cannot be looked up; it counts as nothing.
+            around = getattr(within or import_module(module), child.name, None)
+        for name, of in _names(child, within):
+            yield Use(name, f"{module}:{child.lineno}", of, within)  # type: ignore[attr-defined]  # all have one
+        yield from _used(child, module, around)
+
+
+def _names(node: ast.AST, within: type | None) -> Iterator[tuple[str, str]]:
+    match node:
+        case ast.Attribute(value=of, attr=name):
+            yield name, ast.unparse(of)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            if within is not None:
+                yield name, "self"
+        case ast.Call(
+            func=ast.Name(id="getattr" | "setattr" | "hasattr"),
+            args=[of, ast.Constant(value=str(name)), *_],
+        ):
+            yield name, ast.unparse(of)
+
+
+@cache
+def own_names() -> frozenset[str]:
+    """
+    Return the names that our own classes define: methods, fields, attributes.
+    """
+    return frozenset(
+        name
+        for _, tree in _ours()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for name in _defined(node)
+    )
+
+
+# What upstream has
+
+
+@cache
+def upstreams() -> frozenset[str]:
+    """
+    Return every name that a class of upstream's parts of a consumer defines.
+    """
+    (root,) = map(Path, kafka.__path__)
+    paths = [path for part in PARTS for path in _files(root / part)]
+    return frozenset(
+        name
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _defined(node)
+        if not name.endswith("__")
+    )
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+@cache
+def names_of(kind: type) -> frozenset[str]:
+    """
+    Return every name that a class has of upstream's, inherited ones included.
+    """
+    theirs = [each for each in kind.__mro__ if is_upstreams(each)]
+    return frozenset(
+        name
+        for each in theirs
+        for defined in ast.walk(_source_of(each.__module__))
+        if isinstance(defined, ast.ClassDef) and defined.name == each.__name__
+        for name in _defined(defined)
+        if not name.endswith("__")
+    )
+
+
+def is_upstreams(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "kafka"
 
 
 @cache
@@ -99,102 +217,110 @@ def _source_of(module: str) -> ast.Module:
     return ast.parse(Path(file).read_text(encoding="utf-8"))
 
 
-def is_upstreams(use: "Use") -> bool:
+def _defined(node: ast.AST) -> Iterator[str]:
     """
-    Tell whether a private name, used so, means something of upstream's.
-
-    On ``self`` only what the classes have that ours are children of.
+    Yield the methods, attributes and fields that a class or a namedtuple defines.
     """
-    return use.name in private_names_of(*(PARENTS if use.on_self else UPSTREAM))
+    if isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            yield from _stated(statement)
+        for inner in ast.walk(node):
+            match inner:
+                case ast.Attribute(
+                    value=ast.Name(id="self"), attr=name, ctx=ast.Store()
+                ):
+                    yield name
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("namedtuple"):
+        for inner in ast.walk(node):
+            match inner:
+                case ast.Constant(value=str(name)):
+                    yield name
 
 
-def _is_of_self(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-        and isinstance(node.ctx, ast.Store)
-    )
+def _stated(statement: ast.stmt) -> Iterator[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+# What is listed
 
 
 @cache
-def _trees() -> tuple[tuple[str, ast.Module], ...]:
-    (folder,) = safeconsumer._kafka.__path__
-    paths = [
-        *sorted(Path(folder).rglob("*.py")),
-        Path(consumer.__file__),
-        Path(pausing.__file__),
-    ]
-    return tuple(
-        (path.name, ast.parse(path.read_text(encoding="utf-8")))
-        for path in paths
-        if path.name != "compat.py"
-    )
-
-
-@frozen
-class Use:
+def listed() -> frozenset[tuple[type, str]]:
     """
-    One place where a name is read, set or overridden.
+    Return every class and name in the tables of ``compat``, but for fields of tuples.
     """
-
-    name: str
-    place: str
-    on_self: bool
-
-
-@cache
-def uses() -> tuple[Use, ...]:
-    """
-    Return every use of a name as an attribute or method outside ``compat``.
-    """
-    return tuple(
-        Use(name, f"{file}:{line}", on_self)
-        for file, tree in _trees()
-        for name, line, on_self in _used(tree)
-    )
-
-
-def private_uses() -> tuple[Use, ...]:
-    """
-    Return those of private names.
-    """
-    return tuple(use for use in uses() if is_private(use.name))
-
-
-@cache
-def own_names() -> frozenset[str]:
-    """
-    Return the names that our own classes define: methods, fields, attributes.
-    """
-    names = set()
-    for _, tree in _trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                names.add(node.name)
-            elif _is_of_self(node):
-                names.add(node.attr)  # type: ignore[attr-defined]  # an Attribute
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                names.add(node.target.id)
-    return frozenset(names)
-
-
-def _used(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            yield node.attr, node.lineno, on_self
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, node.lineno, True
-
-
-def listed_names() -> frozenset[str]:
-    """
-    Return every name in the tables of ``compat``.
-    """
+    tables = (compat.ATTRIBUTES, compat.RECEIVING_ATTRIBUTES)
     return frozenset(
-        {name for _, name, _ in (*compat.METHODS, *compat.RECEIVING_METHODS)}
-        | {name for _, name in (*compat.COROUTINES, *compat.RECEIVING_COROUTINES)}
-        | {name for names in compat.ATTRIBUTES.values() for name in names}
-        | {name for names in compat.RECEIVING_ATTRIBUTES.values() for name in names}
+        {(kind, name) for kind, name, _ in (*compat.METHODS, *compat.RECEIVING_METHODS)}
+        | {*compat.COROUTINES, *compat.RECEIVING_COROUTINES}
+        | {(kind, name) for each in tables for kind in each for name in each[kind]}
     )
+
+
+@cache
+def is_listed(name: str, kind: type | None = None) -> bool:
+    """
+    Tell whether a name is listed: of a class, of a parent or child of it, or of any.
+    """
+    fields = {(owner, each) for owner in compat.FIELDS for each in compat.FIELDS[owner]}
+    return any(
+        name == each
+        and (kind is None or issubclass(kind, owner) or issubclass(owner, kind))
+        for owner, each in listed() | fields
+    )
+
+
+# What must be listed
+
+
+def held_by(live: object) -> dict[str, set[type]]:
+    """
+    Return which attribute holds which kind of upstream's objects, from a live one on.
+    """
+    found: dict[str, set[type]] = collections.defaultdict(set)
+    seen, todo = {id(live)}, [live]
+    while todo:
+        # A copy: the consumer's own thread is at work on it.
+        for name, value in dict(getattr(todo.pop(), "__dict__", {})).items():
+            if is_upstreams(type(value)):
+                found[name].add(type(value))
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    todo.append(value)
+    return found
+
+
+def must_be_listed(use: Use, held: dict[str, set[type]]) -> set[type | None]:
+    """
+    Return the classes of upstream's of which a name must be listed, used like this.
+
+    On ``self`` that is the class around it; of what a known attribute holds, the class
+    of that. Where only the name is known it is None, for any class.
+    """
+    if use.name.endswith("__"):
+        return set()
+    if use.on_self:
+        kinds = {use.within} if use.within is not None else set()
+        return {kind for kind in kinds if _is_hidden(use.name, kind)}
+    kinds = {kind for kind in held.get(use.holder, ()) if use.name in names_of(kind)}
+    if kinds or use.holder == "consumer":
+        kinds = kinds or {KafkaConsumer}
+        return {kind for kind in kinds if _is_hidden(use.name, kind)}
+    is_theirs = use.name in upstreams() and not _is_plain(use.name)
+    return {None} if is_theirs and use.name not in ELSEWHERE else set()
+
+
+def _is_hidden(name: str, kind: type) -> bool:
+    is_face = issubclass(kind, KafkaConsumer) and not is_private(name)
+    return name in names_of(kind) and not (is_face and hasattr(KafkaConsumer, name))
+
+
+def _is_plain(name: str) -> bool:
+    is_documented = any(name in kind._fields for kind in DOCUMENTED)
+    return is_documented or any(hasattr(kind, name) for kind in PLAIN)

@@ -1,4 +1,5 @@
 import json
+import textwrap
 
 import pytest
 from attrs import evolve, fields
@@ -95,3 +96,83 @@ def test_partitions_come_in_the_order_people_expect() -> None:
     """
     mixed = [("b", 1), ("a", 10), ("a", 9)]
     assert events.sorted_partitions(mixed) == (("a", 9), ("a", 10), ("b", 1))
+
+
+BASES = {
+    events.HoldEvent,
+    events.PartitionEvent,
+    events.FetchEvent,
+    events.JoinEvent,
+    events.PatternEvent,
+    events.ControlEvent,
+    events.WorkerEvent,
+}
+
+
+@pytest.mark.parametrize("kind", [one for one in EVERY if one not in BASES])
+def test_an_event_has_one_subject_and_fields_to_match(
+    kind: type[events.Event],
+) -> None:
+    """
+    ``case HoldEvent():`` is every event about holds; positions are named fields.
+    """
+    if kind is not events.Event:
+        assert len([base for base in BASES if issubclass(kind, base)]) == 1
+    event = _sample(kind)
+    assert all(hasattr(event, name) for name in kind.__match_args__)
+    assert kind.__match_args__
+
+
+def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    As it stands in the docstring.
+    """
+    text = (events.__doc__ or "").split("::\n\n", 1)[1].split("\n\nEvery hook")[0]
+    names: dict[str, object] = {}
+    exec(textwrap.dedent(text), names)  # noqa: S102 - our own docstring
+    hook = names["hook"]
+    assert callable(hook)
+    hook(events.HoldsPlaced(holds=(HOLD,), quiet=TPS))
+    hook(events.HoldsExpired(holds=(HOLD,)))
+    hook(_sample(events.RebalanceCompleted))
+    hook(_sample(events.FetchesPurged))
+    expected = ["held: orders 2 quiet", "hold_expired ops", "gained 2"]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_lists_are_cut_on_request_only() -> None:
+    """
+    The value keeps everything; what people read names the first few.
+    """
+    many = tuple(("orders", number) for number in range(200))
+    event = events.HoldsPlaced(holds=(HOLD,) * 7, quiet=many)
+    assert len(event.as_dict()["quiet"]) == 200  # type: ignore[arg-type]  # a list
+    cut = event.as_dict(5)
+    assert cut["quiet"] == [*(f"orders:{n}" for n in range(5)), "... 195 more"]
+    assert cut["holds"] == [HOLD.as_dict()] * 5 + ["... 2 more"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        ("app", "lift with resume('orders:3')"),
+        ("ops", "lift with resume('orders:3', owner='ops')"),
+        ("operator:jo", "lift with safeconsumer resume orders:3"),
+        ("group:app", "lift with resume_group('orders:3')"),
+        ("group:ops", "lift with resume_group('orders:3', owner='ops')"),
+    ],
+)
+def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
+    owner: str, expected: str
+) -> None:
+    """
+    By the call, or the command, that does it.
+    """
+    hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
+    tps = (("orders", 3),)
+    assert events.HoldsBit(holds=(hold,), partitions=tps).advice == expected
+    assert events.HoldsStayBehind(holds=(hold,), partitions=tps).advice == expected
+    many = events.HoldsBit(holds=(hold,) * 8, partitions=tps).advice
+    assert many is not None
+    assert many.endswith("; 5 more")
+    assert _sample(events.HoldsPlaced).advice is None

@@ -12,8 +12,8 @@ from rpds import HashTrieMap
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds import state as ledger
-from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.hold import APP, Hold
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition
 from safeconsumer.holds.view import (
     PauseView,
     Shift,
@@ -69,16 +69,27 @@ def _resolved(view: PauseView) -> set[TopicPartition]:
     return {tp for tp in view.partitions() if tp in view.gates or view.state.covers(tp)}
 
 
+def _away(view: PauseView) -> set[TopicPartition]:
+    paused = {
+        (hold.scope.topic, hold.scope.partition)
+        for hold in view.state
+        if hold.owner == APP and isinstance(hold.scope, Partition)
+    }
+    return paused.difference(view.partitions())
+
+
 @quick
 @given(st.lists(steps, max_size=15))
 def test_deltas_equal_a_full_resolution(several: list[Step]) -> None:
     """
-    After any operations the quiet set is what holds, gates and assignment say.
+    After any operations the sets are what holds, gates and assignment say.
     """
     view = PauseView()
     for step in several:
         view, _ = step(view)
         assert _resolved(view) == set(view.quiet)
+        assert _away(view) == set(view.away)
+        assert view.paused() == set(view.quiet) | set(view.away)
 
 
 @quick

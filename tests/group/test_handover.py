@@ -191,7 +191,7 @@ def test_a_resume_is_not_undone_by_losing_the_membership(team: Team) -> None:
     poll_until(consumer, lambda: consumer.group_metadata().generation_id > generation)
     alone(team, consumer)
     team.broker.clear_faults()
-    poll_until(consumer, lambda: not consumer._coordinator._unsaved())
+    poll_until(consumer, lambda: not consumer._coordinator.handover._unsaved())
     assert consumer.paused() == set()
 
 

@@ -10,9 +10,9 @@ from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from safeconsumer._kafka.pausing.stamps import StampedOffset
+from safeconsumer._kafka.pausing.buffers import StampedOffset
 
-_PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
 # The version of Fetch that these answers are of.
 VERSION = 12
@@ -57,7 +57,7 @@ def answer(
             tp,
             asked,
             VERSION,
-            _PartitionData(
+            PartitionData(
                 partition_index=tp.partition,
                 error_code=error,
                 high_watermark=10**6,

@@ -21,4 +21,4 @@ def test_questions_that_failed_are_forgotten(
     for one in asked:
         with pytest.raises(KafkaTimeoutError):
             consumer.committed(one, timeout_ms=1)
-    assert set(coordinator._asked) == {frozenset({asked[1]})}
+    assert set(coordinator.commits._asked) == {frozenset({asked[1]})}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import HeldPartitionUncommitted
@@ -44,6 +45,30 @@ def test_nothing_is_told_of_a_committed_one(safe: Maker, told: Told) -> None:
     consumer = safe(group_id="g", auto_offset_reset="latest")
     assigned(consumer, A)
     consumer.pause(A)
-    consumer._coordinator._committed.add(A)
+    consumer._coordinator.commits.has([A])
+    consumer.close(autocommit=False, timeout_ms=0)
+    assert told.of(HeldPartitionUncommitted) == []
+
+
+BY_PRODUCERS: dict[str, Callable[[SafeConsumer], object]] = {
+    "marked_offsets": lambda consumer: consumer.marked_offsets(
+        {A: OffsetAndMetadata(5, "", -1)}
+    ),
+    "group_metadata": lambda consumer: consumer.group_metadata(),
+}
+
+
+@pytest.mark.parametrize("give", BY_PRODUCERS.values(), ids=BY_PRODUCERS)
+@pytest.mark.parametrize("handover", ["off", "offsets"])
+def test_nothing_is_said_of_what_a_producer_may_have_committed(
+    safe: Maker, told: Told, give: Callable[[SafeConsumer], object], handover: str
+) -> None:
+    """
+    Its transactions do not pass the consumer: it does not know.
+    """
+    consumer = safe(group_id="g", auto_offset_reset="latest", pause_handover=handover)
+    assigned(consumer, A)
+    consumer.pause(A)
+    give(consumer)
     consumer.close(autocommit=False, timeout_ms=0)
     assert told.of(HeldPartitionUncommitted) == []

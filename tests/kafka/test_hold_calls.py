@@ -2,13 +2,21 @@
 Owners, layers, lifetimes, blocks, and what the consumer says about them.
 """
 
+import logging
 import re
 from datetime import timedelta
 
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import HoldSettingError, Lifetime, NotConsumedError, SafeConsumer
+from safeconsumer import (
+    ALL,
+    HoldSettingError,
+    Lifetime,
+    NotConsumedError,
+    SafeConsumer,
+)
+from safeconsumer.holds.scope import Target
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
 from tests.shell.lab import Told
@@ -62,18 +70,123 @@ def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
     assert consumer.paused() == set()
 
 
-def test_resume_all_answers_with_others_holds_of_everything(
-    consumer: SafeConsumer,
-) -> None:
+def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> None:
     """
-    Holds of parts stay, and are not named.
+    As its name says: of partitions, topics, patterns and the whole (P3).
     """
     consumer.pause_all()
+    consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
-    consumer.pause(A)
-    assert [hold.owner for hold in consumer.resume_all()] == ["ops"]
+    consumer.pause(A, owner="ops")
+    left = consumer.resume_all()
+    assert [(str(hold.scope), hold.owner) for hold in left] == [
+        ("@all", "ops"),
+        ("orders:0", "ops"),
+    ]
     assert consumer.resume_all(owner="ops") == ()
+    assert consumer.paused() == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "same", "covers"),
+    [
+        ("orders:1", B, {B}),
+        ("orders", "orders", {A, B}),
+        ("re:ord.*", re.compile("ord.*"), {A, B}),
+        ("@all", ALL, {A, B, AUDIT}),
+    ],
+)
+def test_text_is_scope_notation(
+    consumer: SafeConsumer, text: str, same: Target, covers: set[TopicPartition]
+) -> None:
+    """
+    As on the command line; a hold's scope is a target, too (P3).
+    """
+    consumer.pause(text)
+    assert consumer.paused() == covers
+    (hold,) = consumer.holds()
+    assert str(hold.scope) == text
+    consumer.pause(same)
+    assert len(consumer.holds()) == 1
+    assert consumer.resume(hold.scope, owner=hold.owner) == ()
+    assert consumer.paused() == set()
+
+
+def test_explain_takes_text(consumer: SafeConsumer) -> None:
+    """
+    As everything that names a partition does.
+    """
+    consumer.pause(A, reason="why")
+    assert consumer.explain("orders:0") == consumer.explain(A) != ()
+
+
+class Number:
+    """
+    An integer of somebody else's, like numpy's.
+    """
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __index__(self) -> int:
+        return self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other
+
+
+def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> None:
+    """
+    They work on stock.
+    """
+    tp = TopicPartition("orders", Number(0))
+    consumer.pause(tp)
     assert consumer.paused() == {A}
+    assert str(consumer.holds()[0].scope) == "orders:0"
+    consumer.resume(tp)
+    assert consumer.holds() == ()
+
+
+def test_paused_names_what_is_held_and_not_assigned(consumer: SafeConsumer) -> None:
+    """
+    ``resume(*paused())`` leaves none of the application's holds of partitions (P3).
+
+    1. Everything assigned is paused. 2. One partition leaves. 3. ``resume(*paused())``.
+    4. It comes back, and flows, as it does on stock.
+    """
+    consumer.pause(A, B)
+    consumer.pause(AUDIT, owner="ops")
+    assigned(consumer, A)
+    assert consumer.paused() == {A, B}  # another owner's is not the application's
+    consumer.resume(*consumer.paused())
+    assigned(consumer, A, B)
+    assert consumer.paused() == set()
+
+
+def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -> None:
+    """
+    A block holds to its end, whatever lifetime is the default.
+    """
+    consumer._default_lifetime = Lifetime.WHILE_ASSIGNED
+    with consumer.held(A):
+        assigned(consumer, B)
+        assigned(consumer, A, B)
+        assert consumer.paused() == {A}
+    assert consumer.paused() == set()
+
+
+def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
+    """
+    It would hold nothing and say nothing.
+    """
+    with (
+        pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
+        consumer.held(*set[TopicPartition]()),
+    ):
+        pytest.fail("the block ran with nothing held")
 
 
 def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
@@ -292,3 +405,39 @@ def test_a_lifetime_is_a_lifetime_or_the_default(consumer: SafeConsumer) -> None
     for lifetime in (0, "", False):
         with pytest.raises(HoldSettingError):
             consumer.pause(A, lifetime=lifetime)  # type: ignore[arg-type]  # that is the test
+
+
+def test_hooks_are_added_to_the_log(
+    safe: Maker, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    ``log=False`` is what ends it.
+    """
+    for log in (True, False):
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
+            safe(hooks=(told,), log=log).pause("orders")
+        assert ("hold_placed" in caplog.text) == log
+    assert [event.name for event in told.events] == ["hold_placed"] * 2
+
+
+def test_failures_of_hooks_can_be_read(
+    safe: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    They break nothing, so somebody has to look (P14).
+    """
+
+    class Broken:
+        def __call__(self, event: object) -> None:
+            raise ValueError(event)
+
+        def __repr__(self) -> str:
+            return "Broken()"
+
+    consumer = safe(hooks=(Broken(),), log=False)
+    assert consumer.hook_failures == {}
+    consumer.pause("orders")
+    consumer.resume("orders")
+    assert consumer.hook_failures == {"Broken()": 2}
+    assert "Broken() failed" in caplog.text

@@ -14,7 +14,7 @@ from safeconsumer import NotConsumedError, SafeConsumer
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import assigned
-from tests.shell.lab import Told
+from tests.shell.lab import Told, is_locked
 from tests.shell.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -84,15 +84,17 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
+@pytest.mark.parametrize("handover", ["off", "offsets", "assignor"])
 def test_a_handler_waits_for_no_lock(
     safe: Maker,
     consumes: Callable[[SafeConsumer], None],
     call: Callable[[SafeConsumer], object],
+    handover: str,
 ) -> None:
     """
     It returns while another thread has every lock there is, upstream's and ours.
     """
-    consumer = safe(group_id="g")
+    consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
     with handled_by(lambda *_: call(consumer)), _locks_taken(consumer) as released:
         send()
@@ -124,7 +126,7 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     other = threading.Thread(target=join)
 
     def look() -> float:
-        if ledger._lock.locked() and threading.current_thread() is not other:
+        if is_locked(ledger) and threading.current_thread() is not other:
             ledger._clock = clock
             other.start()
             assert inside.wait(20)
@@ -137,7 +139,7 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     assert ledger._clock is clock  # it did come
     assert done.wait(20)
     other.join(20)
-    assert consumer.paused() == {A}
+    assert consumer.paused() == {A, B}  # B, though it is not assigned
     consumer.poll(0)
     owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
     assert sorted(owners) == ["app", "signal"]

@@ -117,6 +117,48 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(
     }
 
 
+def test_a_listener_saves_positions_somewhere_else(
+    consumer: SafeConsumer, topic: str, kafka_topic: Callable[..., str]
+) -> None:
+    """
+    What upstream answers without waiting works: the documented pattern (P12).
+    """
+    saved: dict[TopicPartition, int | None] = {}
+    numbers: list[set[int]] = []
+
+    def assigned(_: set[TopicPartition]) -> None:
+        numbers.append(consumer.partitions_for_topic(topic))
+
+    def revoked(partitions: set[TopicPartition]) -> None:
+        saved.update({tp: consumer.position(tp) for tp in partitions})
+
+    listener = Listener(assigned=assigned, revoked=revoked)
+    consumer.subscribe([topic], listener=listener)
+    _read_all(consumer, topic)
+    consumer.subscribe([topic, kafka_topic()], listener=listener)
+    poll_until(consumer, lambda: len(numbers) > 1)
+    assert saved == {TopicPartition(topic, number): 10 for number in range(2)}
+    assert numbers[0] == {0, 1}
+
+
+def test_metadata_that_is_not_here_is_refused_in_a_listener(
+    consumer: SafeConsumer, topic: str
+) -> None:
+    """
+    It would have to be asked for.
+    """
+    caught: list[BaseException] = []
+
+    def ask(_: set[TopicPartition]) -> None:
+        try:
+            consumer.partitions_for_topic("never-heard-of")
+        except BlockingCallInListenerError as error:
+            caught.append(error)
+
+    consumer.subscribe([topic], listener=Listener(assigned=ask))
+    poll_until(consumer, lambda: bool(caught))
+
+
 def test_a_blocking_call_that_the_listener_lets_through(
     consumer: SafeConsumer, topic: str
 ) -> None:

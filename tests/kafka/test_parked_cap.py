@@ -162,7 +162,7 @@ def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) ->
     """
     The whole batch is in memory, and one record of it beside.
     """
-    cut_off._end_iteration()
+    cut_off._iteration._end()
     assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
 
 
@@ -170,7 +170,7 @@ def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> N
     """
     Each time anew: the batch and what was decoded of it.
     """
-    cut_off._fetcher.parked_max_bytes = 10**6
+    cut_off._fetcher.parked.max_bytes = 10**6
     assert next(cut_off, None) is None
     for _ in range(3):
         assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
@@ -224,7 +224,7 @@ def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
     assert not fetcher._completed_fetches
     assert not fetcher._next_partition_records
     assert consumer._fetcher.parked_bytes() == 0
-    assert consumer.paused() == set()
+    assert not consumer._ledger.view().quiet
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**40])
@@ -233,4 +233,4 @@ def test_any_size_of_room_is_legal(safe: Maker, size: int) -> None:
     Bytes from none to more than there is memory.
     """
     consumer = safe(parked_max_bytes=size)
-    assert consumer._fetcher.parked_max_bytes == size
+    assert consumer._fetcher.parked.max_bytes == size

@@ -10,6 +10,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
 from safeconsumer._kafka.adopt import adopt
@@ -189,3 +190,35 @@ def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
         ]
         consumer._subscription.resume(A)
         assert consumer.holds() == ()
+
+
+@pytest.mark.parametrize(
+    ("assigned_to", "subscribed", "is_dropped"),
+    [
+        (["a"], {"a"}, False),
+        (["a"], {"a", "b", "c"}, False),  # it has only grown
+        (["a"], {"a", "c"}, False),  # what is gone was assigned to others
+        (["a", "b"], {"a", "c"}, True),
+        ([], {"c"}, False),
+        (["a"], set(), True),  # a pattern whose topics are not known yet
+        (["a"], None, True),
+    ],
+)
+def test_a_join_is_dropped_for_what_it_assigns(
+    client: KafkaNetClient,
+    assigned_to: list[str],
+    subscribed: set[str] | None,
+    is_dropped: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    It was for topics a and b; what is subscribed since is another matter.
+    """
+    state = LedgerSubscription()
+    state.subscribe(topics=["a", "b"])
+    coordinator = PauseSafeCoordinator(client, state, group_id="g")
+    coordinator._joined_subscription = {"a", "b"}
+    state.subscription = subscribed
+    assignment = ConsumerProtocolAssignment(0, [(one, [0]) for one in assigned_to], b"")
+    dropped = coordinator._is_for_older_subscription(assignment.encode())
+    assert dropped == is_dropped
+    coordinator.close(autocommit=False, timeout_ms=0)

@@ -82,9 +82,9 @@ def check(member: Member) -> None:
 def _check_paused(member: Member) -> None:
     truth, consumer = member.truth, member.consumer
     truth.holds.expire(truth.now)
-    quiet, paused = truth.quiet(), consumer.paused()
-    if paused != quiet:
-        raise Violation("S7", f"paused() is {paused}, expected {quiet}")
+    expected_paused, paused = truth.paused(), consumer.paused()
+    if paused != expected_paused:
+        raise Violation("S7", f"paused() is {paused}, expected {expected_paused}")
     expected = sorted(map(_key, truth.holds.holds.values()))
     if sorted(map(_key, consumer.holds())) != expected:
         raise Violation("S7", f"holds() is {consumer.holds()}, expected {expected}")
@@ -219,7 +219,7 @@ def look_at_pause(member: Member, scope: Scope) -> None:
             sights["a pause in mid batch"] += 1
         if is_in_flight(member, tp):
             sights["a pause in flight"] += 1
-        if tp in getattr(fetcher, "_undelivered", ()):
+        if tp in getattr(fetcher, "_held_back", ()):
             sights["a pause in mid iteration"] += 1
 
 

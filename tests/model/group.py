@@ -155,7 +155,7 @@ class Group(ConsumerRebalanceListener):
 
     def _check_paused(self, assigned: Partitions) -> None:
         # Gates may close what was gained in this call, and nothing else.
-        paused, quiet = self._consumer.paused(), self._truth.quiet()
+        paused, quiet = self._consumer.paused(), self._truth.paused()
         if not self._truth.is_lenient and not quiet <= paused <= quiet | assigned:
             raise Violation("S7", f"paused() is {paused}, expected {quiet}")
 

@@ -10,8 +10,8 @@ from typing import Any
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, SafeConsumer
+from safeconsumer._kafka.pausing.buffers import StampedOffset
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
-from safeconsumer._kafka.pausing.stamps import StampedOffset
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition
@@ -139,8 +139,7 @@ class NoFinalCheck(SafeSubject):
 
 class _Open(PauseLedger):
     def begin_call(self) -> bool:
-        self._began_quiet = False
-        return False
+        return False  # and does not note it
 
 
 class NoGate(SafeSubject):

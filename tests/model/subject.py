@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 
-from safeconsumer import Hold, SafeConsumer
+from safeconsumer import ALL, Hold, SafeConsumer
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 from tests.model.network import Client
@@ -91,7 +91,7 @@ class SafeSubject:
         Resume what the scope covers, as a user would.
         """
         if isinstance(scope, Everything):
-            return consumer.resume_all(owner=owner)
+            return consumer.resume(ALL, owner=owner)
         return consumer.resume(_target(scope), owner=owner)
 
 

@@ -13,7 +13,7 @@ from attrs import define
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.scope import Scope, Topic
+from safeconsumer.holds.scope import Partition, Scope, Topic
 from tests.core.naive import NaiveLedger, covers
 from tests.model.broker import Answered, Broker, How
 
@@ -88,6 +88,8 @@ class Truth:
         self._numbers = 0
         self._in_call = False
         self._gates = False
+        self._stood_for: set[tuple[str, str]] = set()
+        self._named: list[Scope] = []
 
     # ------------------------------------------------------------ holds
 
@@ -104,15 +106,25 @@ class Truth:
 
     def lifted(self, scope: Scope, owner: str) -> None:
         """
-        Note that an owner speaks for a scope: gates there open, if nobody else holds.
+        Note that an owner speaks for a scope.
+
+        Gates there open if only this owner is left of those who held everything when
+        the call began; all gates open if nobody is.
         """
-        others = {
-            hold.owner for tp in self.owned for hold in self.holds.covering(tp)
-        } - {owner}
-        if not others:
+        if not self._gates:
+            return
+        self._stood_for.discard((str(scope), owner))
+        owners = {one for _, one in self._stood_for}
+        if not owners:
+            opened = set(self.gated)
+            self._gates = False
+        elif owners == {owner}:
             opened = {tp for tp in self.gated if covers(scope, tp)}
-            self.gated -= opened
-            self.broker.sights["a gate was opened by a resume"] += bool(opened)
+            self._named.append(scope)
+        else:
+            return
+        self.gated -= opened
+        self.broker.sights["a gate was opened by a resume"] += bool(opened)
 
     def is_held(self, tp: TopicPartition) -> bool:
         """
@@ -126,6 +138,17 @@ class Truth:
         Return the owned partitions that a hold covers.
         """
         return {tp for tp in self.owned if self.is_held(tp)}
+
+    def paused(self) -> set[TopicPartition]:
+        """
+        Return what is quiet, and what the application paused by partition elsewhere.
+        """
+        elsewhere = {
+            TopicPartition(hold.scope.topic, hold.scope.partition)
+            for hold in self.holds.holds.values()
+            if isinstance(hold.scope, Partition) and hold.owner == "app"
+        }
+        return self.quiet() | (elsewhere - self.owned.keys())
 
     def flowing_buffered(self) -> list[TopicPartition]:
         """
@@ -147,6 +170,12 @@ class Truth:
         self.end_call()
         self._in_call = True
         self._gates = bool(self.owned) and len(self.quiet()) == len(self.owned)
+        self._named = []
+        self._stood_for = {
+            (str(hold.scope), hold.owner)
+            for tp in self.owned
+            for hold in self.holds.covering(tp)
+        }
 
     def end_call(self) -> None:
         """
@@ -183,7 +212,8 @@ class Truth:
     def _gain(self, tp: TopicPartition, start: int) -> None:
         self._numbers += 1
         self.owned[tp] = Ownership(self._numbers, start)
-        if self._in_call and self._gates:
+        is_named = any(covers(scope, tp) for scope in self._named)
+        if self._in_call and self._gates and not is_named:
             self.gated.add(tp)
             self.broker.sights["a gained partition was gated"] += 1
         if any(isinstance(one.scope, Topic) for one in self.holds.covering(tp)):

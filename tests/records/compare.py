@@ -71,8 +71,13 @@ def compared(case: Case) -> list[Any]:
     Return what both decoders did; fail if it is not the same.
 
     Numbers beyond 64 bits may be read otherwise: the one difference (design/0010).
+    Upstream deserializes what stands before the fetch offset too, ours do not.
     """
-    stock = story(Fetcher.PartitionRecords, case)
+    stock = story(choose("python").records, case)
+    if case.value_deserializer is case.key_deserializer is None or (
+        case.fetch_offset == 0
+    ):
+        assert stock == story(Fetcher.PartitionRecords, case), case
     ours = story(choose("compiled").records, case)
     if stock != ours and leaves_64_bits(case.data):
         return stock

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding import decoders
-from safeconsumer._kafka.decoding.records import UpstreamRecords
+from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.kafka.conftest import Maker
 from tests.kafka.fetches import answer, assigned, batch, offsets
@@ -51,7 +51,7 @@ def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> N
     answer(consumer, TP, 0, batch(0, 3))
     assert offsets(consumer.poll(0, max_records=1)) == {TP.partition: [0]}
     part = consumer._fetcher._next_partition_records
-    assert (type(part) is UpstreamRecords) == (got == "python")
+    assert (type(part) is PythonRecords) == (got == "python")
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
 
 

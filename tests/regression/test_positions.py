@@ -2,6 +2,10 @@
 Positions, seeks and commits of a paused partition.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from kafka import OffsetAndMetadata
 from kafka.structs import TopicPartition
@@ -9,7 +13,7 @@ from kafka.structs import TopicPartition
 from tests.regression.lab import Lab
 from tests.regression.matrix import HOWS, fails, matrix, passes
 from tests.regression.members import InListener
-from tests.regression.support import delivered, wait_until
+from tests.regression.support import BOUND, Reader, delivered, wait_until
 from tests.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
@@ -149,6 +153,58 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(
     consumer.assign([witness])
     consumer.assign([p0])
     assert consumer.position(p0) == 10
+
+
+@contextmanager
+def asked_what_is_committed(reader: Reader, tp: TopicPartition) -> Iterator[Wire]:
+    """
+    Poll on another thread until the block is over; the answer waits for ``release``.
+    """
+    wire = Wire(reader.consumer)
+    wire.hold("OffsetFetch")
+    reader.consumer.assign([tp])
+    thread = threading.Thread(target=reader.round, args=(BOUND, 1))
+    thread.start()
+    wire.wait_held("OffsetFetch")
+    try:
+        yield wire
+    finally:
+        wire.release("OffsetFetch")
+        thread.join(BOUND)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_answer_about_commits_counts_in_its_ownership_only(
+    lab: Lab, *, committed: bool
+) -> None:
+    """
+    1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer.
+    """
+    _, (p0, p1) = lab.topic_with(each=10, partitions=2)
+    reader = lab.reader("safe", group=lab.name("g"))
+    consumer = reader.consumer
+    if committed:
+        consumer.commit({p0: OffsetAndMetadata(2, "", -1)})
+    with asked_what_is_committed(reader, p0):
+        consumer.assign([p1])
+        consumer.commit({p0: OffsetAndMetadata(6, "", -1)})
+        consumer.assign([p0])
+    reader.take(4 - len(reader.log))
+    assert [record.offset for record in reader.log] == [6, 7, 8, 9]
+
+
+def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
+    """
+    The answer is about a position that nobody needs any more.
+    """
+    _, (p0,) = lab.topic_with(each=10, partitions=1)
+    reader = lab.reader("safe", group=lab.name("g"))
+    consumer = reader.consumer
+    consumer.commit({p0: OffsetAndMetadata(2, "", -1)})
+    with asked_what_is_committed(reader, p0):
+        consumer.seek(p0, 7)
+    reader.take(3 - len(reader.log))
+    assert [record.offset for record in reader.log] == [7, 8, 9]
 
 
 @matrix(stock=passes(), how=HOWS, commits=("by hand", "automatic"))

@@ -113,7 +113,7 @@ def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None
     reader, p0 = joined(lab)
     consumer = reader.consumer
     wire = begin_a_join(reader)
-    consumer.subscribe([p0.topic, lab.topic(partitions=1)])
+    consumer.subscribe([lab.topic(partitions=1)])
     wire.release("JoinGroup")
     wire.hold("JoinGroup")  # of the join that follows
     reader.until(lambda: consumer._coordinator._has_stale_join)
@@ -144,14 +144,67 @@ def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
     told.clear()
     wire = begin_a_join(reader)
     commits = wire.count("OffsetCommit")
-    consumer.subscribe([topic, another], listener=listener)
+    consumer.subscribe([another], listener=listener)
     wire.release("JoinGroup")
     wire.hold("JoinGroup")  # of the join that follows
     reader.until(lambda: wire.held("JoinGroup"))
     assert told == ["revoked", "stale_join_dropped"]
     assert wire.count("OffsetCommit") == commits
     wire.release("JoinGroup")
+    reader.until_joined(reader.owns([TopicPartition(another, 0)]))
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_join_is_applied_when_the_subscription_has_only_grown(
+    lab: Lab, assignor: str
+) -> None:
+    """
+    What it assigned is subscribed still; the next join brings the rest.
+
+    With topics that match a pattern made one after the other no join would ever be
+    for the newest subscription, and nothing would flow.
+    """
+    told: list[str] = []
+    reader, p0 = joined(
+        lab, assignor=assignor, hooks=[lambda event: told.append(event.name)]
+    )
+    consumer, another = reader.consumer, lab.topic(partitions=1)
+    wire = begin_a_join(reader)
+    told.clear()
+    consumer.subscribe([p0.topic, another])
+    wire.release("JoinGroup")
+    wire.hold("JoinGroup")  # of the join that follows
+    reader.until(lambda: wire.held("JoinGroup"))
+    assert told == ["rebalance_completed"]
+    wire.release("JoinGroup")
     reader.until_joined(reader.owns([p0, TopicPartition(another, 0)]))
+    reader.until(lambda: len(reader.log) == 10)
+
+
+def test_a_subscription_that_has_grown_and_shrunk(lab: Lab) -> None:
+    """
+    A join that assigns what is not subscribed any more is dropped; the next one counts.
+    """
+    kept, gone, new = (lab.topic(partitions=1) for _ in range(3))
+    told: list[str] = []
+    reader = lab.reader(
+        "safe",
+        kept,
+        gone,
+        group=lab.name("g"),
+        hooks=[lambda event: told.append(event.name)],
+    )
+    consumer = reader.consumer
+    reader.until_joined(reader.owns([TopicPartition(one, 0) for one in (kept, gone)]))
+    wire = begin_a_join(reader)
+    told.clear()
+    consumer.subscribe([kept, new])
+    wire.release("JoinGroup")
+    wire.hold("JoinGroup")
+    reader.until(lambda: wire.held("JoinGroup"))
+    assert told == ["stale_join_dropped"]
+    wire.release("JoinGroup")
+    reader.until_joined(reader.owns([TopicPartition(one, 0) for one in (kept, new)]))
 
 
 def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> None:

@@ -52,6 +52,13 @@ class Told:
         return [one.name for one in self.events]
 
 
+def is_locked(ledger: PauseLedger) -> bool:
+    """
+    Tell whether some thread has the ledger's lock.
+    """
+    return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
+
+
 class Lab:
     """
     One ledger with a clock, a hook that remembers, and more hooks if wanted.

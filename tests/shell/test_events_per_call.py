@@ -193,3 +193,56 @@ def test_nothing_is_delivered_under_the_lock() -> None:
     lab.hold(ORDERS)
     assert lab.quiet() == {C}
     assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
+
+
+def test_a_pause_that_stays_behind_is_told_when_its_partition_departs() -> None:
+    """
+    Once per departure; only the application's own pause of the partition.
+    """
+    lab = Lab()
+    lab.assign(A, B, C)
+    lab.hold(scopes.partition(*A), scopes.partition(*C))
+    lab.hold(scopes.partition(*B), ORDERS, owner="ops")
+    lab.assign(C)
+    (behind,) = lab.told.of(events.HoldsStayBehind)
+    assert behind.partitions == (A,)
+    assert [hold.key for hold in behind.holds] == [(scopes.partition(*A), "app")]
+    assert behind.level == "info"
+    lab.assign(A, C)
+    assert len(lab.told.of(events.HoldsStayBehind)) == 1
+    assert lab.told.of(events.HoldsBit)[0].partitions == (A,)
+
+
+def test_what_ends_with_its_partition_or_its_consumer_does_not_stay_behind() -> None:
+    """
+    ``WHILE_ASSIGNED``, ``close()``, and what is handed over.
+    """
+    lab = Lab()
+    lab.assign(A, B, C)
+    lab.hold(scopes.partition(*A), lifetime=Lifetime.WHILE_ASSIGNED)
+    lab.hold(scopes.partition(*B), scopes.partition(*C))
+    lab.ledger.is_carried = {B}.__contains__
+    lab.assign(C)
+    lab.ledger.close()
+    lab.ledger.deliver()
+    assert lab.told.of(events.HoldsStayBehind) == []
+
+
+def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
+    """
+    Wherever its holds are; those of others stay and are named.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, ALL, ORD, scopes.partition("gone", 3))
+    lab.hold(AUDIT, ORDERS, owner="ops")
+    lab.told.events.clear()
+    remaining = lab.ledger.remove_owner("app")
+    assert [hold.key for hold in remaining] == [(ORDERS, "ops")]
+    (removed,) = lab.told.events
+    assert isinstance(removed, events.HoldsRemoved)
+    assert len(removed.holds) == 4
+    assert removed.remaining == remaining
+    assert {hold.owner for hold in lab.ledger.view().state} == {"ops"}
+    assert lab.ledger.remove_owner("app") == ()
+    assert len(lab.told.events) == 1

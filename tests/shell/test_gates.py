@@ -2,10 +2,15 @@
 The loop of KAFKA-13463: what is gained during a poll that began all paused.
 """
 
+import pytest
+
 from safeconsumer.events.consumer import GatesChanged
 from safeconsumer.holds import scope as scopes
-from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.scope import Scope, TopicPartition
+from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab, is_locked
 
+D = ("audit", 1)
 HOLD_A = scopes.partition(*A)
 
 
@@ -204,13 +209,16 @@ def test_a_resume_opens_the_gate_of_what_it_names() -> None:
     Whoever paused the rest has decided about it; the others stay gated.
     """
     lab = Lab()
-    _gating(lab)
-    lab.lift(ORDERS)
-    assert lab.quiet() == {C}
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B, C])
     lab.lift(AUDIT)
+    assert lab.quiet() == {A, B}
+    lab.lift(HOLD_A)
     assert lab.quiet() == set()
     lab.ledger.deliver()
-    assert [one.flowing for one in lab.told.of(GatesChanged)] == [(C,)]
+    assert [one.flowing for one in lab.told.of(GatesChanged)] == [(C,), (B,)]
 
 
 def test_a_resume_of_everything_opens_all_gates() -> None:
@@ -248,4 +256,159 @@ def test_an_expiry_opens_gates_as_a_resume_does() -> None:
     lab.ledger.assign([A])
     assert lab.quiet() == {A}
     lab.clock.now += 5
+    assert lab.quiet() == set()
+
+
+def test_lifting_the_last_hold_opens_every_gate() -> None:
+    """
+    Nobody holds anything any more, so a gate stands in for nobody.
+    """
+    lab = Lab()
+    _gating(lab)
+    assert lab.ledger.remove([(ORDERS, "app")]) == ()
+    assert lab.quiet() == set()
+    assert lab.poll([A, B, C, D]) == [set()]
+
+
+def test_what_is_gained_after_the_last_hold_was_lifted_is_not_gated() -> None:
+    """
+    The same in the other order, within one poll.
+    """
+    lab = Lab()
+    lab.assign(A, B)
+    lab.hold(ORDERS)
+    lab.ledger.begin_call()
+    lab.lift(ORDERS)
+    lab.ledger.assign([A, B, C])
+    assert lab.quiet() == set()
+
+
+def test_the_last_of_several_holds_opens_the_gates() -> None:
+    """
+    As long as one of them stands, somebody could not pause what was gained.
+    """
+    lab = Lab()
+    lab.assign(A, B)
+    lab.hold(HOLD_A, scopes.partition(*B))
+    lab.hold(ORDERS, owner="ops")
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B, C])
+    lab.lift(HOLD_A)
+    lab.lift(ORDERS, owner="ops")
+    assert lab.quiet() == {B, C}
+    lab.lift(scopes.partition(*B))
+    assert lab.quiet() == set()
+
+
+def test_the_expiry_of_the_last_hold_opens_every_gate() -> None:
+    """
+    Of a hold that does not cover what was gained, too.
+    """
+    lab = Lab()
+    lab.assign(A, B)
+    lab.hold(ORDERS, for_=5)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B, C])
+    lab.clock.now += 5
+    assert lab.quiet() == set()
+
+
+@pytest.mark.parametrize("when", ["gained before", "gained after"])
+def test_an_operator_who_lifts_the_last_hold_opens_every_gate(when: str) -> None:
+    """
+    What comes from the control topics is lifted like any other hold.
+    """
+    lab = Lab()
+    lab.assign(A, B)
+    lab.ledger.follow([Hold(scope=ORDERS, owner="operator:jo")], ())
+    lab.ledger.begin_call()
+    if when == "gained before":
+        lab.ledger.assign([A, B, C])
+    lab.ledger.follow((), [(ORDERS, "operator:jo")])
+    if when == "gained after":
+        lab.ledger.assign([A, B, C])
+    assert lab.quiet() == set()
+
+
+@pytest.mark.parametrize("scope", [AUDIT, ALL, scopes.partition(*C)])
+def test_what_was_resumed_before_it_is_gained_is_not_gated(scope: Scope) -> None:
+    """
+    The same decision, a moment earlier; what nobody named is gated.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    lab.lift(scope)
+    lab.ledger.assign([A, B, C])
+    assert lab.quiet() == ({A} if scope == ALL else {A, B})
+
+
+def test_a_pattern_that_was_resumed_before_it_is_gained() -> None:
+    """
+    It is asked about the new topic, and not under the lock.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    asked: list[bool] = []
+
+    class Audit:
+        pattern = "aud.*"
+
+        def fullmatch(self, topic: str, /) -> object | None:
+            asked.append(is_locked(lab.ledger))
+            return topic if topic.startswith("aud") else None
+
+    lab.lift(scopes.pattern(Audit()))
+    lab.ledger.assign([A, B, C])
+    assert lab.quiet() == {A, B}
+    assert asked == [False, False]  # about both topics
+
+
+def test_a_partition_that_waits_for_the_control_topics_is_not_held() -> None:
+    """
+    A poll that begins with nothing but such gates was paused by nobody.
+    """
+    lab = Lab()
+    waiting: dict[TopicPartition, int] = {}
+    lab.ledger.watch(waiting.update)
+    lab.assign(A)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, C])
+    assert lab.quiet() == {A, C}
+    lab.ledger.open_gates(waiting)
+    assert lab.quiet() == set()
+
+
+def test_another_owners_resume_opens_no_gate_if_the_held_has_departed() -> None:
+    """
+    The loop of KAFKA-13463 whose partitions are exchanged: its hold still stands.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.hold(AUDIT, owner="ops")
+    lab.ledger.begin_call()
+    lab.ledger.assign([C])
+    lab.lift(AUDIT, owner="ops")
+    assert lab.quiet() == {C}
+    lab.lift(HOLD_A)
+    assert lab.quiet() == set()
+
+
+def test_a_hold_that_ends_with_its_partition_was_not_lifted() -> None:
+    """
+    ``WHILE_ASSIGNED``: what is gained in its place stays gated until the poll returns.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED)
+    lab.ledger.begin_call()
+    lab.ledger.assign([C])
+    lab.hold(ORDERS, owner="ops")
+    lab.lift(ORDERS, owner="ops")
+    assert lab.quiet() == {C}
+    lab.lift(HOLD_A)
     assert lab.quiet() == set()

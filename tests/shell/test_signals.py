@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
-from tests.shell.lab import AUDIT, ORDERS, A, C, Lab
+from tests.shell.lab import AUDIT, ORDERS, A, C, Lab, is_locked
 from tests.shell.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(30)  # a deadlock ends here
@@ -26,7 +26,7 @@ def _in_handler(lab: Lab, act: Act) -> Callable[[int, FrameType | None], None]:
 def _interrupt_under_the_lock(lab: Lab) -> None:
     # The ledger looks at the clock while it holds its lock: there the signal comes.
     def look() -> None:
-        if lab.ledger._lock.locked():
+        if is_locked(lab.ledger):
             lab.clock.on_look = None
             send()
 
@@ -106,6 +106,8 @@ def test_a_pause_is_applied_by_the_next_look_up_and_told_by_the_next_deliver() -
 def test_a_handler_sees_what_it_has_done() -> None:
     """
     ``paused()`` and ``holds()`` inside it are computed on the side, without a lock.
+
+    What the interrupted call is about to do is seen as well.
     """
     lab = Lab()
     lab.assign(A, C)
@@ -120,7 +122,7 @@ def test_a_handler_sees_what_it_has_done() -> None:
     with handled_by(handler):
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
-    assert seen == [{A}, set()]
+    assert seen == [{A, C}, {C}]
     assert lab.quiet() == {C}
 
 
@@ -160,14 +162,14 @@ def test_a_handler_while_another_thread_holds_the_lock() -> None:
         lab.clock.on_look = look
         other.start()
         # the first look is outside the lock, the second one under it
-        while not lab.ledger._lock.locked():
+        while not is_locked(lab.ledger):
             assert inside.wait(20)
             inside.clear()
-            if not lab.ledger._lock.locked():
+            if not is_locked(lab.ledger):
                 release.set()
                 release = threading.Event()
         send()  # returns although the lock is taken
-        assert lab.ledger._lock.locked()
+        assert is_locked(lab.ledger)
         release.set()
         other.join(20)
     lab.clock.on_look = None
@@ -208,3 +210,44 @@ def test_signals_at_any_moment(rounds: int) -> None:
     lab.ledger.deliver()
     told = [h.owner for e in lab.told.of(HoldsPlaced) for h in e.holds]
     assert len([owner for owner in told if owner.startswith("signal")]) == rounds
+
+
+def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
+    """
+    ``resume_all()`` in it takes no lock either, and answers for what it will lift.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    lab.hold(ORDERS, AUDIT)
+    lab.hold(AUDIT, owner="ops")
+    seen: list[object] = []
+
+    def handler(_: int, __: FrameType | None) -> None:
+        seen.append([hold.owner for hold in lab.ledger.remove_owner("app")])
+        seen.append(set(lab.ledger.view().quiet))
+
+    with handled_by(handler):
+        _interrupt_under_the_lock(lab)
+        lab.hold(ORDERS, reason="again")
+    assert seen == [["ops"], {C}]
+    assert lab.quiet() == {C}
+
+
+def test_an_assignment_that_ends_in_a_handler() -> None:
+    """
+    ``close()`` there: the thread that it interrupted ends the assignment, and says so.
+    """
+    lab = Lab()
+    lab.assign(A, C)
+    told: list[object] = []
+    lab.ledger.on_reassigned = lambda change: told.append(change.departed)
+
+    def handler(_: int, __: FrameType | None) -> None:
+        lab.ledger.close()
+        told.append(set(lab.ledger.view().partitions()))
+
+    with handled_by(handler):
+        _interrupt_under_the_lock(lab)
+        lab.hold(AUDIT)
+    assert told == [set(), {A, C}]
+    assert not lab.ledger.view().assigned

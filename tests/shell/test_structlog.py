@@ -78,6 +78,45 @@ def test_what_a_worker_holds_by_itself_is_no_news(
     assert caplog.records[-1].levelno == logging.DEBUG
 
 
+def test_what_the_application_pauses_itself_is_no_news(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    It knows; what anybody else holds, and what keeps its records back, is.
+    """
+    own = Hold(scope=scopes.topic("orders"))
+    (other,) = PLACED.holds
+    with caplog.at_level(logging.INFO, logger="safeconsumer"):
+        log_event(events.HoldsPlaced(holds=(own,)))
+        log_event(events.HoldsRemoved(holds=(own,)))
+        assert not caplog.records
+        log_event(events.HoldsPlaced(holds=(other,)))
+        log_event(events.HoldsRemoved(holds=(other,)))
+        log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
+        log_event(events.HoldsRemain(targets=("orders",), holds=(other,)))
+        log_event(events.HoldsExpired(holds=(own,)))
+        log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.INFO] * 5 + [logging.WARNING]
+    assert "lift with resume('orders')" in caplog.records[-1].getMessage()
+
+
+def test_a_line_names_the_first_few_and_how_many_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Ten pauses a second of 200 partitions must not write 680 KB a second.
+    """
+    many = tuple(("orders", number) for number in range(200))
+    holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
+    with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
+        log_event(events.HoldsPlaced(holds=holds, quiet=many))
+        log_event(events.AssignmentChanged(gained=many, departed=(), quiet=many))
+    for record in caplog.records:
+        assert "... 195 more" in record.getMessage()
+        assert len(record.getMessage()) < 1500
+
+
 def test_a_configured_structlog_gets_the_fields(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -99,12 +138,12 @@ def test_a_configured_structlog_gets_the_fields(
 _PROGRAM = """
 import sys
 import safeconsumer
-from safeconsumer.consumer import DEFAULT_HOOKS
+from safeconsumer.consumer import LOG
 from safeconsumer.events.consumer import HoldsBit
 from safeconsumer.events.consumer import PauseForgotten
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
-dispatcher = Dispatcher(DEFAULT_HOOKS)
+dispatcher = Dispatcher([LOG])
 dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
 assert "structlog" in sys.modules

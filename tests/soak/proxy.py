@@ -20,6 +20,7 @@ from typing import Self
 from attrs import field, frozen
 
 from safeconsumer.testing import _apis
+from safeconsumer.testing._front import stop_listening
 from safeconsumer.testing._wire import Header
 
 _LENGTH = struct.Struct(">i")
@@ -65,22 +66,26 @@ class Link:
     One connection of a client to a broker.
     """
 
-    def __init__(self, proxy: "Proxy", broker: int, address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        proxy: "Proxy",
+        broker: int,
+        address: tuple[str, int],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         self.broker = broker
         self.client = ""
         self._proxy = proxy
         self._address = address
         self._asked: dict[int, int] = {}
-        self._writers: list[asyncio.StreamWriter] = []
+        self._writers = [writer]
+        self._running = asyncio.create_task(self._run(reader, writer))
 
-    async def run(
+    async def _run(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """
-        Pass frames on both ways until either side ends.
-        """
-        self._writers.append(writer)
-        self._proxy.links.add(self)
+        # Passes frames on both ways until either side ends.
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._address)
             self._writers.append(far_writer)
@@ -182,20 +187,19 @@ class Proxy:
 
     async def _close(self) -> None:
         for server in self._servers:
-            server.close()
+            await stop_listening(server)
         for link in list(self.links):
             link.cut()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        for _ in range(3):  # the turns in which what was cut closes its sockets
+            await asyncio.sleep(0)
 
-    def _accept(self, broker: int, inside: tuple[str, int]) -> "Callable[..., object]":
-        async def accept(
-            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-        ) -> None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await Link(self, broker, inside).run(reader, writer)
+    def _accept(self, broker: int, inside: tuple[str, int]) -> "Callable[..., None]":
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.links.add(Link(self, broker, inside, reader, writer))
 
         return accept
 

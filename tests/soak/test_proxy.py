@@ -6,8 +6,11 @@ import queue
 import socket
 import socketserver
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -194,3 +197,19 @@ def test_requests_of_an_api_are_put_out_of_order(lab: Lab, proxy: Proxy) -> None
     seen = [lab.seen.get(timeout=LIMIT) for _ in clients]
     assert sorted(seen) == list(range(12))
     assert seen != sorted(seen)
+
+
+def test_nothing_is_left_open() -> None:
+    """
+    Neither a connection in use, nor those that come a few turns before it closes.
+    """
+    options = ("-W", "error::ResourceWarning", "-m", "tests.soak.proxy_in_use")
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,7 @@ types, and what is wrong must be refused (an ignore that is not needed is an err
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from kafka import TopicPartition
 import safeconsumer
 import safeconsumer.spark as safe
 from safeconsumer import (
+    ALL,
     BlockingCallInListenerError,
     Commit,
     ConcurrentPollError,
@@ -47,7 +48,7 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.events.consumer import Event
+from safeconsumer.events import Event
 from safeconsumer.worker import Batch, Context, Health, Report, Stats
 
 TP = TopicPartition("orders", 3)
@@ -79,7 +80,8 @@ def construct() -> None:
         parked_max_bytes=1024,
         hooks=[hook],
     )
-    SafeConsumer(hooks=())
+    SafeConsumer(log=False)
+    SafeConsumer(hooks=(), log=True)
     SafeConsumer(group_id="g", control=Control(clock_skew=timedelta(seconds=5)))
     SafeConsumer(group_id="g", control=Control(unavailable="run", trust_topic=True))
     SafeConsumer(group_id="g", pause_handover="offsets")
@@ -98,7 +100,9 @@ def place(consumer: SafeConsumer) -> None:
     Partitions, topics, patterns; owner, reason, duration, lifetime.
     """
     consumer.pause()
-    consumer.pause(TP, "orders", re.compile("ord.*"))
+    consumer.pause(TP, "orders", "orders:3", "re:ord.*", re.compile("ord.*"), ALL)
+    consumer.resume(*(hold.scope for hold in consumer.holds()))
+    assert_type(consumer.hook_failures, Mapping[str, int])
     consumer.pause(*consumer.assignment())
     consumer.pause(TP, owner="ops", reason="deploy", for_=1.5)
     consumer.pause(TP, for_=timedelta(minutes=1), lifetime=Lifetime.UNTIL_RESUMED)

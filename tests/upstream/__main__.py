@@ -23,6 +23,7 @@ SCRIPTS = {
     "auto_create": "kafka-python",
     "cut_metadata": "kafka-python",
     "missed_generation": "kafka-python",
+    "lost_commit": "kafka-python",
     "mock_assignors": "confluent-kafka",
     "mock_versions": "confluent-kafka",
     "mock_sync": "confluent-kafka",

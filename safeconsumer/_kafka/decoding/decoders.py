@@ -18,8 +18,8 @@ from safeconsumer._kafka.decoding.records import (
     HEADER,
     CompiledRecords,
     Decoder,
-    UpstreamRecords,
 )
+from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 
 log = logging.getLogger("safeconsumer")
@@ -62,7 +62,7 @@ def choose(wanted: str) -> DecoderChoice:
         message = f"decoder must be one of {', '.join(CHOICES)}, not {wanted!r}"
         raise ValueError(message)
     if wanted == "python":
-        return DecoderChoice("python", "as asked for", UpstreamRecords)
+        return DecoderChoice("python", "as asked for", PythonRecords)
     try:
         return _compiled()
     except Exception as error:
@@ -72,7 +72,7 @@ def choose(wanted: str) -> DecoderChoice:
                 "pip install 'safeconsumer[fast]'"
             )
             raise MissingExtraError(message) from error
-        return DecoderChoice("python", str(error), UpstreamRecords)
+        return DecoderChoice("python", str(error), PythonRecords)
 
 
 def log_once(choice: DecoderChoice) -> None:

@@ -9,9 +9,9 @@ the decoder (design/0010): sums beyond 64 bits turn over, as in Kafka's own clie
 """
 
 import gc
+import itertools
 import threading
 from collections.abc import Callable
-from itertools import dropwhile, islice
 from typing import Any, ClassVar
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
@@ -20,6 +20,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._kafka import fork as _fork
 from safeconsumer._kafka.decoding.record_sizes import record_bytes
+from safeconsumer._kafka.decoding.sought import FromFetchOffset
 
 # Takes one of upstream's batches of format 2; gives its records, and the batch with
 # these uncompressed, from HEADER on.
@@ -31,7 +32,6 @@ HEADER = 61
 # The first record format the compiled decoder reads (Kafka 0.11).
 COMPILED_MAGIC = 2
 
-UpstreamRecords: Any = Fetcher.PartitionRecords
 # Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
 _FAR = 2**62
 # The threads that have switched the garbage collector off.
@@ -90,8 +90,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self, taken: list[ConsumerRecord], n: int | None
     ) -> Exception | None:
         try:
-            with _CollectorPaused():
-                self._fill(taken, n)
+            self._fill(taken, n)
         except StopIteration:
             self._failed = True
             return RuntimeError(_STOPPED)  # as upstream turns it over
@@ -115,12 +114,24 @@ class CompiledRecords(Fetcher.PartitionRecords):
         # After an error there is nothing more to be had, as from a generator.
         while not self._failed and (n is None or len(taken) < n):
             left = None if n is None else n - len(taken)
-            if self._at < len(self._chunk):
-                self._take_decoded(taken, left)
-            elif self._fallback is not None:
-                self._take_fallback(taken, left)
-            elif self.record_iterator is None or not self._open_next():
+            if self._deserializes():
+                is_more = self._read_on(taken, left)
+            else:
+                with _CollectorPaused():  # batch by batch, however many are asked for
+                    is_more = self._read_on(taken, left)
+            if not is_more:
                 return
+
+    def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
+        # From the batch at hand, else from the next; False if there is none.
+        is_read = self._at >= len(self._chunk) and self._fallback is None
+        if is_read and (self.record_iterator is None or not self._open_next()):
+            return False
+        if self._at < len(self._chunk):
+            self._take_decoded(taken, left)
+        elif self._fallback is not None:
+            self._take_fallback(taken, left)
+        return True
 
     # ------------------------------------------------------------ batches
 
@@ -167,17 +178,22 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
-                self._chunk, self._plain = self.decode(batch)
+                with _CollectorPaused():
+                    self._chunk, self._plain = self.decode(batch)
             except Exception:  # noqa: BLE001 - upstream's decoder tells what is wrong
                 self._chunk = []
             else:
                 return
         # Upstream's generator, for this batch alone. It does its bookkeeping on us.
+        if self._deserializes():
+            batch = FromFetchOffset(batch, self)
         records = self._unpack_records(
             self.topic_partition, _OneBatch(batch), self._keys, self._values
         )
         self._fallback = (
-            dropwhile(self._maybe_skip_record, records) if self._skipping else records
+            itertools.dropwhile(self._maybe_skip_record, records)
+            if self._skipping
+            else records
         )
 
     def _close_chunk(self) -> None:
@@ -196,32 +212,42 @@ class CompiledRecords(Fetcher.PartitionRecords):
             self._skip()
         end = len(self._chunk) if limit is None else self._at + limit
         raw = self._chunk[self._at : end]
-        if self._keys is not None or self._values is not None:
-            for record in raw:
-                taken.append(self._deserialized(record))
-                self._note_read(1)
-        elif raw:
-            taken.extend(self._finished(raw))
+        if not raw:
+            return
+        finished = self._finished(raw)
+        if not self._deserializes():
+            taken.extend(finished)
             self._note_read(len(raw))
+            return
+        for record in finished:
+            taken.append(self._deserialized(record))
+            self._note_read(1)
 
     def _skip(self) -> None:
-        # A compressed batch comes whole, also if the fetch began in its middle.
-        # Upstream deserializes what it skips; an error there is the same error here.
-        while self._at < len(self._chunk):
-            record = self._chunk[self._at]
+        # A batch comes whole, also if the fetch began in its middle. What stands before
+        # is not deserialized: it may be what a seek went past because it cannot be.
+        count = 0
+        for record in itertools.islice(self._chunk, self._at, None):
             if record.offset >= self.fetch_offset:
                 self._skipping = False
-                return
-            if self._keys is not None or self._values is not None:
-                self._deserialized(record)
-            self._note_read(1)
+                break
+            count += 1
+        if count:
+            self._note_read(count)
 
     def _note_read(self, count: int) -> None:
         self._at += count
         self.records_read += count
         self.next_fetch_offset = self._chunk[self._at - 1].offset + 1
 
+    def _deserializes(self) -> bool:
+        return self._keys is not None or self._values is not None
+
     def _finished(self, raw: list[Any]) -> list[ConsumerRecord]:
+        with _CollectorPaused():
+            return self._tuples(raw)
+
+    def _tuples(self, raw: list[Any]) -> list[ConsumerRecord]:
         topic, partition = self.topic_partition
         epoch, kind = self.leader_epoch, self._batch.timestamp_type
         # tuple.__new__ is what the named tuple's own __new__ calls, without the frame
@@ -247,9 +273,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
             for one in raw
         ]
 
-    def _deserialized(self, raw: Any) -> ConsumerRecord:  # noqa: ANN401 - decoder's class
+    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
         topic = self.topic_partition.topic
-        record = self._finished([raw])[0]
         headers = record.headers
         key = self._deserialize(self._keys, topic, headers, record.key)
         value = self._deserialize(self._values, topic, headers, record.value)
@@ -260,7 +285,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
         before = len(taken)
         try:
-            taken.extend(islice(self._fallback, limit))
+            taken.extend(itertools.islice(self._fallback, limit))
         except _BatchIsReadError:
             self._fallback = None
         if len(taken) > before:
@@ -304,7 +329,9 @@ def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
 class _CollectorPaused:
     # Thousands of new tuples in a row, none of them garbage, would start the cyclic
     # garbage collector every 700, and it would walk the whole heap again and again:
-    # half of the CPU time of a poll. It runs once afterwards instead.
+    # up to a quarter of the CPU time. So it stands still, for the whole process, while
+    # one batch is decoded or becomes tuples: about a millisecond, and never while code
+    # of the application runs, which may wait and leave other threads' garbage lying.
 
     __slots__ = ("_paused",)
 

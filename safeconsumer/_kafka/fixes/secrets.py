@@ -1,10 +1,11 @@
 """
-Logins stay out of kafka-python's log.
+Keeps passwords and tokens out of kafka-python's log.
 
 kafka-python 3.0.12 writes every request it sends at level DEBUG, the object and its
 bytes: with SASL/PLAIN that is the password, with OAUTHBEARER the token. Its admin
 client writes its whole configuration. A filter on the loggers that do so hides them. It
-is in place once this package is imported, for all clients of the process.
+is put there when a client of ours with a secret in its configuration is made, and
+works from then on for all clients of the process; without one no logger is changed.
 """
 
 import logging
@@ -36,6 +37,14 @@ class _Hiding(logging.Filter):
         return True
 
 
+def hide_logins_of(configs: Mapping[str, object]) -> None:
+    """
+    Begin to do so if a client's settings have a login or another secret among them.
+    """
+    if any(_is_login_setting(name) and configs[name] for name in configs):
+        hide_logins()
+
+
 def hide_logins() -> None:
     """
     Begin to do so; a second call changes nothing.
@@ -49,6 +58,10 @@ _HIDING = _Hiding()
 
 def _settings(given: Mapping[str, object]) -> dict[str, object]:
     return {name: _HIDDEN if _is_secret(name) else given[name] for name in given}
+
+
+def _is_login_setting(name: str) -> bool:
+    return name.startswith("sasl_") or _is_secret(name)
 
 
 def _is_secret(name: object) -> bool:

@@ -1,5 +1,5 @@
 """
-An assignor that carries pauses through the group's join, as KAFKA-13463 suggests.
+Marks in joins: an assignor carries pauses through them, as KAFKA-13463 suggests.
 
 What it cannot do stands in ``design/0031-hand-over.md``: a mark set since the last join
 dies with its owner, and a leader without it merges nothing.
@@ -13,10 +13,13 @@ from kafka.coordinator.assignors.abstract import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.handover import envelope
+from safeconsumer._kafka.handover.carrying import HandOver, arrive, travelling
 from safeconsumer._kafka.handover.envelope import Direction
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.merge import Register, merge
 
 # Read as "nothing owned" by every dialect of the assignor. With nothing before it,
@@ -191,3 +194,43 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
             data = data.encode()
         plain.user_data = envelope.wrap(data, held, direction)
         return plain
+
+
+class MarksInJoins(HandOver):
+    """
+    Says at every join what is paused here, and obeys what the group says.
+
+    Args:
+        coordinator: of the consumer; its assignors are wrapped.
+        subscription: of the consumer; its ledger has the pauses.
+
+    Thread rules: the IO thread.
+    """
+
+    def __init__(
+        self, coordinator: ConsumerCoordinator, subscription: LedgerSubscription
+    ) -> None:
+        self._ledger = subscription.ledger
+        self._ledger.is_carried = lambda _: True
+        self._arrived: dict[TopicPartition, int] = {}  # in which ownership
+        self._book = MarkBook(
+            lambda tp: travelling(self._ledger, tp), subscription.assigned_partitions
+        )
+        coordinator._assignors = {
+            name: HoldCarryingAssignor(one, self._book, self._take_over)
+            for name, one in coordinator._assignors.items()
+        }
+
+    async def before_join(self) -> None:
+        """
+        Settle what the join says.
+        """
+        self._book.freeze()
+
+    def _take_over(self, paused: Iterable[TopicPartition]) -> None:
+        # With the assignment, before anything has a position.
+        owned = self._ledger.ownership().epochs
+        fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
+        self._arrived = dict(owned)
+        there = set(paused)
+        arrive(self._ledger, [tp for tp in fresh if tp in there])

@@ -1,5 +1,5 @@
 """
-Handing a pause to the next owner: what travels, and what arrived.
+Handing a pause to the next owner: which pauses travel, and what a carrier must do.
 """
 
 import zlib
@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.handover import marks
 from safeconsumer._kafka.handover.marks import Mark
+from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer.errors import HoldSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -32,6 +33,112 @@ class Handover(Enum):
 
     ASSIGNOR = "assignor"
     """In the group's join, as KAFKA-13463 suggests; lost with its owner's crash."""
+
+
+class Question:
+    """
+    A question about committed offsets, and what was so when it was asked.
+
+    Args:
+        epochs: in which ownership each partition is.
+        commits: what is known of commits.
+    """
+
+    def __init__(
+        self, epochs: Mapping[TopicPartition, int], commits: KnownCommits
+    ) -> None:
+        self.epochs = epochs
+        self._commits = commits
+        self.begun = {tp: commits.begun(tp) for tp in epochs}
+
+    def is_current(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether no commit of the partition was begun since.
+        """
+        return self._commits.begun(tp) == self.begun[tp]
+
+
+class HandOver:
+    """
+    Hands nothing over; what does so overrides what it needs.
+
+    A coordinator asks it at every commit, join and change of the assignment.
+
+    Thread rules: :meth:`polled` and :meth:`closing` on the polling thread;
+    :meth:`changed`, :meth:`given` and :meth:`reassigned` on any; the rest on the IO
+    thread.
+    """
+
+    def changed(self) -> None:
+        """
+        Take note of a pause or a resume.
+        """
+
+    def polled(self) -> None:
+        """
+        Do what could not be done before; a ``poll`` begins.
+        """
+
+    def closing(self, timeout_ms: float | None) -> None:
+        """
+        Do what could not be done before; the consumer is about to leave its group.
+        """
+
+    async def before_join(self) -> None:
+        """
+        Do what could not be done before; a join is about to begin.
+        """
+
+    async def revoked(self) -> None:
+        """
+        Do what the listener gave reason for; the join is about to begin.
+        """
+
+    def reassigned(self) -> None:
+        """
+        Take note of what has departed since the last call.
+        """
+
+    def outgoing(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as they are to be committed.
+        """
+        return offsets
+
+    def given(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets as a producer may commit them.
+        """
+        return offsets
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of what the broker has now, as it was sent.
+        """
+
+    def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of a commit whose end is not known.
+        """
+
+    def asking(self, partitions: Iterable[TopicPartition]) -> Question | None:
+        """
+        Take note of a question about committed offsets.
+        """
+
+    def fetched(
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        question: Any,  # noqa: ANN401, ARG002 - what asking() returned
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Take note of what the broker has; return it as the user wrote it.
+        """
+        return offsets
 
 
 def checked_handover(value: object, group_id: object) -> Handover:

@@ -1,19 +1,24 @@
 """
-A coordinator that hands an owner's pauses to the next owner of the partition.
+Marks on committed offsets: a pause travels where the offset of its partition goes.
 """
 
 import threading
 import time
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
+from attrs import evolve, frozen
+from kafka.future import Future
+from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
+from rpds import HashTrieMap
 
 from safeconsumer import events
-from safeconsumer._kafka.handover.assignor import HoldCarryingAssignor, MarkBook
+from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer._kafka.handover.carrying import (
-    Handover,
+    HandOver,
+    Question,
     arrive,
     marked,
     short_name,
@@ -21,261 +26,526 @@ from safeconsumer._kafka.handover.carrying import (
     unmarked,
 )
 from safeconsumer._kafka.handover.marks import Mark
-from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.events import group as control_events
 from safeconsumer.holds import signals as _signals
 
-# A pause waits so long at most for its mark to be written; a poll tries again.
-_SAVE_MS = 2_000
-# A coordinator that does not answer must not cost every poll as much.
-_RETRY_SECONDS = 1.0
+if TYPE_CHECKING:
+    from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
+
+# Seconds. A pause waits so long at most for its mark; then the IO thread goes on alone.
+_PATIENCE = 2.0
+# Seconds between two attempts of polls to write what could not be written.
+_RETRY = 1.0
 
 
-class HandingOverCoordinator(PauseSafeCoordinator):
+@frozen
+class _Known:
     """
-    Attaches marks to every commit, or to every join, and obeys those it finds.
+    What is known of a partition in one ownership.
+
+    Attributes:
+        epoch: of the ownership.
+        first: the lowest offset at which reading is known to have begun.
+        mark: what was last known to be on the committed offset.
+        is_sure: whether the broker has that mark, or none, for sure.
+        is_read: whether the committed offset was looked at in this ownership.
+    """
+
+    epoch: int
+    first: int | None = None
+    mark: Mark | None = None
+    is_sure: bool = False
+    is_read: bool = False
+
+
+class MarksOnOffsets(HandOver):
+    """
+    Attaches marks to every commit, and obeys those it finds.
 
     Only the application's own pauses of single partitions travel, if they have no time
     limit. With their partition they leave this member's ledger: on return the mark
     decides, which another owner may have lifted meanwhile.
 
-    Adopted by ``__class__``; then call :meth:`prepare_handover`.
+    A mark by itself is a commit of the offset that is committed. To be sure that it is
+    that one, the writer, a coroutine on the IO thread, of which one runs at a time:
+
+    1. waits until no commit of the partition is in flight;
+    2. asks the broker what is committed, and whether a transaction is about to change
+       it;
+    3. sends the mark, unless a commit was begun meanwhile, which has the mark on it, or
+       a producer was given an offset that is not committed yet.
+
+    What is sent later by this consumer goes through the same connection and comes
+    after it. A producer has another: so :meth:`given` waits for marks on their way.
+
+    Args:
+        coordinator: of the consumer; it sends what this asks for.
+        subscription: of the consumer; its ledger has the pauses.
+        client_id: tells members apart, for people.
+
+    Thread rules: as the parent; what is known is one immutable map, swapped under a
+    lock that is innermost and held over no call.
     """
 
-    def prepare_handover(self, handover: Handover, client_id: object) -> None:
-        """
-        Make what this class needs beyond its parent's attributes.
-        """
-        self._handover = handover
-        self._name = short_name(client_id)
-        self._assignors: Any  # upstream's
-        # what the broker has, as the user wrote it, and which of it is marked
-        self._plain: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._saved: dict[TopicPartition, Mark] = {}
-        # lifted here, but the broker could not be told before the partition departed
-        self._lifted: dict[TopicPartition, Mark] = {}
-        self._arrived: dict[TopicPartition, int] = {}  # in which ownership
-        self._settled: tuple[object, ...] = ()
-        self._changes = 0
-        self._retry_at = 0.0
-        if self._ours is None:
-            return
-        ledger = self._ours.ledger
-        if handover is Handover.OFFSETS:
-            ledger.is_carried = self._saved.__contains__
-            self._ours.on_seek = self._note_start
-            return
-        ledger.is_carried = lambda _: True
-        self._book = MarkBook(
-            lambda tp: travelling(ledger, tp),
-            self._subscription.assigned_partitions,
-        )
-        self._assignors = {
-            name: HoldCarryingAssignor(one, self._book, self._take_over)
-            for name, one in self._assignors.items()
-        }
-
-    # ------------------------------------------------------------ saying it
-
-    def save_marks(self) -> None:
-        """
-        Write marks that have changed, if this thread may wait; else a poll will.
-        """
-        if self._handover is not Handover.OFFSETS or not self._has_unsaved():
-            return
-        on_io_thread = threading.current_thread() is self._net._io_thread
-        if not on_io_thread and not _signals.in_signal_handler():
-            self._net.run(self._save_async)
-
-    def poll(self, timeout_ms: float | None = None) -> bool:
-        """
-        As the parent, and write marks that could not be written before.
-        """
-        if time.monotonic() >= self._retry_at:
-            self.save_marks()
-        return super().poll(timeout_ms)
-
-    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
-        """
-        As the parent, and write marks that could not be written before.
-        """
-        if timeout_ms is None or timeout_ms > 0:
-            self.save_marks()
-        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
-
-    async def _on_join_prepare_async(
-        self, generation: int, member_id: str, timeout_ms: float | None = None
-    ) -> None:
-        if self._handover is Handover.ASSIGNOR:
-            self._book.freeze()
-        else:
-            if not self._generation.is_lost():
-                await self._save_async()
-            self._note_lifted()
-        try:
-            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
-        finally:
-            self._forget_departed()
-
-    async def _lose_stale_assignment(self) -> None:
-        try:
-            await super()._lose_stale_assignment()
-        finally:
-            self._forget_departed()
-
-    def _lose_what_others_had(self, generation: int) -> None:
-        super()._lose_what_others_had(generation)
-        self._forget_departed()
-
-    async def _on_join_complete_async(
+    def __init__(
         self,
-        generation: int,
-        member_id: str,
-        protocol: str,
-        member_assignment_bytes: bytes,
+        coordinator: "PauseSafeCoordinator",
+        subscription: LedgerSubscription,
+        client_id: object,
     ) -> None:
-        unsaved = {tp for tp in self._unsaved() if self._is_travelling(tp)}
-        await super()._on_join_complete_async(
-            generation, member_id, protocol, member_assignment_bytes
-        )
-        owned = self._forget_departed()
-        if unsaved - owned and self._ours is not None:
-            self._emit(
-                control_events.PauseNotHandedOver,
-                partitions=events.sorted_partitions(unsaved - owned),
-            )
-            self._deliver()
+        self._coordinator = coordinator
+        self._commits = coordinator.commits
+        self._subscription = subscription
+        self._ledger = subscription.ledger
+        self._name = short_name(client_id)
+        self._lock = threading.Lock()
+        self._known: HashTrieMap[TopicPartition, _Known] = HashTrieMap()
+        self._owned: Mapping[TopicPartition, int] = {}
+        # lifted here, but the broker could not be told before the partition departed
+        self._lifted: Mapping[TopicPartition, Mark] = {}
+        self._given: dict[TopicPartition, bool] = {}  # whether with a mark
+        self._settled: tuple[int, object, object] | None = None
+        self._writer: Future | None = None
+        self._running: Future | None = None  # the IO thread's
+        self._on_their_way: tuple[frozenset[TopicPartition], Future] | None = None
+        self._retry_at = 0.0
+        self._is_failing = False
+        self._is_closed = False
+        self._ledger.is_carried = self._is_marked
+        subscription.on_seek = self._note_start
 
-    def marked_offsets(
+    # ------------------------------------------------------------ when to write
+
+    def changed(self) -> None:
+        """
+        Write marks that have changed; wait for them, but once per outage only.
+
+        In a listener the join that follows waits for them; in a signal handler nothing
+        is sent and no lock is taken, and a later ``poll`` writes them.
+        """
+        if self._is_closed or _signals.in_signal_handler() or not self._has_unsaved():
+            return
+        net = self._coordinator._net
+        if self._is_failing or threading.current_thread() is net._io_thread:
+            self._start()
+        else:
+            self._write_within(_PATIENCE)
+
+    def polled(self) -> None:
+        """
+        Have marks written that could not be written before; waits for nothing.
+        """
+        writer = self._writer
+        is_idle = writer is None or writer.is_done
+        is_due = is_idle and not self._is_closed and time.monotonic() >= self._retry_at
+        if is_due and self._has_unsaved():
+            self._start()
+
+    def closing(self, timeout_ms: float | None) -> None:
+        """
+        Write marks that could not be written before, and none after.
+        """
+        seconds = _PATIENCE if timeout_ms is None else min(_PATIENCE, timeout_ms / 1000)
+        if not self._is_closed and seconds > 0 and self._has_unsaved():
+            self._write_within(seconds)
+        self._is_closed = True
+
+    async def before_join(self) -> None:
+        """
+        Write marks that could not be written before.
+        """
+        if not self._coordinator._generation.is_lost():
+            await self._finish()
+        self._note_lifted()
+
+    async def revoked(self) -> None:
+        """
+        Write what the listener has changed.
+        """
+        if not self._is_failing:
+            await self.before_join()
+
+    def _write_within(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        # One that was running may have looked before the change.
+        for _ in range(1 if self._writer is None or self._writer.is_done else 2):
+            writer, done = self._start(), threading.Event()
+            if writer is None:
+                return
+            writer.add_both(lambda _, done=done: done.set())
+            if not done.wait(max(0.0, end - time.monotonic())):
+                self._is_failing = True
+                return
+            if self._is_failing or not self._has_unsaved():
+                return
+
+    async def _finish(self) -> None:
+        for _ in range(2):
+            if self._is_closed or not self._has_unsaved():
+                return
+            try:
+                await self._coordinator._manager.wait_for(
+                    self._start(), _PATIENCE * 1000
+                )
+            except kafka_errors.KafkaTimeoutError:
+                self._is_failing = True
+            if self._is_failing:
+                return
+
+    def _start(self) -> Future | None:
+        writer = self._writer
+        if writer is None or writer.is_done:
+            try:
+                writer = self._coordinator._manager.call_soon(self._write_marks)
+            except Exception:  # noqa: BLE001 - the IO thread is gone, and poll says so
+                return None
+            self._writer = writer
+        return writer
+
+    # ------------------------------------------------------------ writing (IO thread)
+
+    async def _write_marks(self) -> None:
+        while self._running is not None:
+            await self._running
+        self._running = Future()
+        is_done = False
+        try:
+            is_done = await self._write_unsaved()
+            self._is_failing = False
+        except Exception:  # noqa: BLE001 - they stay unsaved: a poll or join tries again
+            self._is_failing = True
+        finally:
+            if not is_done:
+                self._retry_at = time.monotonic() + _RETRY
+            running, self._running = self._running, None
+            running.success(None)
+
+    async def _write_unsaved(self) -> bool:
+        while unsaved := self._unsaved():
+            await self._commits.none_in_flight(unsaved)
+            question = self.asking(unsaved)
+            offsets, unstable = await self._ask_stable(question.epochs)
+            plain = self._hear(offsets, question, unstable)
+            is_sent = await self._send(plain, unstable, question)
+            if not is_sent and all(map(question.is_current, question.begun)):
+                return not self._unsaved()
+        return True
+
+    async def _send(
+        self,
+        plain: Mapping[TopicPartition, OffsetAndMetadata],
+        unstable: Collection[TopicPartition],
+        question: Question,
+    ) -> bool:
+        # 1. What is about to be sent is shown, 2. then it is looked at what producers
+        # were given; given() does it the other way round: one of them sees the other.
+        done = Future()
+        self._on_their_way = (frozenset(question.epochs), done)
+        try:
+            due = {
+                tp: at
+                for tp in question.epochs
+                if tp not in unstable
+                and self._is_current(tp, question)
+                and self._differs(tp)
+                and (at := plain.get(tp) or self._start_of(tp)) is not None
+                and at.offset >= self._commits.floor(tp)
+            }
+            if due:
+                await self._coordinator._send_offset_commit_request(due)
+            return bool(due)
+        finally:
+            self._on_their_way = None
+            done.success(None)
+
+    async def _ask_stable(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], set[TopicPartition]]:
+        # As upstream does, but it asks for stable offsets with read_committed only.
+        # Brokers before 2.5 do not know the difference: there the floor has to do.
+        coordinator = self._coordinator
+        node = coordinator.coordinator()
+        if node is None:
+            raise kafka_errors.CoordinatorNotAvailableError
+        request = _stable_offsets(coordinator.group_id, partitions)
+        try:
+            response = await coordinator._manager.send(request, node_id=node)
+        except Exception as error:
+            coordinator._failed_request(node, request, error)
+            raise
+        unstable = _without_unstable(response)
+        offsets: dict[TopicPartition, OffsetAndMetadata]
+        offsets = coordinator._handle_offset_fetch_response(response)
+        return offsets, unstable
+
+    # ------------------------------------------------------------ what is to be written
+
+    def _is_marked(self, tp: TopicPartition) -> bool:
+        known = self._known.get(tp)
+        return known is not None and known.is_sure and known.mark is not None
+
+    def _is_unsaved(self, tp: TopicPartition) -> bool:
+        known = self._of(tp)
+        return known is not None and (not known.is_sure or self._differs(tp))
+
+    def _differs(self, tp: TopicPartition) -> bool:
+        known = self._of(tp)
+        is_marked = known is not None and known.mark is not None
+        return is_marked != self._is_travelling(tp)
+
+    def _unsaved(self) -> list[TopicPartition]:
+        return [tp for tp in self._ledger.ownership().epochs if self._is_unsaved(tp)]
+
+    def _has_unsaved(self) -> bool:
+        # Every poll asks; each partition is looked at only after something changed.
+        ledger = self._ledger
+        version, ownership = ledger.view().state.version, ledger.ownership()
+        known, settled = self._known, self._settled
+        if (
+            settled is not None
+            and settled[0] == version
+            and settled[1] is ownership
+            and settled[2] is known
+        ):
+            return False
+        self._note_sought()
+        if self._unsaved():
+            return True
+        if all(tp in known for tp in ownership.epochs):
+            self._settled = (version, ownership, known)
+        return False
+
+    def _is_travelling(self, tp: TopicPartition) -> bool:
+        return travelling(self._ledger, tp)
+
+    def _start_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        # Nothing committed yet: the mark goes to where reading began, whatever is read
+        # since, and pins what auto_offset_reset decided.
+        known, state = self._of(tp), self._subscription.assignment.get(tp)
+        if known is None or known.first is None or state is None:
+            return None
+        now = state.position
+        first = known.first if now is None else min(known.first, now.offset)
+        return OffsetAndMetadata(first, "", -1)
+
+    # ------------------------------------------------------------ what passes by
+
+    def outgoing(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
         Return offsets with the marks that a commit of them must have.
         """
-        if self._handover is not Handover.OFFSETS:
-            return dict(offsets)
-        mark = Mark(max(0, self._generation.generation_id), self._name)
+        generation = self._coordinator._generation.generation_id
+        mark = Mark(max(0, generation), self._name)
         return marked(offsets, filter(self._is_travelling, offsets), mark)
 
-    async def _send_offset_commit_request(
+    def given(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
-    ) -> Any:  # noqa: ANN401 - upstream's
-        # The one way of every commit: by hand, automatic, in a listener, at the end.
-        if self._handover is not Handover.OFFSETS:
-            return await super()._send_offset_commit_request(offsets)
-        complete = self.marked_offsets(offsets)
-        answer = await super()._send_offset_commit_request(complete)
-        self._know(complete)
-        return answer
-
-    async def _save_async(self) -> None:
-        wanted = {tp: self._plain[tp] for tp in self._unsaved()}
-        if not wanted:
-            return
-        try:
-            await self._manager.wait_for(
-                self._manager.call_soon(self._send_offset_commit_request, wanted),
-                _SAVE_MS,
-            )
-        except kafka_errors.KafkaError:  # it stays unsaved: a poll or join tries again
-            self._retry_at = time.monotonic() + _RETRY_SECONDS
-
-    def _unsaved(self) -> set[TopicPartition]:
-        owned = self._subscription.assigned_partitions()
-        return {
-            tp
-            for tp in self._plain
-            if tp in owned and self._is_travelling(tp) != (tp in self._saved)
-        }
-
-    def _has_unsaved(self) -> bool:
-        # Every poll asks; each partition is looked at only after something changed.
-        if self._ours is None:
-            return False
-        ledger = self._ours.ledger
-        now = (ledger.view().state.version, id(ledger.ownership()), self._changes)
-        if now == self._settled:
-            return False
-        if self._unsaved():
-            return True
-        self._settled = now
-        return False
-
-    def _is_travelling(self, tp: TopicPartition) -> bool:
-        return self._ours is not None and travelling(self._ours.ledger, tp)
-
-    # ------------------------------------------------------------ hearing it
-
-    async def fetch_committed_offsets_async(
-        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Fetch committed offsets as the user wrote them; obey the marks on them.
+        Return offsets as a producer may commit them, once no mark is on its way.
 
-        A new owner fetches them before it has a position, and so before any record.
+        Raises:
+            BlockingCallInListenerError: on the IO thread, and one is.
+            KafkaTimeoutError: one did not arrive within ``request_timeout_ms``.
         """
-        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        if self._handover is not Handover.OFFSETS:
-            return offsets
-        plain, found = unmarked(offsets)
-        owned = {} if self._ours is None else self._ours.ledger.ownership().epochs
-        here = [tp for tp in offsets if tp in owned]
-        fresh = [
-            tp
-            for tp in here
-            if tp in found
-            and self._arrived.get(tp) != owned[tp]
-            and self._lifted.get(tp) != found[tp]
-        ]
-        self._arrived.update({tp: owned[tp] for tp in here})
-        self._know({tp: offsets[tp] for tp in here})
-        if self._ours is not None:
-            arrive(self._ours.ledger, fresh)
-        return plain
+        complete = self.outgoing(offsets)
+        _, found = unmarked(complete)
+        for tp in complete:
+            self._given[tp] = tp in found
+            known = self._of(tp)
+            if known is not None and (known.mark is not None) != (tp in found):
+                self._note(tp, is_sure=False)
+        self._wait_for_marks(offsets)
+        return complete
 
-    def _take_over(self, paused: Iterable[TopicPartition]) -> None:
-        # With the assignment, before anything has a position.
-        if self._ours is None:
-            return
-        owned = self._ours.ledger.ownership().epochs
-        fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
-        self._arrived = dict(owned)
-        there = set(paused)
-        arrive(self._ours.ledger, [tp for tp in fresh if tp in there])
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note of what the broker has now.
+        """
+        _, found = unmarked(offsets)
+        for tp, one in offsets.items():
+            self._note_mark(tp, one.offset, found.get(tp))
+
+    def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """
+        Take note that nobody knows whether the broker has these.
+        """
+        for tp in offsets:
+            if self._of(tp) is not None:
+                self._note(tp, is_sure=False)
+
+    def asking(self, partitions: Iterable[TopicPartition]) -> Question:
+        """
+        Remember in which ownership, and after how many commits, it is asked.
+        """
+        owned = self._ledger.ownership().epochs
+        epochs = {tp: owned[tp] for tp in partitions if tp in owned}
+        return Question(epochs, self._commits)
+
+    def fetched(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], question: Question
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Obey the marks on committed offsets; return them as the user wrote them.
+
+        A new owner fetches them before it has a position, and so before any record;
+        if the application sets the position itself, a mark comes soon after it.
+        """
+        return self._hear(offsets, question)
+
+    def reassigned(self) -> None:
+        """
+        Forget what is known of ended ownerships; say which pauses were left behind.
+
+        Also of what comes back at once: others may have committed meanwhile.
+        """
+        owned = self._ledger.ownership().epochs
+        before, self._owned = self._owned, owned
+        gone = [tp for tp, epoch in before.items() if owned.get(tp) != epoch]
+        with self._lock:
+            for tp in gone:
+                known = self._known.get(tp)
+                if known is not None and known.epoch != owned.get(tp):
+                    self._known = self._known.remove(tp)
+        left = [tp for tp in gone if self._is_travelling(tp)]  # else it went along
+        if left:
+            self._ledger.emit(
+                control_events.PauseNotHandedOver,
+                partitions=events.sorted_partitions(left),
+            )
+        self._note_sought()
 
     # ------------------------------------------------------------ what the broker has
 
-    def _know(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    def _hear(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        question: Question,
+        unstable: Collection[TopicPartition] = (),
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         plain, found = unmarked(offsets)
-        self._changes += 1
-        self._plain.update(plain)
-        for tp in offsets:
-            self._saved.pop(tp, None)
-        self._saved.update(found)
+        fresh = []
+        for tp in question.epochs:
+            if tp in unstable or not self._is_owned_since(tp, question):
+                continue
+            known, mark = self._of(tp), found.get(tp)
+            is_first = known is None or not known.is_read
+            if mark is not None and is_first and self._lifted.get(tp) != mark:
+                fresh.append(tp)
+            self._note(tp, is_read=True)
+            if question.is_current(tp):
+                at = offsets.get(tp)
+                self._note_mark(tp, -1 if at is None else at.offset, mark)
+        arrive(self._ledger, fresh)
+        return plain
 
-    def _forget_departed(self) -> set[TopicPartition]:
-        # Also of what comes back at once: others may have committed meanwhile, and to
-        # write what was known before over it would undo that.
-        owned: set[TopicPartition] = self._subscription.assigned_partitions()
-        self._changes += 1
-        for tp in set(self._plain) - owned:
-            self._plain.pop(tp, None)
-            self._saved.pop(tp, None)
-        return owned
+    def _is_current(self, tp: TopicPartition, question: Question) -> bool:
+        return question.is_current(tp) and self._is_owned_since(tp, question)
+
+    def _is_owned_since(self, tp: TopicPartition, question: Question) -> bool:
+        return self._ledger.ownership().epochs.get(tp) == question.epochs[tp]
+
+    def _of(self, tp: TopicPartition) -> _Known | None:
+        known = self._known.get(tp)
+        epoch = self._ledger.ownership().epochs.get(tp)
+        return known if known is not None and known.epoch == epoch else None
+
+    def _note(self, tp: TopicPartition, **changed: Any) -> None:  # noqa: ANN401 - the fields
+        epoch = self._ledger.ownership().epochs.get(tp)
+        if epoch is None:
+            return
+        with self._lock:
+            known = self._known.get(tp)
+            if known is None or known.epoch != epoch:
+                known = _Known(epoch)
+            self._known = self._known.insert(tp, evolve(known, **changed))
+
+    def _note_mark(self, tp: TopicPartition, offset: int, mark: Mark | None) -> None:
+        # A producer may still commit what it was given, with or without a mark.
+        is_last = offset >= self._commits.floor(tp)
+        is_sure = is_last or self._given.get(tp) == (mark is not None)
+        self._note(tp, mark=mark, is_sure=is_sure)
 
     def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        # Nothing committed yet: the mark goes to where reading begins, whatever is read
-        # since, and pins what auto_offset_reset decided.
-        self._changes += 1
         first = offset if isinstance(offset, int) else offset.offset
-        self._plain.setdefault(tp, OffsetAndMetadata(first, "", -1))
+        known = self._of(tp)
+        if known is None or known.first is None or first < known.first:
+            self._note(tp, first=first)
+
+    def _note_sought(self) -> None:
+        # The application set a position itself, and nobody asked what is committed.
+        for tp in self._ledger.ownership().epochs:
+            if self._of(tp) is None:
+                state = self._subscription.assignment.get(tp)
+                position = None if state is None else state.position
+                if position is not None:
+                    self._note(tp, first=position.offset)
 
     def _note_lifted(self) -> None:
         # Resumed, and the mark is still on the broker. If this member regains the
         # partition and finds that very mark, nobody has paused it since.
-        owned = self._subscription.assigned_partitions()
         self._lifted = {
-            tp: mark
-            for tp, mark in self._saved.items()
-            if tp in owned and not self._is_travelling(tp)
+            tp: known.mark
+            for tp, known in self._known.items()
+            if known.mark is not None and not self._is_travelling(tp)
         }
+
+    def _wait_for_marks(self, partitions: Iterable[TopicPartition]) -> None:
+        now = self._on_their_way
+        if now is None or now[0].isdisjoint(partitions):
+            return
+        if threading.current_thread() is self._coordinator._net._io_thread:
+            message = (
+                "marked_offsets() waits for the mark of a paused partition, on the "
+                "thread that listeners run on: end the transaction before poll()"
+            )
+            raise BlockingCallInListenerError(message)
+        done, limit = threading.Event(), self._coordinator.config["request_timeout_ms"]
+        now[1].add_both(lambda _: done.set())
+        if not done.wait(limit / 1000):
+            message = f"the mark of a paused partition did not arrive in {limit} ms"
+            raise kafka_errors.KafkaTimeoutError(message)
+
+
+def _stable_offsets(
+    group_id: str, partitions: Iterable[TopicPartition]
+) -> OffsetFetchRequest:
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    one, group = (
+        OffsetFetchRequest.OffsetFetchRequestTopic,
+        OffsetFetchRequest.OffsetFetchRequestGroup,
+    )
+    of_group = group.OffsetFetchRequestTopics
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=[one(name=name, partition_indexes=n) for name, n in by_topic.items()],
+        groups=[
+            group(
+                group_id=group_id,
+                topics=[
+                    of_group(name=name, partition_indexes=n)
+                    for name, n in by_topic.items()
+                ],
+            )
+        ],
+        require_stable=True,
+        min_version=0,
+        max_version=8,  # as upstream's
+    )
+
+
+def _without_unstable(response: Any) -> set[TopicPartition]:  # noqa: ANN401 - upstream's
+    # Upstream would fail the whole answer for one partition in an open transaction.
+    unstable = set()
+    topics = response.groups[0].topics if response.API_VERSION >= 8 else response.topics  # noqa: PLR2004 - as upstream
+    for topic in topics:
+        for one in topic.partitions:
+            if one.error_code == kafka_errors.UnstableOffsetCommitError.errno:
+                unstable.add(TopicPartition(topic.name, one.partition_index))
+                one.error_code, one.committed_offset = 0, -1
+    return unstable

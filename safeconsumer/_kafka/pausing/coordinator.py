@@ -2,38 +2,55 @@
 Upstream's group coordinator: joins are never forgotten, and every one is seen.
 """
 
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
-from attrs import frozen
+from kafka.consumer.subscription_state import SubscriptionType, TopicPartitionState
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.coordinator.base import MemberState
-from kafka.errors import FencedInstanceIdError, RetriableError
-from kafka.structs import TopicPartition
+from kafka.coordinator.base import MemberState, UnjoinedGroupException
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaTimeoutError,
+    RetriableError,
+    UnknownMemberIdError,
+)
+from kafka.protocol.consumer import OffsetResetStrategy
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.pausing.committed import CommittedOffsets
-from safeconsumer.holds import ownership as rebalance
+from safeconsumer._kafka.handover.carrying import HandOver
+from safeconsumer._kafka.pausing.commits import KnownCommits
+from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
 
 # What upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
 
 
-@frozen
-class _Joined:
+class CommitJournal(Protocol):
     """
-    A join that has succeeded on the wire and waits for a ``poll`` to apply it.
+    What a coordinator tells a journal; the IO thread.
     """
 
-    generation: object
-    assignment: bytes
-    at: float
+    def committing(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> AbstractContextManager[object]:
+        """
+        Take note of a commit, and of how it ended.
+        """
 
 
-class PauseSafeCoordinator(CommittedOffsets):
+class PauseSafeCoordinator(ConsumerCoordinator):
     """
-    Takes a snapshot when a join is prepared, and compares when it has completed.
+    Joins, commits and heartbeats of one member, with what pausing needs around them.
 
     Differences from upstream 3.0.12, each with a regression test:
 
@@ -42,14 +59,23 @@ class PauseSafeCoordinator(CommittedOffsets):
       heartbeats off, and goes on delivering partitions that others own by then.
     - A join that succeeded between two polls is used, not begun anew, and the
       member's heartbeats go on meanwhile.
-    - A join begun for an older subscription is not applied.
+    - A join that assigns what is subscribed no more is not applied.
     - A fenced static member raises on every ``poll``.
+    - An answer about committed offsets is used only in the ownership in which it was
+      asked for, and not over a position that was set meanwhile.
 
     Works constructed as upstream's class is and adopted by ``__class__`` (then call
     :meth:`prepare`), beside a plain ``SubscriptionState`` too.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
+
+    Attributes:
+        commits: what is known of commits.
+        handover: attaches marks to commits or joins, and obeys those it finds.
+        journal: is told of every commit; None: nobody is.
+        before_join: called on the polling thread where a join would begin.
+        losses: how often the generation was lost.
     """
 
     def __init__(self, client: object, subscription: object, **configs: object) -> None:
@@ -60,17 +86,20 @@ class PauseSafeCoordinator(CommittedOffsets):
         """
         Make what this class needs beyond upstream's attributes.
         """
-        super().prepare()
-        self._snapshot: rebalance.Snapshot | None = None
-        self._lost: frozenset[TopicPartition] = frozenset()
-        self._joined: _Joined | None = None
+        ours = isinstance(self._subscription, LedgerSubscription)
+        self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
+        self.commits = KnownCommits()
+        self.handover = HandOver()
+        self.journal: CommitJournal | None = None
+        self.before_join: Callable[[], None] | None = None
+        self.losses = 0
+        self._watch = RebalanceWatch(self.ledger)
+        self._joined: Joined | None = None
         self._join_task: Any  # upstream's
         self._has_stale_join = False
         self._applied: int | None = None  # the generation whose assignment is here
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
-        self.before_join: Callable[[], None] | None = None
-        self.losses = 0
 
     # ------------------------------------------------------------ polling
 
@@ -88,6 +117,7 @@ class PauseSafeCoordinator(CommittedOffsets):
             FencedInstanceIdError: on every call, once another member took over this
                 one's ``group_instance_id``.
         """
+        self.handover.polled()
         if self._fenced is not None:
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
         try:
@@ -151,6 +181,13 @@ class PauseSafeCoordinator(CommittedOffsets):
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
+        """
+        Leave the group as upstream does; write marks that are not written yet before.
+        """
+        self.handover.closing(timeout_ms)
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
@@ -165,11 +202,18 @@ class PauseSafeCoordinator(CommittedOffsets):
     async def _do_join_and_sync_async(self) -> bytes:
         self._joined = None
         await self._lose_stale_assignment()
-        assignment: bytes = await super()._do_join_and_sync_async()
+        try:
+            assignment: bytes = await super()._do_join_and_sync_async()
+        except InconsistentGroupProtocolError:
+            if self._generation.is_lost():  # it compared with a membership that is over
+                raise UnjoinedGroupException from None
+            raise
+        if self._generation.is_lost():  # unsubscribed, say, and subscribed again
+            raise UnjoinedGroupException
         with self._lock:
             # From here on a request to rejoin is about the generation just joined.
             self.rejoin_needed = False
-            self._joined = _Joined(self._generation, assignment, time.monotonic())
+            self._joined = Joined(self._generation, assignment, time.monotonic())
         self._enable_heartbeat()
         return assignment
 
@@ -185,7 +229,8 @@ class PauseSafeCoordinator(CommittedOffsets):
             else:
                 await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
-            self._note_lost()
+            self._watch.lost()
+            self.handover.reassigned()
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -200,7 +245,8 @@ class PauseSafeCoordinator(CommittedOffsets):
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
             self._subscription.assign_from_subscribed([])  # the listener was told
-            self._lost |= owned
+            self._watch.also_lost(owned)
+            self.handover.reassigned()
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """
@@ -211,32 +257,31 @@ class PauseSafeCoordinator(CommittedOffsets):
         if joined is not None and task is not None and task.is_done:
             # Upstream would take a finished task for none and join once more: a
             # member that polls briefly and rarely would never leave that circle.
-            if self._is_current(joined):
-                self._join_task = self._manager.call_soon(_answer(joined.assignment))
+            if not self.rejoin_needed and joined.is_current(
+                self._generation,
+                self.heartbeat.last_receive,
+                self.heartbeat.config["session_timeout_ms"] / 1000,
+            ):
+                self._join_task = self._manager.call_soon(joined.answer())
             else:
                 self._joined = None
         done: bool = await super().join_group_async(timeout_ms)
         return done
 
-    def _is_current(self, joined: _Joined) -> bool:
-        # Heartbeats told in the meantime if the generation was over, but not if
-        # none of them got through.
-        limit = self.heartbeat.config["session_timeout_ms"] / 1000
-        silent = time.monotonic() - max(joined.at, self.heartbeat.last_receive)
-        return (
-            self._generation is joined.generation
-            and not self.rejoin_needed
-            and silent < limit
-        )
-
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
-        self._take_snapshot()
+        await self.handover.before_join()
+        self._watch.prepared()
         try:
             await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
-            self._note_lost()
+            if self._generation.is_lost():
+                # Upstream empties the assignment here only when membership is lost.
+                self._watch.lost()
+            else:
+                await self.handover.revoked()
+            self.handover.reassigned()
             self._deliver()
 
     async def _on_join_complete_async(
@@ -247,7 +292,7 @@ class PauseSafeCoordinator(CommittedOffsets):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        if self._is_for_older_subscription():
+        if self._is_for_older_subscription(member_assignment_bytes):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
@@ -258,14 +303,20 @@ class PauseSafeCoordinator(CommittedOffsets):
                 generation, member_id, protocol, member_assignment_bytes
             )
         finally:
-            self._tell_rebalance(generation, member_id)
+            self._warn_uncommitted(self._watch.completed(generation, member_id))
+            self.handover.reassigned()
             self._deliver()
 
-    def _is_for_older_subscription(self) -> bool:
+    def _is_for_older_subscription(self, assignment: bytes) -> bool:
+        # Only if it assigns what is subscribed no more. To topics that came after it
+        # the next join leads: upstream sees that the subscription is another.
         current = self._subscription.subscription
-        joined = self._joined_subscription
-        # One that named no topics got none assigned: nothing to hold against it.
-        return current is None or bool(joined and joined != set(current))
+        if current is None:
+            return True
+        if self._joined_subscription <= set(current):
+            return False
+        assigned = ConsumerProtocolAssignment.decode(assignment).partitions()
+        return any(tp.topic not in current for tp in assigned)
 
     def _drop_stale_join(self, generation: int) -> None:
         # What it assigned was asked for by a subscription that is over. Until the
@@ -280,69 +331,173 @@ class PauseSafeCoordinator(CommittedOffsets):
         self._emit(events.StaleJoinDropped, generation=generation)
         self._deliver()
 
-    # ------------------------------------------------------------ the snapshot
-
-    def _take_snapshot(self) -> None:
-        if self._ours is not None:
-            ledger = self._ours.ledger
-            self._snapshot = rebalance.snapshot(ledger.view(), ledger.ownership())
-            self._lost = frozenset()
-
-    def _note_lost(self) -> None:
-        # Upstream empties the assignment in join-prepare only when membership is lost.
-        if self._ours is None or self._snapshot is None:
-            return
-        if self._generation.is_lost():
-            owned = self._ours.ledger.ownership().epochs
-            self._lost = frozenset(
-                tp for tp in self._snapshot.epochs if tp not in owned
-            )
-
-    def _tell_rebalance(self, generation: int, member_id: str) -> None:
-        if self._ours is None or self._snapshot is None:
-            return
-        ledger = self._ours.ledger
-        view = ledger.view()
-        outcome = rebalance.compare(
-            self._snapshot, view, ledger.ownership(), self._lost
-        )
-        self._warn_uncommitted((outcome.revoked | outcome.lost) & self._snapshot.quiet)
-        self._snapshot = None
-        bit = {
-            hold.key: hold
-            for tp in outcome.gained
-            if tp in view.quiet
-            for hold in view.state.covering(tp)
-        }
-        ledger.emit(
-            events.RebalanceCompleted,
-            generation=generation,
-            member_id=member_id,
-            kept=events.sorted_partitions(outcome.kept),
-            gained=events.sorted_partitions(outcome.gained),
-            revoked=events.sorted_partitions(outcome.revoked),
-            lost=events.sorted_partitions(outcome.lost),
-            quiet=events.sorted_partitions(view.quiet),
-            bit=tuple(bit.values()),
-        )
-        if outcome.woken:
-            ledger.emit(
-                events.PauseForgotten,
-                partitions=events.sorted_partitions(outcome.woken),
-            )
-
     # ------------------------------------------------------------ heartbeats
 
-    def _handle_heartbeat_response(self, response: object, send_time: float) -> None:
+    async def _send_heartbeat_request(self) -> Any:  # noqa: ANN401 - upstream's
+        member = self._generation.member_id
         try:
-            super()._handle_heartbeat_response(response, send_time)
+            return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
+            if member != self._generation.member_id:  # a membership that is over
+                raise UnknownMemberIdError from error
             self._fenced = error  # upstream only stops its heartbeats
             raise
 
+    # ------------------------------------------------------------ commits
 
-def _answer(assignment: bytes) -> Any:  # noqa: ANN401 - a coroutine function
-    async def answer() -> bytes:
-        return assignment
+    async def _send_offset_commit_request(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> Any:  # noqa: ANN401 - upstream's
+        # The one way of every commit: by hand, automatic, in a listener, at the end,
+        # and those of marks.
+        offsets = self.handover.outgoing(offsets)
+        with self._journaled(offsets), self.commits.sending(offsets):
+            kind, member = (
+                self._subscription.subscription_type,
+                self._generation.member_id,
+            )
+            try:
+                return await super()._send_offset_commit_request(offsets)
+            except FencedInstanceIdError as error:
+                self.handover.failed(offsets)
+                is_over = member != self._generation.member_id
+                if is_over or kind == SubscriptionType.NONE:
+                    # Sent as no member, or as one that this is no more. Upstream would
+                    # raise that it is fenced from every later poll.
+                    raise CommitFailedError from error
+                raise
+            except Exception:
+                self.handover.failed(offsets)
+                raise
 
-    return answer
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """
+        Commit as upstream does, and return once all commits asked for so far are sent.
+
+        Upstream sends them on the IO thread some time later, after ``unsubscribe`` for
+        instance: as no member of the group, so that the broker refuses them.
+        """
+        super().maybe_auto_commit_offsets_now()
+        if self.group_id and threading.current_thread() is not self._net._io_thread:
+            self._net.run(_nothing)
+
+    def _journaled(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> AbstractContextManager[object]:
+        if self.journal is None or not offsets:
+            return nullcontext()
+        return self.journal.committing({tp: one.offset for tp, one in offsets.items()})
+
+    def _handle_offset_commit_response(
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        send_time: float,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
+        self.commits.answered(offsets)
+        accepted = {
+            tp: offsets[tp]
+            for topic, partitions in response.topics
+            for number, error in partitions
+            if not error and (tp := TopicPartition(topic, number)) in offsets
+        }
+        self.commits.has(accepted)
+        self.handover.committed(accepted)
+        super()._handle_offset_commit_response(offsets, send_time, response)
+
+    async def fetch_committed_offsets_async(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Fetch committed offsets as the user wrote them, and remember who has one.
+        """
+        asked = frozenset(partitions)
+        since = (self._generation, *self._states(asked).items())
+        if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
+            self._offset_fetch_futures.pop(asked, None)
+        question = self.handover.asking(asked)
+        offsets: dict[TopicPartition, OffsetAndMetadata]
+        offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
+        self.commits.forget_question(asked)
+        self.commits.has(offsets)
+        return self.handover.fetched(offsets, question)
+
+    async def refresh_committed_offsets_if_needed_async(
+        self, timeout_ms: float | None = None
+    ) -> bool:
+        """
+        Set missing positions to committed offsets; False if that must be tried again.
+
+        Upstream sets them whatever happened while it asked: over a position that was
+        set meanwhile, and in an ownership that began after a commit of its own.
+        """
+        missing = self._states(self._subscription.missing_fetch_positions())
+        try:
+            offsets = await self.fetch_committed_offsets_async(
+                frozenset(missing), timeout_ms
+            )
+        except KafkaTimeoutError:
+            return False
+        now = self._states(self._subscription.missing_fetch_positions())
+        for tp in offsets.keys() & now.keys():
+            if now[tp] is missing[tp]:
+                self._subscription.seek(tp, offsets[tp].offset)
+        # What is without an offset for sure is reset next; the rest is asked about.
+        return all(missing.get(tp) is state for tp, state in now.items())
+
+    def _states(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicPartitionState | None]:
+        # Upstream makes a new object for every ownership.
+        assigned = self._subscription.assignment
+        return {tp: assigned.get(tp) for tp in partitions}
+
+    def marked_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return offsets with the marks that a producer's commit of them must have.
+        """
+        self.commits.given_to_producer(offsets)
+        return self.handover.given(dict(offsets))
+
+    def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
+        """
+        Return what a producer needs to commit for this member; it may do so from now.
+        """
+        self.commits.elsewhere()
+        return super().group_metadata()
+
+    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
+        """
+        Warn of quiet partitions that departed where no join was involved.
+        """
+        # Not upstream's assignment: after close() it stands as it was.
+        if self.ledger is not None:
+            owned = self.ledger.ownership().epochs
+            self._warn_uncommitted(quiet_before.difference(owned))
+            self.handover.reassigned()
+
+    def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
+        strategy = self._subscription._default_offset_reset_strategy
+        skipped = self.commits.without(departed)
+        self.commits.forget(departed)
+        if skipped and strategy == OffsetResetStrategy.LATEST and self.group_id:
+            self._emit(
+                events.HeldPartitionUncommitted,
+                partitions=events.sorted_partitions(skipped),
+            )
+
+    # ------------------------------------------------------------ events
+
+    def _emit(self, kind: type[events.Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
+        if self.ledger is not None:
+            self.ledger.emit(kind, **fields)
+
+    def _deliver(self) -> None:
+        if self.ledger is not None:
+            self.ledger.deliver()
+
+
+async def _nothing() -> None:
+    pass

@@ -4,19 +4,62 @@ Upstream's fetcher: parked data comes back, data of an ended ownership never doe
 
 import math
 import threading
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import kafka.errors as kafka_errors
-from kafka.future import Future
-
-from safeconsumer._kafka.pausing.draining import (
-    DEFAULT_PARKED_MAX_BYTES,
-    Drained,
-    DrainingFetcher,
+from kafka.consumer.fetcher import (
+    CompletedFetch,
+    ConsumerRecord,
+    ExceptionMetadata,
+    Fetcher,
 )
+from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.future import Future
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import events
+from safeconsumer._kafka.pausing.buffers import (
+    ParkedData,
+    Purged,
+    ReturnedRecords,
+    StampedOffset,
+    StampedOffsets,
+    count_records,
+    drop_answer,
+    epoch_of,
+    records_left,
+)
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ownership import Ownership
+
+# A little over one full answer of upstream's default fetch_max_bytes (50 MiB).
+DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
+
+Drained = dict[TopicPartition, list[ConsumerRecord]]
+
+_ENDED = "its ownership ended"
+_OVER_LIMIT = "parked_max_bytes"
 
 
-class PauseSafeFetcher(DrainingFetcher):
+class FetchJournal(Protocol):
+    """
+    What a fetcher reports to, where a journal is kept; on the polling thread.
+    """
+
+    def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
+        """
+        Take note of fetched records thrown away; None: nobody knows how many.
+        """
+
+    def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
+        """
+        Take note of how much fetched data of a partition is kept.
+        """
+
+
+class PauseSafeFetcher(Fetcher):
     """
     Keeps fetched records of quiet partitions, and purges those of ended ownerships.
 
@@ -37,13 +80,49 @@ class PauseSafeFetcher(DrainingFetcher):
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
     """
 
-    def prepare(self, parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES) -> None:
+    def __init__(
+        self, client: object, subscriptions: object, **configs: object
+    ) -> None:
+        super().__init__(client, subscriptions, **configs)
+        self.prepare()
+
+    def prepare(
+        self,
+        parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
+        *,
+        reports_delivery: bool = False,
+    ) -> None:
         """
         Make what this class needs beyond upstream's attributes.
+
+        Args:
+            parked_max_bytes: how much data of quiet partitions is kept.
+            reports_delivery: whether whoever polls calls :meth:`delivered` at the end;
+                otherwise what a drain returns counts as delivered.
         """
-        super().prepare(parked_max_bytes)
+        ours = isinstance(self._subscriptions, LedgerSubscription)
+        self._ours: LedgerSubscription | None = self._subscriptions if ours else None
+        self._purged_for: Ownership | None = None
+        self._next_partition_records: Any  # upstream's, and its class or ours
+        self._next_in_line_exception_metadata: Any  # upstream's
+        # of the batch each partition's buffered records came in: bytes, records
+        self._sizes: dict[TopicPartition, tuple[int, int | None]] = {}
+        self.parked = ParkedData(
+            self._paused_partition_records,
+            self._paused_completed_fetches,
+            parked_max_bytes,
+        )
+        self._reports_delivery = reports_delivery
+        # of what an iteration takes: whose it is, and where that stood
+        self.drained_from: dict[
+            TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
+        ] = {}
+        self._held_back: frozenset[TopicPartition] = frozenset()
+        self.journal: FetchJournal | None = None
         self._lifted = threading.Event()
         self._waker: Future | None = None
+
+    # ------------------------------------------------------------ polling
 
     def fetch_records(
         self,
@@ -117,6 +196,459 @@ class PauseSafeFetcher(DrainingFetcher):
             return timeout_ms
         left_ms = max(0.0, left * 1000 + 1)  # one on top: never early
         return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
+
+    # ------------------------------------------------------------ draining
+
+    def fetched_records(
+        self,
+        max_records: int | None = None,
+        update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
+    ) -> tuple[Drained, bool]:
+        """
+        Return buffered records of partitions that may flow, and advance positions.
+
+        As upstream's method of this name; see the class for what differs.
+        """
+        if max_records is None:
+            max_records = self.config["max_poll_records"]
+        if max_records <= 0:
+            message = "max_records must be > 0"
+            raise ValueError(message)
+        self._purge()
+        self._recover_undelivered()
+        try:
+            if self._ours is not None:
+                self._ours.pin()
+            self._raise_pending()
+            drained = self._drain(max_records, update_offsets)
+        finally:
+            if self._ours is not None:
+                self._ours.unpin()
+        if not self._reports_delivery:
+            self.delivered()
+        # Before the next fetches are sent. A poll ends what an iteration held back,
+        # also if that was interrupted and could not.
+        self.hold_back(() if update_offsets else drained)
+        self._bound_parked()
+        return drained, bool(self._completed_fetches)
+
+    def delivered(self) -> None:
+        """
+        Note that the records of the last drain reach the application now.
+
+        To be called at the very end of a ``poll``. Until then a commit names the
+        positions from before the drain; if it is not called, because the ``poll``
+        raised, the next drain begins at them again.
+        """
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.clear()
+
+    def _recover_undelivered(self) -> None:
+        # Something is noted here only if the last poll raised behind its drain. Its
+        # records are gone; what is buffered behind them no longer fits the position
+        # and is dropped, so they are fetched again.
+        if self._ours is not None:
+            with self._ours._lock:
+                self._ours.undelivered.move_all_back()
+
+    def _raise_pending(self) -> None:
+        pending, self._next_in_line_exception_metadata = (
+            self._next_in_line_exception_metadata,
+            None,
+        )
+        if pending is None:
+            return
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(pending.partition):
+                return  # a quiet one fails again when it is fetched again
+            position = self._subscriptions.position(pending.partition)
+        if position.offset == pending.fetched_offset:
+            raise pending.exception
+
+    def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
+        drained: Drained = defaultdict(list)
+        self.drained_from.clear()
+        source: tuple[TopicPartition | None, int] = None, -1
+        self._unpark_answers()
+        try:
+            while max_records > 0:
+                part = self._next_part()
+                if part is not None:
+                    source = part.topic_partition, part.next_fetch_offset
+                    max_records -= self._append(
+                        drained, part, max_records, update_offsets
+                    )
+                elif (completion := self._next_completion()) is not None:
+                    source = completion.topic_partition, completion.fetched_offset
+                    self._next_partition_records = self._parse_fetched_data(completion)
+                else:
+                    break
+        except Exception as error:
+            if not drained:
+                raise
+            # to be raised by the next call, as upstream does
+            self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
+        return dict(drained)
+
+    def _next_part(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
+        # Upstream leaves a fully read batch in its slot, falsy but not None, and
+        # waits for None before it gives parked batches back: they starve (3.0.0 to
+        # 3.0.12). Here an exhausted slot is a free slot.
+        while True:
+            part = self._next_partition_records or self._unparked()
+            self._next_partition_records = part
+            if part is None or not self._subscriptions.is_paused(part.topic_partition):
+                return part
+            self.parked.keep_part(part, self._sizes_of(part)[0])
+            self._next_partition_records = None
+
+    def _unparked(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
+        for tp in self.parked.parts():
+            if not self._subscriptions.is_paused(tp):
+                part = self.parked.pop_part(tp)
+                if part:
+                    return part
+        return None
+
+    def _unpark_answers(self) -> None:
+        for tp in self.parked.answers():
+            if not self._subscriptions.is_paused(tp):
+                answer = self.parked.pop_answer(tp)
+                if answer is not None:
+                    self._completed_fetches.append(answer)
+
+    def _next_completion(self) -> CompletedFetch | None:
+        while self._completed_fetches:
+            completion = self._completed_fetches.popleft()
+            tp = completion.topic_partition
+            if self._is_stale(tp, completion.fetched_offset):
+                self._report_purged([drop_answer(completion)])
+            elif self._subscriptions.is_paused(tp):
+                self.parked.keep_answer(completion)
+            else:
+                return completion
+        return None
+
+    def _parse_fetched_data(self, completed_fetch: CompletedFetch) -> Any:  # noqa: ANN401 - upstream's class
+        data = completed_fetch.partition_data.records
+        tp = completed_fetch.topic_partition
+        self._sizes[tp] = len(data or b""), count_records(data)
+        # Upstream asks twice what is assigned and where it stands. In between another
+        # thread could take it away: a KeyError out of poll. Nothing is decoded here.
+        with self._subscriptions._lock:
+            return super()._parse_fetched_data(completed_fetch)
+
+    def _append(
+        self,
+        drained: Drained,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+        max_records: int,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> int:
+        tp = part.topic_partition
+        state, position = self._next_in_line(part)
+        if state is None:
+            part.drain()
+            return 0
+        try:
+            records = part.take(max_records)  # user code: under no lock
+        except BaseException:
+            # A generator that has raised is exhausted, and upstream would ask it
+            # again for ever. Without the batch the position is fetched again.
+            part.drain()
+            raise
+        end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
+        with self._subscriptions._lock:
+            # One step against a seek on another thread, which upstream would undo.
+            assigned = self._subscriptions.assignment.get(tp)
+            if assigned is not state or state.position is not position:
+                part.drain()
+                return 0
+            if records:
+                self._note_taken(part, state)
+                drained[tp].extend(records)
+            if update_offsets or not records:
+                state.position = end  # else iteration moves it, record by record
+        self._record_lag(state, end)
+        return len(records)
+
+    def _note_taken(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+        state: TopicPartitionState,
+    ) -> None:
+        tp = part.topic_partition
+        self.drained_from[tp] = state, state.position
+        if self._ours is not None:
+            self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
+
+    def _next_in_line(
+        self,
+        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
+    ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
+        # Nothing if the partition may not be read or stands elsewhere by now.
+        tp = part.topic_partition
+        with self._subscriptions._lock:
+            if not self._subscriptions.is_fetchable(tp):
+                return None, None
+            state = self._subscriptions.assignment[tp]
+            position = state.position
+        if position.offset != part.next_fetch_offset:
+            return None, None
+        return state, position
+
+    def _record_lag(self, state: TopicPartitionState, end: OffsetAndMetadata) -> None:
+        if self._sensors and state.highwater is not None:
+            self._sensors.records_fetch_lag.record(state.highwater - end.offset)
+
+    # ------------------------------------------------------------ giving back
+
+    def return_quiet(self, records: Drained) -> Drained:
+        """
+        Make the final check of a ``poll``: put back what a hold covers by now.
+
+        A pause that returned after the drain's snapshot was taken is obeyed here. The
+        position moves back with the records. If a seek has moved it meanwhile, they
+        are dropped.
+        """
+        if self._ours is None:
+            return records
+        quiet = self._ours.quiet()
+        with self._ours._lock:
+            taken = self._ours.undelivered.epochs()
+        for tp, epoch in taken.items():
+            if tp not in records:
+                continue
+            if self._epochs().get(tp) != epoch:  # the IO thread took it away
+                del records[tp]
+            elif tp in quiet:
+                self._take_back(tp, records.pop(tp), self._ours)
+        return records
+
+    def _take_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        ours: LedgerSubscription,
+    ) -> None:
+        with ours._lock:
+            position = ours.undelivered.move_back(tp, ours.assignment)
+            if position is not None:
+                # After a seek between two batches, to where the drain stood just then,
+                # only what came behind it belongs to the new position.
+                ahead = [one for one in records if one.offset >= position.offset]
+                self._put_in_front(tp, ahead, position)
+
+    def give_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+    ) -> None:
+        """
+        Put records back in front of what is buffered for their partition.
+
+        Args:
+            tp: the partition.
+            records: in order, at least one.
+            position: the very object that is the partition's position. If another one
+                is by now, after a seek or in a new ownership, nothing happens: the
+                records are dropped.
+        """
+        with self._subscriptions._lock:
+            state = self._subscriptions.assignment.get(tp)
+            if state is not None and state.position is position:
+                self._put_in_front(tp, records, position)
+
+    def _put_in_front(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        position: OffsetAndMetadata,
+    ) -> None:
+        fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
+        rest = self.parked.pop_part(tp)
+        slot = self._next_partition_records
+        if slot and slot.topic_partition == tp:
+            rest, self._next_partition_records = slot, None
+        if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
+            records, rest = (*records, *rest.unread()), rest.rest
+        part = ReturnedRecords(tp, records, position, fetch_offset, rest or None)
+        behind = self._sizes_of(part)[0] if rest else 0
+        self.parked.keep_part(part, part.size_in_bytes() + behind)
+
+    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Send no fetch for partitions whose taken records iteration has yet to yield.
+
+        Their position lags behind; what a fetch would bring now is thrown away.
+        """
+        self._held_back = frozenset(partitions)
+
+    # ------------------------------------------------------------ parked data
+
+    def parked_bytes(self) -> int:
+        """
+        Return how many bytes of fetched data are parked, as they came in.
+        """
+        return self.parked.total_bytes()
+
+    def _bound_parked(self) -> None:
+        dropped = self.parked.drop_excess()
+        if dropped:
+            self._emit(
+                events.ParkedDataDropped,
+                partitions=tuple(dropped),
+                bytes=sum(dropped.values()),
+            )
+        if self.journal is not None:
+            for tp in dropped:
+                self.journal.purged(tp, None, _OVER_LIMIT)
+            for tp, size in self.parked.changes().items():
+                self.journal.parked(tp, size, self.parked.max_bytes)
+
+    def _fetchable_partitions(self) -> list[TopicPartition]:
+        fetchable: list[TopicPartition] = super()._fetchable_partitions()
+        held = self._held_back
+        return [tp for tp in fetchable if tp not in held] if held else fetchable
+
+    def close(self) -> None:
+        """
+        Throw all buffered data away.
+        """
+        super().close()
+        self._completed_fetches.clear()
+        self._next_partition_records = None
+        self.parked.clear()
+        self._sizes.clear()
+        self._held_back = frozenset()
+
+    # ------------------------------------------------------------ asked positions
+
+    async def _reset_offsets_for_node(
+        self,
+        node_id: int,
+        timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        # 1. A broker is asked where a partition begins. 2. The partition is lost, read
+        # and committed by others, regained, and waits for the same again. 3. The first
+        # answer comes. Upstream takes it, and what is committed comes a second time.
+        assignment = self._subscriptions.assignment
+        stamped = {
+            tp: (_AskedFor.of(strategy, assignment.get(tp)), epoch)
+            for tp, (strategy, epoch) in timestamps_and_epochs.items()
+        }
+        await super()._reset_offsets_for_node(node_id, stamped, partitions)
+
+    def _reset_offset_if_needed(
+        self, partition: TopicPartition, timestamp: int, offset: int
+    ) -> None:
+        state = self._subscriptions.assignment.get(partition)
+        if getattr(timestamp, "reset", None) == getattr(state, "reset_number", None):
+            super()._reset_offset_if_needed(partition, timestamp, offset)
+
+    # ------------------------------------------------------------ ownership
+
+    def _epochs(self) -> Mapping[TopicPartition, int]:
+        return {} if self._ours is None else self._ours.ledger.ownership().epochs
+
+    def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
+        epoch = epoch_of(offset)
+        return epoch is not None and epoch != self._epochs().get(tp)
+
+    def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
+        # Epochs first: what is gained while the request is built is not in it.
+        epochs = self._epochs()
+        requests: dict[int, tuple[object, dict[Any, int]]]
+        requests = super()._create_fetch_requests()
+        if self._ours is None:
+            return requests
+        return {
+            node: (request, StampedOffsets(offsets, epochs))
+            for node, (request, offsets) in requests.items()
+        }
+
+    def _purge(self) -> None:
+        """
+        Throw away what belongs to an ownership that has ended.
+        """
+        if self._ours is None:
+            return
+        ownership = self._ours.ledger.ownership()
+        if ownership is self._purged_for:
+            return
+        self._purged_for = ownership
+        self._report_purged([*self._purged_parts(), *self._purged_completions()])
+        for tp in self._sizes.keys() - ownership.epochs.keys():
+            del self._sizes[tp]
+        pending = self._next_in_line_exception_metadata
+        if pending is not None and pending.partition not in ownership.epochs:
+            self._next_in_line_exception_metadata = None
+
+    def _purged_parts(self) -> Iterator[Purged]:
+        slot = self._next_partition_records
+        if slot and self._is_stale(slot.topic_partition, slot.fetch_offset):
+            self._next_partition_records = None
+            yield self._drop_part(slot)
+        for tp, part in list(self._paused_partition_records.items()):
+            if self._is_stale(tp, part.fetch_offset):
+                yield self._drop_part(self.parked.pop_part(tp))
+
+    def _purged_completions(self) -> Iterator[Purged]:
+        for tp, completion in list(self._paused_completed_fetches.items()):
+            if self._is_stale(tp, completion.fetched_offset):
+                self.parked.pop_answer(tp)
+                yield drop_answer(completion)
+        for _ in range(len(self._completed_fetches)):  # the IO thread may add more
+            completion = self._completed_fetches.popleft()
+            if self._is_stale(completion.topic_partition, completion.fetched_offset):
+                yield drop_answer(completion)
+            else:
+                self._completed_fetches.append(completion)
+
+    def _drop_part(self, part: Any) -> Purged:  # noqa: ANN401 - either class
+        size, total = self._sizes_of(part)
+        left = records_left(part, total)
+        part.drain()
+        return part.topic_partition, left, size
+
+    def _sizes_of(self, part: Any) -> tuple[int, int | None]:  # noqa: ANN401 - either
+        return self._sizes.get(part.topic_partition, (0, None))
+
+    def _report_purged(self, purged: Sequence[Purged]) -> None:
+        if not purged:
+            return
+        counts = [records for _, records, _ in purged]
+        known = [count for count in counts if count is not None]
+        self._emit(
+            events.FetchesPurged,
+            partitions=events.sorted_partitions({tp for tp, _, _ in purged}),
+            fetches=len(purged),
+            records=sum(known) if len(known) == len(counts) else None,
+            bytes=sum(size for _, _, size in purged),
+        )
+        if self.journal is not None:
+            for tp, count, _ in purged:
+                self.journal.purged(tp, count, _ENDED)
+
+    def _emit(self, kind: type[events.Event], **fields: object) -> None:
+        if self._ours is not None:
+            self._ours.ledger.emit(kind, **fields)
+
+
+class _AskedFor(int):
+    # A reset strategy that remembers which reset a broker is asked for. It is a plain
+    # int to upstream, which carries it from the question to the answer.
+
+    reset: int | None
+
+    @classmethod
+    def of(cls, strategy: int, state: object) -> "_AskedFor":
+        asked = cls(strategy)
+        asked.reset = getattr(state, "reset_number", None)
+        return asked
 
 
 def _resolve(wakeup: Future) -> None:

@@ -1,5 +1,5 @@
 """
-Calls that cannot work in a rebalance listener say so, with what works instead.
+Refuses, in a rebalance listener, calls that would wait for the thread it runs on.
 """
 
 import functools
@@ -11,50 +11,42 @@ from kafka import KafkaConsumer
 
 from safeconsumer._kafka.errors import BlockingCallInListenerError
 
-# Public methods that wait for the IO thread, on which listeners run. Some of them
-# change something before they notice; refused here, they change nothing.
-BLOCKING_CALLS = (
-    "beginning_offsets",
-    "bootstrap",
-    "close",
-    "commit",
-    "committed",
-    "end_offsets",
-    "offsets_for_times",
-    "partitions_for_topic",
-    "poll",
-    "position",
-    "topics",
-    "unsubscribe",
-)
 
-
-class ListenerGuard(KafkaConsumer):
+def is_on_io_thread(consumer: KafkaConsumer) -> bool:
     """
-    A consumer whose blocking calls raise a typed error on the IO thread.
+    Tell whether this is the thread on which rebalance listeners run.
     """
-
-    def _refuse_in_listener(self, call: str) -> None:
-        if threading.current_thread() is self._net._io_thread:
-            message = (
-                f"{call}() waits for the thread that rebalance listeners run on. To "
-                "commit in a ConsumerRebalanceListener use commit_async(); in an "
-                "AsyncConsumerRebalanceListener await commit_async(...), which "
-                "finishes before the member rejoins. Do the rest after poll() returns"
-            )
-            raise BlockingCallInListenerError(message)
+    return threading.current_thread() is consumer._net._io_thread
 
 
-def _guarded(name: str) -> Callable[..., Any]:
+def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
+    """
+    Return if this thread may wait for the network.
+
+    Raises:
+        BlockingCallInListenerError: names the call, and what works instead.
+    """
+    if is_on_io_thread(consumer):
+        message = (
+            f"{call}() waits for the thread that rebalance listeners run on. To "
+            "commit in a ConsumerRebalanceListener use commit_async(); in an "
+            "AsyncConsumerRebalanceListener await commit_async(...), which "
+            "finishes before the member rejoins. Do the rest after poll() returns"
+        )
+        raise BlockingCallInListenerError(message)
+
+
+def not_in_listener(name: str) -> Callable[..., Any]:
+    """
+    Make upstream's method of that name refuse to be called in a listener.
+
+    Some of them change something before they notice; refused, they change nothing.
+    """
     upstream = getattr(KafkaConsumer, name)
 
     @functools.wraps(upstream)
-    def call(self: ListenerGuard, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
-        self._refuse_in_listener(name)
+    def call(self: KafkaConsumer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
+        refuse_in_listener(self, name)
         return upstream(self, *args, **kwargs)
 
     return call
-
-
-for _name in BLOCKING_CALLS:
-    setattr(ListenerGuard, _name, _guarded(_name))

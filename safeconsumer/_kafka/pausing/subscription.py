@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.ledger import PauseLedger
@@ -28,6 +29,7 @@ class LedgerSubscription(SubscriptionState):
 
     _ledger: PauseLedger | None = None
     _pinned: PartitionSet | None = None
+    _undelivered: Undelivered | None = None
 
     # Told of every position that is set: by a committed offset, a reset, the user.
     on_seek: Callable[[TopicPartition, int | OffsetAndMetadata], object] | None = None
@@ -44,6 +46,15 @@ class LedgerSubscription(SubscriptionState):
     @ledger.setter
     def ledger(self, ledger: PauseLedger) -> None:
         self._ledger = ledger
+
+    @property
+    def undelivered(self) -> Undelivered:
+        """
+        What a poll has taken and not returned; to be used under upstream's lock.
+        """
+        if self._undelivered is None:
+            self._undelivered = Undelivered()
+        return self._undelivered
 
     # ------------------------------------------------------------ questions
 
@@ -104,6 +115,84 @@ class LedgerSubscription(SubscriptionState):
                 if tp not in quiet and one.is_fetchable()
             ]
 
+    # ------------------------------------------------------------ positions
+
+    def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """
+        Return what every commit without offsets commits: what polls have returned.
+
+        Upstream's positions move when a poll drains its records. A commit meanwhile,
+        by another thread or by a rebalance, must not have the end of records that the
+        poll may yet give back, or never return.
+        """
+        with self._lock:
+            return {
+                tp: position
+                for tp, state in self.assignment.items()
+                if (position := state.delivered_position()) is not None
+            }
+
+    def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """
+        Return where the next record to be delivered stands.
+
+        Returns:
+            None if it is not known yet, or the partition is not assigned.
+        """
+        with self._lock:
+            state = self.assignment.get(partition)
+            position: OffsetAndMetadata | None
+            position = None if state is None else state.delivered_position()
+            return position
+
+    # Answers name what was asked for, and some of it may have departed: upstream's
+    # KeyError would leave the rest waiting for request_timeout_ms.
+
+    def set_reset_pending(
+        self, partitions: Iterable[TopicPartition], next_allowed_reset_time: float
+    ) -> None:
+        """
+        Wait for an answer; as upstream's.
+        """
+        with self._lock:
+            here = self._assigned_of(partitions)
+            super().set_reset_pending(here, next_allowed_reset_time)
+
+    def reset_failed(
+        self, partitions: Iterable[TopicPartition], next_retry_time: float
+    ) -> None:
+        """
+        Ask again at that time; as upstream's.
+        """
+        with self._lock:
+            super().reset_failed(self._assigned_of(partitions), next_retry_time)
+
+    def set_validation_pending(
+        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
+    ) -> None:
+        """
+        Wait for an answer; as upstream's.
+        """
+        with self._lock:
+            here = self._assigned_of(partitions)
+            super().set_validation_pending(here, next_allowed_retry_time)
+
+    def validation_failed(
+        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
+    ) -> None:
+        """
+        Ask again at that time; as upstream's.
+        """
+        with self._lock:
+            super().validation_failed(
+                self._assigned_of(partitions), next_allowed_retry_time
+            )
+
+    def _assigned_of(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        return [tp for tp in partitions if tp in self.assignment]
+
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:
@@ -129,6 +218,10 @@ class LedgerSubscription(SubscriptionState):
     ) -> None:
         # Under upstream's lock, before any fetch and before the user's listener.
         super()._apply_assignment(partitions, randomize)
+        for state in self.assignment.values():
+            if not isinstance(state, OwnedPartitionState):
+                state.__class__ = OwnedPartitionState
+                state.prepare(self._lock)
         self.ledger.assign(self.assignment)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:

@@ -46,7 +46,7 @@ def covers(level: Level, tp: TopicPartition) -> bool:
 
 def _make_safe(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - kafka-python's keys and types
     # No hooks: log lines would run through the live view.
-    return SafeConsumer(*topics, hooks=(), **configs)
+    return SafeConsumer(*topics, log=False, **configs)
 
 
 def _pause_assigned(consumer: KafkaConsumer, level: Level) -> None:

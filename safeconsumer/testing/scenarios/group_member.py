@@ -71,7 +71,7 @@ class Program:
         if not self._is_safe:
             return KafkaConsumer(**self._options["configs"])
         control = attrs.evolve(Control(), **self._options["control"])
-        return SafeConsumer(hooks=(), control=control, **self._options["configs"])
+        return SafeConsumer(log=False, control=control, **self._options["configs"])
 
     def _obey(self, consumer: Any) -> None:  # noqa: ANN401 - either client
         while self._words and self._words[0] != "end":

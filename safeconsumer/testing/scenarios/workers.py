@@ -85,7 +85,7 @@ def _worker(topic: str, config: dict[str, Any], seconds: float) -> None:
     consumer = SafeConsumer(
         topic,
         enable_auto_commit=False,
-        hooks=(),
+        log=False,
         max_poll_records=_POLL_RECORDS,
         **config,
     )

@@ -1,0 +1,77 @@
+"""
+Keeps records that a seek went past away from the application's deserializers.
+
+A broker sends whole batches, also if the fetch begins in the middle of one. Upstream
+deserializes what stands before the position too, and throws it away; so a record that
+cannot be deserialized cannot be passed by a seek to the next one either.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kafka.consumer.fetcher import Fetcher
+
+
+class PythonRecords(Fetcher.PartitionRecords):
+    """
+    Upstream's ``PartitionRecords``, which deserializes from the fetch offset on.
+    """
+
+    def _unpack_records(
+        self,
+        tp: Any,  # noqa: ANN401 - upstream's types, here and below
+        records: Any,  # noqa: ANN401
+        key_deserializer: Any,  # noqa: ANN401
+        value_deserializer: Any,  # noqa: ANN401
+    ) -> Iterator[Any]:
+        if key_deserializer is not None or value_deserializer is not None:
+            records = _Batches(records, self)
+        unpacked: Iterator[Any]
+        unpacked = super()._unpack_records(
+            tp, records, key_deserializer, value_deserializer
+        )
+        return unpacked
+
+
+class _Batches:
+    # A source of batches for upstream's decoder.
+
+    def __init__(self, batches: Any, part: Any) -> None:  # noqa: ANN401 - upstream's
+        self._batches, self._part = batches, part
+
+    def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
+        batch = self._batches.next_batch()
+        return None if batch is None else FromFetchOffset(batch, self._part)
+
+
+class FromFetchOffset:
+    """
+    One of upstream's batches, of which the records below a fetch offset are not seen.
+
+    They count as read, as they do for upstream.
+
+    Args:
+        batch: the batch.
+        part: what reads it, an object of upstream's ``PartitionRecords``.
+    """
+
+    def __init__(self, batch: Any, part: Any) -> None:  # noqa: ANN401 - upstream's
+        self._batch, self._part = batch, part
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a batch has
+        return getattr(self._batch, name)
+
+    def __next__(self) -> Any:  # noqa: ANN401 - upstream looks into markers so
+        return next(self._batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        part = self._part
+        records = iter(self._batch)
+        for record in records:
+            if record.offset >= part.fetch_offset:
+                yield record
+                yield from records
+                return
+            part.records_read += 1
+            part.bytes_read += record.size_in_bytes
+            part.next_fetch_offset = record.offset + 1

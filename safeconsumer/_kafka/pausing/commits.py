@@ -1,0 +1,152 @@
+"""
+What a coordinator knows of commits: who has one, which are in flight, what is outdated.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from kafka.future import Future
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+Partitions = frozenset[TopicPartition]
+
+
+class KnownCommits:
+    """
+    Counts commits by partition, and remembers which partitions have one.
+
+    An answer about committed offsets that nobody waited for is used only while nothing
+    has changed since it was asked for; upstream 3.0.12 keeps it, and may start from it
+    hours and generations later.
+
+    Thread rules: the coroutines on the IO thread; :meth:`given_to_producer`,
+    :meth:`elsewhere`, :meth:`without`, :meth:`forget` and :meth:`floor` on any thread.
+    """
+
+    def __init__(self) -> None:
+        self._committed: set[TopicPartition] = set()
+        self._answered: Counter[TopicPartition] = Counter()
+        self._begun: Counter[TopicPartition] = Counter()
+        self._in_flight: Counter[TopicPartition] = Counter()
+        self._settled = Future()
+        self._asked: dict[Partitions, tuple[object, ...]] = {}
+        self._given: dict[TopicPartition, int] = {}
+        self._is_elsewhere = False
+
+    # ------------------------------------------------------------ in flight
+
+    @contextmanager
+    def sending(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        """
+        Count a commit as in flight while the block runs.
+        """
+        keys = tuple(partitions)  # of a mapping a Counter would add up the values
+        self._begun.update(keys)
+        self._in_flight.update(keys)
+        try:
+            yield
+        finally:
+            self._in_flight.subtract(keys)
+            settled, self._settled = self._settled, Future()
+            settled.success(None)
+
+    def begun(self, tp: TopicPartition) -> int:
+        """
+        Return how many commits of the partition were begun so far.
+        """
+        return self._begun[tp]
+
+    async def none_in_flight(self, partitions: Collection[TopicPartition]) -> None:
+        """
+        Return once no commit of any of the partitions is in flight.
+        """
+        while any(self._in_flight[tp] > 0 for tp in partitions):
+            await self._settled
+
+    # ------------------------------------------------------------ who has one
+
+    def answered(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Note that the broker answered a commit, whatever it said.
+        """
+        self._answered.update(tuple(partitions))
+
+    def has(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Note that these partitions have a committed offset.
+        """
+        self._committed.update(partitions)
+
+    def given_to_producer(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """
+        Note offsets that a producer may commit at any time from now on.
+        """
+        for tp, one in offsets.items():
+            self._given[tp] = max(one.offset, self._given.get(tp, 0))
+
+    def elsewhere(self) -> None:
+        """
+        Note that offsets may be committed without passing this consumer.
+        """
+        self._is_elsewhere = True
+
+    def floor(self, tp: TopicPartition) -> int:
+        """
+        Return the highest offset of the partition that a producer was given; else -1.
+        """
+        return self._given.get(tp, -1)
+
+    def without(self, partitions: Partitions) -> Partitions:
+        """
+        Return those that have no committed offset for sure.
+        """
+        if self._is_elsewhere:
+            return frozenset()
+        return frozenset(
+            tp
+            for tp in partitions
+            if tp not in self._committed and tp not in self._given
+        )
+
+    def forget(self, partitions: Partitions) -> None:
+        """
+        Forget who of them has one: others own them now.
+        """
+        self._committed -= partitions
+
+    # ------------------------------------------------------------ questions
+
+    def is_outdated(
+        self,
+        partitions: Partitions,
+        since: tuple[object, ...],
+        waiting: Collection[Partitions],
+    ) -> bool:
+        """
+        Tell whether the question about these partitions must be asked anew; note it.
+
+        Upstream files a question under its partitions alone. One that outlasted its
+        poll must be found by the next, and must not be found after that.
+
+        Args:
+            partitions: what is asked about.
+            since: equal as long as an answer asked for then can be used.
+            waiting: the questions that upstream has on file.
+        """
+        counts = tuple(self._answered[tp] for tp in sorted(partitions))
+        now = (since, counts)
+        kept = self._asked.keys() & waiting
+        self._asked = {key: self._asked[key] for key in kept}
+        if self._asked.get(partitions) == now:
+            return False
+        self._asked[partitions] = now
+        return True
+
+    def forget_question(self, partitions: Partitions) -> None:
+        """
+        Forget a question that was answered.
+        """
+        self._asked.pop(partitions, None)

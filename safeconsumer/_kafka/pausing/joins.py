@@ -1,0 +1,142 @@
+"""
+What a join leaves behind: its answer until a ``poll`` applies it, and what it changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+from kafka.structs import TopicPartition
+
+from safeconsumer import events
+from safeconsumer.holds import ownership as rebalance
+from safeconsumer.holds.ledger import PauseLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+@frozen
+class Joined:
+    """
+    A join that has succeeded on the wire and waits for a ``poll`` to apply it.
+
+    Attributes:
+        generation: upstream's object; it is replaced when the membership changes.
+        assignment: the answer to SyncGroup, encoded.
+        at: on the monotonic clock, in seconds.
+    """
+
+    generation: object
+    assignment: bytes
+    at: float
+
+    def is_current(
+        self, generation: object, last_heartbeat: float, session_timeout: float
+    ) -> bool:
+        """
+        Tell whether it can still be applied.
+
+        Heartbeats told in the meantime if the generation was over, but not if none of
+        them got through.
+        """
+        silent = time.monotonic() - max(self.at, last_heartbeat)
+        return self.generation is generation and silent < session_timeout
+
+    def answer(self) -> Callable[[], Coroutine[Any, Any, bytes]]:
+        """
+        Return a coroutine function that gives the answer once more.
+        """
+
+        async def again() -> bytes:
+            return self.assignment
+
+        return again
+
+
+class RebalanceWatch:
+    """
+    Takes a snapshot when a join is prepared, and compares when it has completed.
+
+    Args:
+        ledger: of the consumer; None beside a plain subscription: nothing is done.
+
+    Thread rules: the IO thread.
+    """
+
+    def __init__(self, ledger: PauseLedger | None) -> None:
+        self._ledger = ledger
+        self._snapshot: rebalance.Snapshot | None = None
+        self._lost: frozenset[TopicPartition] = frozenset()
+
+    def prepared(self) -> None:
+        """
+        Remember what is owned and quiet before anything is given up.
+        """
+        if self._ledger is not None:
+            ledger = self._ledger
+            self._snapshot = rebalance.snapshot(ledger.view(), ledger.ownership())
+            self._lost = frozenset()
+
+    def lost(self) -> None:
+        """
+        Count what has left the assignment since as lost.
+        """
+        if self._ledger is not None and self._snapshot is not None:
+            owned = self._ledger.ownership().epochs
+            self._lost = frozenset(
+                tp for tp in self._snapshot.epochs if tp not in owned
+            )
+
+    def also_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        """
+        Count these as lost, too.
+        """
+        self._lost |= partitions
+
+    def completed(self, generation: int, member_id: str) -> frozenset[TopicPartition]:
+        """
+        Emit what the join changed; return what was quiet and has departed.
+        """
+        snapshot, self._snapshot = self._snapshot, None
+        ledger = self._ledger
+        if ledger is None or snapshot is None:
+            return frozenset()
+        outcome = rebalance.compare(
+            snapshot, ledger.view(), ledger.ownership(), self._lost
+        )
+        ledger.emit(
+            events.RebalanceCompleted,
+            generation=generation,
+            member_id=member_id,
+            **_what_changed(outcome, ledger),
+        )
+        if outcome.woken:
+            ledger.emit(
+                events.PauseForgotten,
+                partitions=events.sorted_partitions(outcome.woken),
+            )
+        return (outcome.revoked | outcome.lost) & snapshot.quiet
+
+
+def _what_changed(
+    outcome: rebalance.Outcome, ledger: PauseLedger
+) -> Mapping[str, object]:
+    view = ledger.view()
+    bit = {
+        hold.key: hold
+        for tp in outcome.gained
+        if tp in view.quiet
+        for hold in view.state.covering(tp)
+    }
+    return {
+        "kept": events.sorted_partitions(outcome.kept),
+        "gained": events.sorted_partitions(outcome.gained),
+        "revoked": events.sorted_partitions(outcome.revoked),
+        "lost": events.sorted_partitions(outcome.lost),
+        "quiet": events.sorted_partitions(view.quiet),
+        "bit": tuple(bit.values()),
+    }

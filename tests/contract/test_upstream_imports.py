@@ -1,0 +1,39 @@
+"""
+Every module and name that the package imports from kafka-python is there.
+
+Looked up one by one and without importing the package, which stops at the first that is
+missing: so the nightly run against another kafka-python names all of them.
+"""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import safeconsumer
+
+(PACKAGE,) = map(Path, safeconsumer.__path__)
+
+
+def imported() -> set[tuple[str, str]]:
+    """
+    Return each module, and each name of it, that the package imports from kafka-python.
+    """
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found |= {(node.module or "", alias.name) for alias in node.names}
+            elif isinstance(node, ast.Import):
+                found |= {(alias.name, "__name__") for alias in node.names}
+    return {each for each in found if f"{each[0]}.".startswith("kafka.")}
+
+
+@pytest.mark.parametrize(("module", "name"), sorted(imported()))
+def test_an_imported_name_is_there(module: str, name: str) -> None:
+    """
+    In its module, or as a module below it.
+    """
+    if not hasattr(import_module(module), name):
+        import_module(f"{module}.{name}")

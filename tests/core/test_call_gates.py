@@ -1,0 +1,166 @@
+"""
+Which gained partitions a call gates, and what the gates stand in for.
+"""
+
+from collections.abc import Iterable
+
+from rpds import HashTrieMap
+
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.gates import CallGates
+from safeconsumer.holds.hold import Hold, HoldKey
+from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.state import LedgerState, place
+from safeconsumer.holds.view import PauseView, with_assignment
+
+A, B, C = ("orders", 0), ("orders", 1), ("audit", 0)
+ORDERS: Scope = scopes.topic("orders")
+AUDIT: Scope = scopes.topic("audit")
+APP: HoldKey = (ORDERS, "app")
+OPS: HoldKey = (ORDERS, "ops")
+
+
+def _view(keys: list[HoldKey], *assigned: TopicPartition) -> PauseView:
+    holds = [Hold(scope=scope, owner=owner) for scope, owner in keys]
+    state, _ = place(LedgerState(), holds)
+    return with_assignment(PauseView(state=state), assigned, HashTrieMap())[0]
+
+
+HELD = _view([APP], A, B)
+
+
+def test_what_is_gained_is_gated_if_all_was_held() -> None:
+    """
+    Until the call ends.
+    """
+    gates = CallGates()
+    assert gates.begin(HELD)
+    gates.reassign([C], [])
+    assert set(gates.closed) == {C}
+    assert gates.end()
+    gates.open_all()
+    assert not gates.closed
+    assert not gates.end()
+
+
+def test_nothing_is_gated_if_something_flowed() -> None:
+    """
+    Or if nothing was assigned, ever, or outside of a call.
+    """
+    gates = CallGates()
+    for view in (_view([APP], A, C), _view([], A), _view([APP])):
+        assert not gates.begin(view)
+        gates.reassign([B], [])
+        assert not gates.closed
+        gates.end()
+    gates.begin(HELD)
+    gates.end()
+    gates.reassign([C], [])
+    assert not gates.closed
+
+
+def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
+    """
+    Until the application chooses anew, outside of a call.
+    """
+    gates = CallGates()
+    gates.begin(HELD)
+    empty = _view([APP])
+    gates.choose_anew(empty)  # in the middle of the call
+    gates.end()
+    assert gates.begin(empty)
+    gates.end()
+    gates.choose_anew(HELD)  # something is assigned
+    assert gates.begin(empty)
+    gates.end()
+    gates.choose_anew(empty)
+    assert not gates.begin(empty)
+
+
+def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
+    """
+    By whoever had placed them; what was placed since does not count.
+    """
+    gates = CallGates()
+    gates.begin(_view([APP, OPS], A, B))
+    gates.reassign([C], [])
+    assert not gates.lifted([APP], HELD)
+    assert gates.lifted([OPS], HELD)
+    assert not gates.closed
+    gates.reassign([("audit", 1)], [])
+    assert not gates.closed
+
+
+def test_an_owner_that_lifts_all_it_has() -> None:
+    """
+    Counts as if it had named everything, and speaks for itself only.
+    """
+    gates = CallGates()
+    gates.begin(_view([APP, OPS], A, B))
+    gates.reassign([C], [])
+    assert not gates.given_up("ops")
+    assert set(gates.closed) == {C}
+    assert gates.given_up("app")
+    assert not gates.closed
+
+
+def test_a_resume_by_name_opens_the_gate_if_nobody_else_stands() -> None:
+    """
+    Before or after the partition is gained.
+    """
+    after, before = CallGates(), CallGates()
+    for gates in (after, before):
+        gates.begin(_view([APP], A, B))
+    after.reassign([C], [])
+    assert after.lifted([(AUDIT, "app")], _view([APP], A, B, C))
+    assert not before.lifted([(AUDIT, "app")], HELD)
+    before.reassign([C], [])
+    assert not after.closed
+    assert not before.closed
+
+
+def test_a_resume_by_another_owner_opens_none() -> None:
+    """
+    It speaks for itself only.
+    """
+    gates = CallGates()
+    gates.begin(HELD)
+    gates.reassign([C], [])
+    assert not gates.lifted([(AUDIT, "ops")], _view([APP], A, B, C))
+    assert set(gates.closed) == {C}
+
+
+def test_a_gate_leaves_with_its_partition() -> None:
+    """
+    And the holds that ended with theirs still stand.
+    """
+    gates = CallGates()
+    gates.begin(HELD)
+    gates.reassign([C], [A, B])
+    gates.reassign([A], [C])
+    assert set(gates.closed) == {A}
+    assert gates.lifted([APP], _view([], A))
+
+
+def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() -> None:
+    """
+    Ten thousand paused partitions are resumed in a loop while a poll waits.
+    """
+    looks: list[str] = []
+    many = [("orders", number) for number in range(500)]
+    keys: list[HoldKey] = [(scopes.partition(*tp), "app") for tp in many]
+    view = _view(keys, *many)
+
+    class Seen(PauseView):
+        def partitions(self) -> Iterable[TopicPartition]:
+            looks.append("all")
+            return super().partitions()
+
+    gates = CallGates()
+    gates.begin(Seen(view.state, view.assigned, view.gates, view.quiet))
+    gates.reassign([C], [])
+    for key in keys:
+        assert gates.closed
+        gates.lifted([key], view)
+    assert not gates.closed
+    assert looks == ["all"]

@@ -1,0 +1,285 @@
+"""
+The objects a fetcher keeps its data in, each by itself.
+"""
+
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.consumer.fetcher import CompletedFetch
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer._kafka.pausing.buffers import (
+    ParkedData,
+    ReturnedRecords,
+    StampedOffset,
+    StampedOffsets,
+    count_records,
+    epoch_of,
+    records_left,
+)
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from tests.kafka.fetches import PartitionData, batch
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+
+
+class Part:
+    """
+    A half-read batch, as far as parking looks.
+    """
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.topic_partition = tp
+        self.drained = 0
+
+    def drain(self) -> None:
+        self.drained += 1
+
+
+def _answer(tp: TopicPartition, size: int) -> CompletedFetch:
+    data = PartitionData(partition_index=tp.partition, records=b"x" * size)
+    return CompletedFetch(tp, 0, 12, data, None)
+
+
+@pytest.fixture
+def parked() -> ParkedData:
+    """
+    With room for 100 bytes.
+    """
+    return ParkedData({}, {}, 100)
+
+
+def test_what_is_kept_is_counted(parked: ParkedData) -> None:
+    """
+    A batch and an answer of one partition add up, and leave one by one.
+    """
+    parked.keep_part(Part(A), 30)
+    parked.keep_answer(_answer(A, 40))
+    assert parked.total_bytes() == 70
+    assert parked.pop_answer(A) is not None
+    assert parked.total_bytes() == 30
+    assert parked.pop_part(A) is not None
+    assert parked.total_bytes() == 0
+    assert (parked.pop_part(A), parked.pop_answer(A)) == (None, None)
+
+
+def test_a_batch_that_is_kept_again_is_counted_once(parked: ParkedData) -> None:
+    """
+    With its size of now.
+    """
+    for size in (30, 50, 20):
+        parked.keep_part(Part(A), size)
+    assert parked.total_bytes() == 20
+
+
+def test_the_oldest_is_dropped(parked: ParkedData) -> None:
+    """
+    Whole partitions, until the rest has room; what is kept again is new again.
+    """
+    parts = {tp: Part(tp) for tp in (A, B, C)}
+    parked.keep_part(parts[A], 50)
+    parked.keep_part(parts[B], 50)
+    assert parked.drop_excess() == {}
+    parked.keep_answer(_answer(A, 1))
+    assert parked.drop_excess() == {B: 50}
+    parked.keep_part(parts[C], 50)
+    assert parked.drop_excess() == {A: 51}
+    assert [part.drained for part in parts.values()] == [1, 1, 0]
+    assert (parked.parts(), parked.answers()) == ([C], [])
+    assert parked.total_bytes() == 50
+
+
+def test_changes_are_reported_once(parked: ParkedData) -> None:
+    """
+    A size of 0 for what is gone.
+    """
+    assert parked.changes() == {}
+    parked.keep_part(Part(A), 30)
+    parked.keep_part(Part(B), 30)
+    assert parked.changes() == {A: 30, B: 30}
+    parked.keep_part(Part(A), 30)
+    assert parked.changes() == {}
+    parked.pop_part(B)
+    parked.keep_answer(_answer(A, 5))
+    assert parked.changes() == {A: 35, B: 0}
+    assert parked.changes() == {}
+
+
+# ------------------------------------------------------------ stamps
+
+
+def test_a_stamped_offset_is_its_number() -> None:
+    """
+    Upstream carries it like any other; only we look at the stamp.
+    """
+    offsets = StampedOffsets({("orders", 0): 7, ("orders", 1): 8}, {("orders", 0): 3})
+    assert (offsets["orders", 0], epoch_of(offsets["orders", 0])) == (7, 3)
+    assert epoch_of(offsets["orders", 1]) == -1
+    assert epoch_of(7) is None
+
+
+@pytest.mark.parametrize("counts", [(), (1,), (5, 3)])
+def test_records_are_counted_by_headers(counts: tuple[int, ...]) -> None:
+    """
+    A batch that is cut off counts if its header is whole.
+    """
+    data = b"".join(batch(0, count) for count in counts)
+    assert count_records(data) == sum(counts)
+    assert count_records(None) == 0
+
+
+# ------------------------------------------------------------ returned records
+
+
+class Rest:
+    """
+    The rest of a batch: numbers, or an error.
+    """
+
+    def __init__(self, first: int, *records: Any) -> None:  # noqa: ANN401
+        self.next_fetch_offset, self.left = first, list(records)
+        self.records_read = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.left)
+
+    def take(self, n: int) -> list[Any]:
+        if isinstance(self.left[0], Exception):
+            raise self.left.pop(0)
+        taken, self.left = self.left[:n], self.left[n:]
+        self.next_fetch_offset = taken[-1].offset + 1
+        return taken
+
+    def drain(self) -> None:
+        self.left = []
+
+
+class Record:
+    """
+    As much of a record as is looked at.
+    """
+
+    leader_epoch = 4
+    serialized_key_size, serialized_value_size = -1, 10
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def _returned(count: int, rest: Any = None) -> ReturnedRecords:  # noqa: ANN401
+    records: list[Any] = [Record(offset) for offset in range(count)]
+    position = OffsetAndMetadata(0, "", -1)
+    return ReturnedRecords(A, records, position, StampedOffset.of(0, 1), rest)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 9])
+def test_returned_records_come_before_the_rest(step: int) -> None:
+    """
+    In order, with the position behind each step.
+    """
+    part = _returned(3, Rest(3, Record(3), Record(4)))
+    got: list[int] = []
+    while part:
+        got += [one.offset for one in part.take(step)]
+        assert part.next_fetch_offset == len(got)
+        assert part.leader_epoch == 4
+    assert got == [0, 1, 2, 3, 4]
+
+
+def test_an_error_in_the_rest_comes_behind_the_records() -> None:
+    """
+    Then there is nothing more.
+    """
+    part = _returned(2, Rest(2, ValueError("broken")))
+    assert [one.offset for one in part.take(9)] == [0, 1]
+    assert part
+    with pytest.raises(ValueError, match="broken"):
+        part.take(9)
+    part.drain()
+    assert not part
+
+
+def test_sizes_of_returned_records() -> None:
+    """
+    Of what is still to be taken.
+    """
+    part = _returned(3, Rest(3, Record(3)))
+    assert part.size_in_bytes() == 30
+    part.take(1)
+    assert part.size_in_bytes() == 20
+    assert records_left(part, None) is None
+    assert records_left(None, 7) == 0
+
+
+# ------------------------------------------------------------ undelivered
+
+
+@pytest.fixture
+def subscription() -> LedgerSubscription:
+    """
+    With A at offset 0, where a drain is about to begin.
+    """
+    made = LedgerSubscription()
+    made.assign_from_user([A])
+    made.seek(A, 0)
+    return made
+
+
+def _drain(subscription: LedgerSubscription, end: int) -> None:
+    state = subscription.assignment[A]
+    subscription.undelivered.note(A, state, 1)
+    state.position = OffsetAndMetadata(end, "", -1)
+
+
+def _delivered(subscription: SubscriptionState) -> int | None:
+    position = subscription.delivered_position(A)
+    return None if position is None else int(position.offset)
+
+
+def test_delivered_is_what_was_there_before_a_drain(
+    subscription: LedgerSubscription,
+) -> None:
+    """
+    However many batches it takes.
+    """
+    for end in (5, 10):
+        _drain(subscription, end)
+        assert _delivered(subscription) == 0
+        assert subscription.all_consumed_offsets()[A].offset == 0
+    subscription.undelivered.clear()
+    assert _delivered(subscription) == 10
+
+
+def test_a_position_moves_back_once(subscription: LedgerSubscription) -> None:
+    """
+    After that it is the position.
+    """
+    _drain(subscription, 5)
+    undelivered, assignment = subscription.undelivered, subscription.assignment
+    moved = undelivered.move_back(A, assignment)
+    assert moved is not None
+    assert moved.offset == 0
+    assert undelivered.move_back(A, assignment) is None
+    assert assignment[A].position.offset == 0
+
+
+def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
+    """
+    So does a reset, and a new ownership.
+    """
+    undelivered, assignment = subscription.undelivered, subscription.assignment
+    _drain(subscription, 5)
+    subscription.seek(A, 5)
+    assert undelivered.move_back(A, assignment) is None
+    _drain(subscription, 9)
+    subscription.request_offset_reset(A)
+    undelivered.move_all_back()
+    assert _delivered(subscription) is None
+    subscription.seek(A, 2)
+    _drain(subscription, 9)
+    subscription.assign_from_user([B])
+    subscription.assign_from_user([A])
+    assert undelivered.move_back(A, assignment) is None
+    assert _delivered(subscription) is None

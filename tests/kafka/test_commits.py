@@ -1,0 +1,136 @@
+"""
+What is known of commits, and a join that waits to be applied: the objects alone.
+"""
+
+import time
+from contextlib import suppress
+
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer._kafka.handover.carrying import Question
+from safeconsumer._kafka.pausing.commits import KnownCommits
+from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer.events import RebalanceCompleted
+from safeconsumer.holds.scope import partition
+from tests.shell.lab import Lab
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset, "", -1)
+
+
+def waits(commits: KnownCommits) -> bool:
+    """Tell whether somebody who needs no commit in flight has to wait."""
+    waiting = commits.none_in_flight([A])
+    try:
+        waiting.send(None)
+    except StopIteration:
+        return False
+    waiting.close()
+    return True
+
+
+def test_commits_in_flight_are_waited_for() -> None:
+    """Of that partition, all of them, however they end."""
+    commits = KnownCommits()
+    with commits.sending([B]):
+        assert not waits(commits)
+        with commits.sending({A: at(1)}):
+            with suppress(ValueError), commits.sending([A]):
+                raise ValueError
+            assert waits(commits)
+        assert not waits(commits)
+
+
+def test_a_question_knows_what_was_begun_since() -> None:
+    """An answer to it may be older than that commit."""
+    commits = KnownCommits()
+    question = Question({A: 1, B: 1}, commits)
+    with commits.sending([A]):
+        assert [question.is_current(tp) for tp in (A, B)] == [False, True]
+    assert not question.is_current(A)
+    assert Question({A: 1}, commits).is_current(A)
+
+
+def test_what_has_no_committed_offset_for_sure() -> None:
+    """Not what a producer was given, and nothing if one may commit without a word."""
+    commits = KnownCommits()
+    assert commits.without(frozenset({A, B})) == {A, B}
+    commits.has([A])
+    assert commits.without(frozenset({A, B})) == {B}
+    commits.forget(frozenset({A}))
+    commits.given_to_producer({B: at(5)})
+    assert commits.without(frozenset({A, B})) == {A}
+    commits.elsewhere()
+    assert commits.without(frozenset({A, B})) == frozenset()
+
+
+def test_the_highest_offset_that_a_producer_was_given_counts() -> None:
+    """An aborted transaction may be worked on again from before."""
+    commits = KnownCommits()
+    assert commits.floor(A) == -1
+    commits.given_to_producer({A: at(5)})
+    commits.given_to_producer({A: at(3)})
+    assert commits.floor(A) == 5
+
+
+def test_a_question_is_asked_anew_after_a_commit_or_in_another_ownership() -> None:
+    """Else the one that is on its way is waited for."""
+    commits = KnownCommits()
+    asked = frozenset({A, B})
+    assert commits.is_outdated(asked, ("one",), [])
+    assert not commits.is_outdated(asked, ("one",), [asked])
+    commits.answered({A: at(1)})
+    assert commits.is_outdated(asked, ("one",), [asked])
+    assert commits.is_outdated(asked, ("two",), [asked])
+    assert commits.is_outdated(asked, ("two",), [])  # upstream has it no more
+
+
+def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came() -> None:
+    """The session may be over if none got through."""
+    generation, now = object(), time.monotonic()
+    joined = Joined(generation, b"", now - 5)
+    assert joined.is_current(generation, now, 3)
+    assert not joined.is_current(object(), now, 3)
+    assert not joined.is_current(generation, now - 4, 3)
+
+
+def test_a_rebalance_is_compared_with_what_was_there_before() -> None:
+    """It returns what was quiet and is gone."""
+    lab = Lab()
+    lab.ledger.assign([A, B])
+    lab.ledger.place([partition(B.topic, B.partition)], owner="app")
+    watch = RebalanceWatch(lab.ledger)
+    watch.prepared()
+    lab.ledger.assign([A])
+    assert watch.completed(3, "me") == {B}
+    lab.ledger.deliver()
+    (told,) = lab.told.of(RebalanceCompleted)
+    assert (told.kept, told.revoked, told.lost) == ((A,), (B,), ())
+    assert watch.completed(3, "me") == frozenset()  # no join was prepared
+
+
+def test_what_leaves_with_the_membership_is_lost() -> None:
+    """Also if it is regained by the same join."""
+    lab = Lab()
+    lab.ledger.assign([A])
+    watch = RebalanceWatch(lab.ledger)
+    watch.prepared()
+    lab.ledger.assign([])
+    watch.lost()
+    lab.ledger.assign([A])
+    watch.completed(4, "me")
+    lab.ledger.deliver()
+    (told,) = lab.told.of(RebalanceCompleted)
+    assert (told.gained, told.lost, told.revoked) == ((A,), (A,), ())
+
+
+def test_without_a_ledger_nothing_is_compared() -> None:
+    """Beside a plain subscription."""
+    watch = RebalanceWatch(None)
+    watch.prepared()
+    watch.lost()
+    assert watch.completed(1, "me") == frozenset()

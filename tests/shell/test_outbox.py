@@ -1,0 +1,207 @@
+"""
+Events reach every hook once, in the order in which things happened.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from safeconsumer import events
+from safeconsumer.events.dispatch import Dispatcher, Outbox
+from tests.shell.lab import AUDIT, ORDERS, A, C, Lab, Told
+from tests.shell.signals import handled_by, send
+
+pytestmark = pytest.mark.timeout(30)  # a deadlock ends here
+
+PATIENCE = 20
+
+
+class Slow:
+    """
+    A hook that takes its time over the first event, until it is released.
+    """
+
+    def __init__(self) -> None:
+        self.entered, self.release = threading.Event(), threading.Event()
+
+    def __call__(self, _: events.Event) -> None:
+        if not self.entered.is_set():
+            self.entered.set()
+            assert self.release.wait(PATIENCE)
+
+
+def _outbox(*hooks: Callable[[events.Event], object]) -> Outbox:
+    return Outbox(Dispatcher(hooks))
+
+
+def _ats(told: Told) -> list[float]:
+    return [event.at for event in told.events]
+
+
+def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
+    """
+    The last word of every hook is "removed".
+
+    1. One thread places a hold; a hook takes its time over that. 2. Another lifts it,
+    and does not wait for the hook. 3. The first tells both.
+    """
+    slow, told = Slow(), Told()
+    lab = Lab(slow, told)
+    placing = threading.Thread(target=lab.hold, args=(ORDERS,))
+    placing.start()
+    assert slow.entered.wait(PATIENCE)
+    lab.lift(ORDERS)
+    assert told.names() == []
+    slow.release.set()
+    placing.join(PATIENCE)
+    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+
+
+def test_a_hook_that_pauses_is_told_after_the_event_it_has() -> None:
+    """
+    Hooks behind it see what it did after the cause of it.
+    """
+    told = Told()
+
+    def keeper(event: events.Event) -> None:
+        if isinstance(event, events.HoldsRemoved):
+            lab.hold(ORDERS)
+
+    lab = Lab(keeper, told)
+    lab.hold(ORDERS)
+    lab.lift(ORDERS)
+    expected = ["hold_placed", "hold_removed", "hold_placed"]
+    assert told.names() == lab.told.names() == expected
+
+
+class _Turn(dict[str, list[int]]):
+    """
+    The turn, with something that happens just before it is given back.
+    """
+
+    before: Callable[[], object] | None = None
+
+    def __delitem__(self, key: str) -> None:
+        if self.before is not None:
+            act, self.before = self.before, None
+            act()
+        super().__delitem__(key)
+
+
+def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
+    """
+    Whoever finds the turn taken may go away.
+
+    1. A thread has handed out all there was. 2. Another appends an event and finds the
+    turn taken. 3. The first gives the turn back, looks once more, and tells it.
+    """
+    told = Told()
+    outbox = _outbox(told)
+    answers: list[bool] = []
+
+    def other() -> None:
+        outbox.waiting.append(events.Event(at=2.0))
+        answers.append(outbox.deliver())
+
+    def between() -> None:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(PATIENCE)
+
+    turn = outbox._turn = _Turn()
+    turn.before = between
+    outbox.waiting.append(events.Event(at=1.0))
+    assert outbox.deliver()
+    assert answers == [False]
+    assert _ats(told) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
+    stop: type[BaseException],
+) -> None:
+    """
+    The turn is given back, and the events behind it wait for the next call.
+    """
+    told = Told()
+
+    def hook(event: events.Event) -> None:
+        if event.at == 1.0:
+            raise stop
+
+    outbox = _outbox(hook, told)
+    outbox.waiting.extend([events.Event(at=1.0), events.Event(at=2.0)])
+    with pytest.raises(stop):
+        outbox.deliver()
+    assert _ats(told) == [1.0]
+    assert outbox.deliver()
+    assert _ats(told) == [1.0, 2.0]
+
+
+def test_a_handler_that_cannot_be_recognised_in_the_middle_of_a_hook() -> None:
+    """
+    It leaves its event to the thread it interrupted.
+    """
+    told = Told()
+    lab = Lab(lambda event: event.name == "hold_placed" and send(), told)
+    with handled_by(functools.lru_cache(lambda *_: lab.lift(ORDERS))):
+        lab.hold(ORDERS)
+    assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
+
+
+def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
+    """
+    The hook may have the very lock that another hook, or itself, would wait for.
+    """
+    told = Told()
+    lab = Lab(lambda event: event.name == "hold_placed" and send(), told)
+    lab.assign(A, C)
+    with handled_by(lambda *_: lab.lift(ORDERS)):
+        lab.hold(ORDERS, AUDIT)
+    assert told.names() == ["assignment_changed", "hold_placed"]
+    assert lab.quiet() == {C}
+    lab.ledger.deliver()
+    assert told.names()[2:] == ["hold_removed"]
+
+
+def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
+    """
+    ``pause`` does not wait for hooks that run elsewhere; nothing of it is lost.
+    """
+    slow = Slow()
+    lab = Lab(slow)
+    first = threading.Thread(target=lab.hold, args=(ORDERS,))
+    first.start()
+    assert slow.entered.wait(PATIENCE)
+    for number in range(50):
+        lab.hold(AUDIT, reason=str(number))
+    assert len(lab.told.of(events.HoldsPlaced)) == 1
+    slow.release.set()
+    first.join(PATIENCE)
+    assert len(lab.told.of(events.HoldsPlaced)) == 51
+
+
+def test_many_threads_and_hooks_agree_on_one_order() -> None:
+    """
+    Each hook gets every event once, those of one thread in its order.
+    """
+    hooks = [Told(), Told()]
+    outbox = _outbox(*hooks)
+
+    def tell(first: int) -> None:
+        for number in range(first, first + 200):
+            outbox.waiting.append(events.Event(at=float(number)))
+            outbox.deliver()
+
+    threads = [threading.Thread(target=tell, args=(1000 * n,)) for n in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(PATIENCE)
+    assert _ats(hooks[0]) == _ats(hooks[1])
+    assert len(set(_ats(hooks[0]))) == len(hooks[0].events) == 800
+    for n in range(4):
+        own = [at for at in _ats(hooks[0]) if at // 1000 == n]
+        assert own == sorted(own)
