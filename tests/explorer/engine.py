@@ -28,7 +28,7 @@ from attrs import define, field, frozen
 _LOOK = 0.0003
 # B is blocked if it stood at one and the same instruction for so many looks and sleeps.
 # Where the system does not say that it sleeps, it must have stood still for longer.
-_LOOKS_ASLEEP, _LOOKS = 2, 60
+_LOOKS_ASLEEP, _LOOKS = 3, 60
 # What stands still for so long is a deadlock: looks of the watcher, seconds between.
 _STUCK_LOOKS, _STUCK_LOOK = 8, 0.1
 # A pair that ends in deadlocks is not explored to its end.
@@ -456,7 +456,7 @@ class _Other:
         self._done.acquire()
         self._job: Callable[[], None] | None = None
         self.is_idle = True
-        self._is_abandoned = False
+        self._has_begun = self._is_abandoned = False
         self.thread = threading.Thread(
             target=self._loop, name="explorer-b", daemon=True
         )
@@ -474,6 +474,7 @@ class _Other:
             job = self._job
             if job is None:
                 return
+            self._has_begun = True
             job()
             if self._is_abandoned:
                 return
@@ -491,7 +492,7 @@ class _Other:
         Let it run.
         """
         self._job = job
-        self.is_idle = False
+        self.is_idle = self._has_begun = False
         self._go.release()
 
     def wait(self) -> None:
@@ -507,7 +508,7 @@ class _Other:
         last, looks = None, 0
         while not self._done.acquire(timeout=_LOOK):
             now = _position(self.ident)
-            looks = looks + 1 if now == last else 0
+            looks = looks + 1 if now == last and self._has_begun else 0
             last = now
             if looks >= _LOOKS or (looks >= _LOOKS_ASLEEP and self._is_asleep()):
                 return False
@@ -637,9 +638,11 @@ class _Monitoring(_Tracer):
 
     _TOOL = 3
 
-    def __init__(self, inside: Sequence[str]) -> None:
+    def __init__(self, inside: Sequence[str], *, by_opcode: bool) -> None:
         super().__init__(inside)
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # 3.12
+        events = self._monitoring.events
+        self._event: int = events.INSTRUCTION if by_opcode else events.LINE
         self._k = self._count = 0
         self._thread: int | None = None
         self._come: Callable[[FrameType], None] | None = None
@@ -647,18 +650,18 @@ class _Monitoring(_Tracer):
     def __enter__(self) -> Self:
         monitoring = self._monitoring
         monitoring.use_tool_id(self._TOOL, "explorer")
-        monitoring.register_callback(self._TOOL, monitoring.events.LINE, self._line)
-        monitoring.set_events(self._TOOL, monitoring.events.LINE)
+        monitoring.register_callback(self._TOOL, self._event, self._reached)
+        monitoring.set_events(self._TOOL, self._event)
         return self
 
     def __exit__(self, *_: object) -> None:
         monitoring = self._monitoring
         monitoring.set_events(self._TOOL, 0)
-        monitoring.register_callback(self._TOOL, monitoring.events.LINE, None)
+        monitoring.register_callback(self._TOOL, self._event, None)
         monitoring.free_tool_id(self._TOOL)
         monitoring.restart_events()
 
-    def _line(self, code: CodeType, line: int) -> Any:  # noqa: ANN401 - DISABLE
+    def _reached(self, code: CodeType, at: int) -> Any:  # noqa: ANN401 - DISABLE
         if self._thread is None:
             return None if self.is_inside(code) else self._monitoring.DISABLE
         if not self.is_inside(code):
@@ -667,7 +670,7 @@ class _Monitoring(_Tracer):
             return None
         self._count += 1
         if not self._k:
-            self.places.append((code, line))
+            self.places.append((code, at))
         elif self._count == self._k:
             self._thread = None
             assert self._come is not None
@@ -690,9 +693,8 @@ class _Monitoring(_Tracer):
 
 
 def _tracer(inside: Sequence[str], *, by_opcode: bool) -> _Tracer:
-    if by_opcode or not hasattr(sys, "monitoring"):
-        return _SetTrace(inside, by_opcode=by_opcode)
-    return _Monitoring(inside)
+    kind = _Monitoring if hasattr(sys, "monitoring") else _SetTrace
+    return kind(inside, by_opcode=by_opcode)
 
 
 # ---------------------------------------------------------------- telling
