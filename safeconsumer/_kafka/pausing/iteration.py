@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.fetcher import Drained
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 # A poll of an iteration that gates what it gains ends after this long: nobody could
 # pause it meanwhile, and the gates open when it ends.
@@ -122,7 +122,6 @@ class Iteration:
         batches = self._poll()
         assignment = consumer._subscription.assignment
         quiet = consumer._subscription.ledger.quiet
-        lock = consumer._subscription._lock
         # As they were in the drain: a seek since is not undone.
         drained_from = consumer._fetcher.drained_from
         waiting = [(tp, records, *drained_from[tp]) for tp, records in batches.items()]
@@ -131,26 +130,27 @@ class Iteration:
         try:
             while waiting:
                 tp, records, state, position = waiting[-1]
-                at, checked = 0, None
+                at, checked, moves = 0, None, state.moves
                 for record in records:
                     # Asked each time; one and the same set is looked into once.
                     if (snapshot := quiet()) is not checked:
                         if tp in snapshot:
                             break
                         checked = snapshot
-                    with lock:  # one step against a seek
-                        if (
-                            assignment.get(tp) is not state
-                            or state._position is not position
-                            or not state.is_fetchable()
-                        ):
-                            break
-                        at += 1
-                        position = _new(
-                            OffsetAndMetadata,
-                            (record.offset + 1, "", record.leader_epoch),
-                        )
-                        state._position = position  # is_fetchable: it has a valid one
+                    if (
+                        assignment.get(tp) is not state
+                        or state._position is not position
+                        or not state.is_fetchable()
+                    ):
+                        break
+                    position = _new(
+                        OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
+                    )
+                    state._position = position  # is_fetchable: it has a valid one
+                    if state.moves != moves:  # a seek between the look and this
+                        state.settle()
+                        break
+                    at += 1
                     yield record
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()
@@ -183,7 +183,7 @@ class Iteration:
         self,
         tp: TopicPartition,
         records: Sequence[ConsumerRecord],
-        state: TopicPartitionState,
+        state: OwnedPartitionState,
         position: OffsetAndMetadata,
     ) -> None:
         # Only into the same ownership, and only if nobody moved the position.
