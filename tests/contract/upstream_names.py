@@ -61,7 +61,6 @@ ELSEWHERE = {
     "paused": "a call of our view",
     "records": "a field of messages, and of our choice of a decoder",
     "sorted_partitions": "a function of our events",
-    "total_bytes": "a call of our parked data",
     "user_data": "a field of messages",
 }
 
