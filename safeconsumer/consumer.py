@@ -203,8 +203,8 @@ class SafeConsumer(UpstreamConsumer):
         everything assigned quiet stay quiet until it returns (KAFKA-13463). After
         ``next(consumer)`` it returns the rest of what the iteration had taken.
 
-        After an exception no record is lost: what the call had taken comes with the
-        next one, in order.
+        After an exception no record is lost: what the call had taken is fetched again,
+        and comes in order.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a

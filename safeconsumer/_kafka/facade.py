@@ -14,6 +14,7 @@ from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
@@ -38,7 +39,7 @@ class Journal(CommitJournal, FetchJournal, Protocol):
 
 class Facade:
     """
-    What the public class, a worker and a journal may do with a consumer's private parts.
+    All that our other classes may do with the private parts of a consumer.
 
     Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
     may have interrupted whoever holds a lock: it reads attributes and copies, and calls

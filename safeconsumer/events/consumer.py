@@ -430,7 +430,7 @@ class PauseForgotten(JoinEvent):
 @frozen(kw_only=True)
 class StaleJoinDropped(JoinEvent):
     """
-    A join had been started for a subscription that was changed since.
+    A join assigned topics that are no longer subscribed.
 
     Its assignment was not applied; the consumer joins again before it delivers.
     """

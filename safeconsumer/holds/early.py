@@ -1,5 +1,5 @@
 """
-Holds placed while nothing was consumed: whether they can ever bite is to be seen.
+Checks holds that were placed before the first ``subscribe`` or ``assign``.
 """
 
 import re
