@@ -61,14 +61,24 @@ class Broker:
 
     Args:
         tick: counts what happens; commits are noted with its numbers.
+        soon: has something done in a step of the IO thread's.
+
+    Attributes:
+        prompt: what is answered at once, without being told to; for threads that wait
+            in another way than upstream's.
     """
 
-    def __init__(self, tick: Callable[[], int]) -> None:
+    def __init__(
+        self, tick: Callable[[], int], soon: Callable[[Callable[[], object]], None]
+    ) -> None:
         self._tick = tick
+        self._soon = soon
+        self.prompt: frozenset[str] = frozenset()
         self.pending: list[Request] = []
         self.kept: list[Request] = []
         self.committed: dict[TopicPartition, tuple[int, str]] = {}
         self.written: list[Written] = []
+        self.elsewhere: list[tuple[TopicPartition, int]] = []
         self.generation = 0
         self.member: str | None = None
         self.plan: tuple[TopicPartition, ...] = (ONE, TWO)
@@ -84,6 +94,8 @@ class Broker:
         self.pending.append(request)
         if api == "OffsetCommit":
             self._write(request)
+        if api in self.prompt:
+            self._soon(lambda: self.answer(request))
         return request.future
 
     def of(self, api: str, tp: TopicPartition | None = None) -> list[Request]:
@@ -262,6 +274,13 @@ class Broker:
 
     def _heartbeat(self, _: Request) -> object:
         return HeartbeatResponse(version=3, error_code=0)
+
+    def commit_elsewhere(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Have another member commit an offset.
+        """
+        self.committed[tp] = offset, ""
+        self.elsewhere.append((tp, offset))
 
     def expel(self) -> None:
         """

@@ -198,8 +198,10 @@ def _rewinding(stage: Stage) -> None:
 
 
 def _committing(stage: Stage) -> None:
+    prompt, stage.broker.prompt = stage.broker.prompt, frozenset()
     stage.consumer.commit_async()
     _keep("OffsetCommit")(stage)
+    stage.broker.prompt = prompt
 
 
 def _committed(stage: Stage) -> None:
@@ -566,7 +568,11 @@ OPERATIONS = (
         with_setting={"is_cooperative": True},
     ),
     _joining(
-        "join, the listener seeks", _poll_waiting, _listener_pauses, comes_in=False
+        "join, the listener seeks",
+        _poll_waiting,
+        _listener_pauses,
+        comes_in=False,
+        if_moved=(kafka_errors.KafkaError,),  # upstream's, for what a listener raised
     ),
     _joining(
         "join, committing",
@@ -627,7 +633,14 @@ OPERATIONS = (
     _marking("marked: commit", _commit, _committed_and_held, commits=True),
     _marking("marked: commit_async", _commit_async, _committed_and_held, commits=True),
     _marking("marked: transaction", _give_to_producer, _committed, commits=True),
-    _marking("marked: poll", _poll, _committed_and_held),
+    _reading(
+        "marked: poll",
+        _poll,
+        _committed_and_held,
+        modes=IN_GROUP,
+        with_setting=_MARKS,
+        meets=_MET_BY_MARKS,
+    ),
     _answering(
         "marked: answer to a commit",
         _answer("OffsetCommit"),

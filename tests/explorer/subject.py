@@ -26,6 +26,7 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, Lifetime, SafeConsumer
+from safeconsumer._kafka.handover import offsets as marks
 from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
 from tests.explorer.waits import others_may_come
@@ -38,6 +39,11 @@ What an application writes beside an offset.
 GROUP, MANUAL, ALONE = "group", "manual", "alone"
 
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
+
+# What the writer of marks asks and sends: a thread waits for it that is not upstream's.
+_OF_MARKS = frozenset({"OffsetFetch", "OffsetCommit"})
+# So long it waits, where an answer is kept; seconds.
+_PATIENCE = 0.005
 
 
 @frozen
@@ -213,12 +219,13 @@ class Stage:
         self.listener = _Listener()
         self._reading = threading.local()
         self._gained: dict[TopicPartition, int] = {}
-        self.broker = Broker(self.tick)
-        self.broker.on_start = self._started
+        self._missing: dict[int, frozenset[TopicPartition]] = {}
         self.io = IoThread()
+        self.broker = Broker(self.tick, self.io.soon)
+        self.broker.on_start = self._started
         self.cluster = Cluster({TOPIC: {0, 1, 2}, OTHER_TOPIC: {0}})
         net = Net(self.io, self._wait)
-        manager = Manager(net, self.cluster, self.broker.take)
+        manager = Manager(net, self.cluster, self._send)
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
         self.consumer = self._made(manager)
@@ -226,6 +233,8 @@ class Stage:
             plant(self.consumer)
         self._watch_checks()
         self._begin()
+        if setting.handover == "offsets":
+            self.broker.prompt = _OF_MARKS
 
     def tick(self) -> int:
         """
@@ -279,10 +288,16 @@ class Stage:
         apply = subscription._apply_assignment
 
         def applied(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as the original
-            before = set(subscription.assignment)
+            before, began = set(subscription.assignment), self.tick()
             apply(*args, **kwargs)
-            for tp in set(subscription.assignment) - before:
+            now = set(subscription.assignment)
+            for tp in now - before:
                 self._gained[tp] = self.tick()
+            if (
+                self.setting.handover != "off"
+            ):  # the pause goes where the partition goes
+                for tp in before - now:
+                    self.note_lifted(frozenset({tp}), "app", began)
 
         subscription._apply_assignment = applied
 
@@ -325,8 +340,10 @@ class Stage:
             self.hook(event)
 
     def _started(self, request: Request, tp: TopicPartition, offset: int) -> None:
-        # An answer decides only for the ownership that it was asked in.
-        if self._gained.get(tp, 0) <= request.asked_at:
+        # An answer decides only for the ownership that it was asked in, and only where
+        # no position was known then.
+        is_missing = tp in self._missing.get(id(request.future), ())
+        if self._gained.get(tp, 0) <= request.asked_at and is_missing:
             self.starts.append(
                 Start(tp, offset, request.asked_at, request.asked_at, request.api)
             )
@@ -481,7 +498,7 @@ class Stage:
         """
         Return the assigned partitions that are quiet.
         """
-        return self.consumer.paused() & set(self.consumer._subscription.assignment)
+        return {TopicPartition(*tp) for tp in self.consumer._ledger.view().quiet}
 
     def positions(self) -> dict[TopicPartition, int | None]:
         """
@@ -510,7 +527,7 @@ class Stage:
         """
         Let what waits before it tries again try again.
         """
-        self.consumer._coordinator._retry_at = 0.0
+        self.consumer._coordinator.handover._retry_at = 0.0
 
     def lift_everything(self) -> None:
         """
@@ -527,6 +544,15 @@ class Stage:
                     self.resume_all(owner=hold.owner)
 
     # ------------------------------------------------------------ the broker
+
+    def _send(self, body: Any) -> Future:  # noqa: ANN401 - upstream's
+        # Whose position is missing now is what the answer may decide.
+        future = self.broker.take(body)
+        assignment = self.consumer._subscription.assignment
+        self._missing[id(future)] = frozenset(
+            tp for tp, state in assignment.items() if state.position is None
+        )
+        return future
 
     def _wait(self, future: Future) -> None:
         others_may_come()
@@ -581,7 +607,7 @@ class Stage:
                 if (offsets := call.offsets.get(tp))
             ]
             committed = self.broker.committed.get(tp, (0, ""))[0]
-            self.broker.committed[tp] = min(END, max([committed, *read]) + 1), ""
+            self.broker.commit_elsewhere(tp, min(END, max([committed, *read]) + 1))
         self.heartbeat(_UNKNOWN_MEMBER)
 
     def have_partitions(self, *numbers: int) -> None:
@@ -678,7 +704,10 @@ def rehearsed() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with mock.patch.object(kafka.util, "time", _clock):
+        with (
+            mock.patch.object(kafka.util, "time", _clock),
+            mock.patch.object(marks, "_PATIENCE", _PATIENCE),
+        ):
             yield
     finally:
         logging.disable(level)
