@@ -26,6 +26,7 @@ from safeconsumer._kafka.pausing.iteration import (
     GATING_STEP_MS,
     Iteration,
     refuse_if_executing,
+    refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import not_in_listener
 from safeconsumer.errors import (
@@ -82,7 +83,8 @@ class SafeConsumer(UpstreamConsumer):
         default_lifetime: the lifetime of holds that are placed without one.
             ``Lifetime.WHILE_ASSIGNED`` behaves most as kafka-python does: a pause ends
             when its partition is really revoked or lost.
-        strict_pause: refuse to pause anything that is not assigned at that moment.
+        strict_pause: refuse to pause partitions, topics and patterns that cover nothing
+            that is assigned at that moment.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as it came from the broker; beyond it the oldest is
             dropped and fetched again.
@@ -98,8 +100,9 @@ class SafeConsumer(UpstreamConsumer):
             ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter`` of
             its own; None: nothing is written and none of it is loaded.
         hooks: functions that take every event (``safeconsumer.events``), beside the
-            log; quick, on any thread. One that raises is counted in
-            :attr:`hook_failures` and breaks nothing.
+            log; quick, on any thread. One that raises an ``Exception`` is counted in
+            :attr:`hook_failures` and breaks nothing; ``KeyboardInterrupt`` and its like
+            are raised once all hooks have had the event.
         log: whether events become structlog lines, or lines of the standard logger
             ``safeconsumer`` where structlog is not configured.
         configs: as kafka-python's, all of them. If there is a password or token among
@@ -208,7 +211,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or this is a hook that such a call runs.
+                step of an iteration, or a hook that is being told an event calls it.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, as every call
@@ -216,6 +219,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         if not self._iteration.is_stepping():
             self._facade.refuse_in_listener("poll")
+            if self._ledger.is_telling_here():
+                refuse_second_poll()
         with self._iteration.one_poll():
             self._ledger.deliver()
             is_gating = self._ledger.begin_call()
@@ -311,7 +316,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._place(
-            tuple(map(_scope, targets)),
+            tuple(dict.fromkeys(map(_scope, targets))),
             owner=owner,
             reason=reason,
             for_=for_,
@@ -333,7 +338,9 @@ class SafeConsumer(UpstreamConsumer):
             owner: whose holds are lifted.
 
         Returns:
-            The holds that still cover the targets; empty if they flow.
+            The holds that still cover the targets or parts of them; empty if no hold
+            does, so that they flow. What waits at a gate, until the control topics are
+            read, flows a little later: :meth:`explain` has a line for it.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -364,7 +371,8 @@ class SafeConsumer(UpstreamConsumer):
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
 
         Returns:
-            The holds that are left, of other owners; empty if everything flows.
+            The holds that are left, of other owners; empty if none is, so that
+            everything flows but what waits at a gate.
 
         Raises:
             HoldSettingError: the owner is not acceptable, or is of holds from outside.

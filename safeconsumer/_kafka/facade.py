@@ -14,7 +14,7 @@ from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
-from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
@@ -159,13 +159,13 @@ class Facade:
         message = f"{scope} covers nothing assigned now, and strict_pause is on"
         raise NotConsumedError(message)
 
-    def refuse_early_hold(self, scope: Scope, call: str) -> NoReturn:
+    def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
         """
         Raise for a hold placed before anything was consumed that turns out unfitting.
         """
         message = (
-            f"{scope} was paused before {call}, which does not include it: "
-            f"resume it, or include it; nothing was changed"
+            f"{hold.scope} was paused before {call}, which does not include it: lift "
+            f"that with {hold.lifted_by()}, or include it; nothing was changed"
         )
         raise NotConsumedError(message)
 

@@ -79,7 +79,7 @@ class Iteration:
         # finds it. A step needs no lock against that: its generator cannot be closed
         # while it runs, and once closed it yields no more.
         if not self._guard.acquire(blocking=False):
-            _refuse_second_poll()
+            refuse_second_poll()
         try:
             self._end()
             yield
@@ -200,10 +200,16 @@ def refuse_if_executing(error: ValueError) -> None:
         ConcurrentPollError: in that case.
     """
     if "already executing" in str(error):
-        _refuse_second_poll()
+        refuse_second_poll()
 
 
-def _refuse_second_poll() -> NoReturn:
+def refuse_second_poll() -> NoReturn:
+    """
+    Say that a poll is under way.
+
+    Raises:
+        ConcurrentPollError: always.
+    """
     message = (
         "a poll or a step of an iteration is under way: two threads poll one "
         "consumer at the same time, or a hook or signal handler does in the middle "
