@@ -32,6 +32,7 @@ from safeconsumer._kafka.pausing.listeners import not_in_listener
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
+    HookTypeError,
     ScopeSyntaxError,
     TargetTypeError,
 )
@@ -65,6 +66,8 @@ LOG = LazyHook("safeconsumer.events.log:log_event")
 """The hook that writes structlog lines."""
 
 _held_numbers = itertools.count(1)
+
+_UPSTREAM_NEXT = UpstreamConsumer.__next__
 
 
 class SafeConsumer(UpstreamConsumer):
@@ -112,6 +115,8 @@ class SafeConsumer(UpstreamConsumer):
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not one we know;
             no thread was started.
+        HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
+            argument is not acceptable; no thread was started.
         MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
             the install line.
         JournalError: the folder of ``journal`` cannot be written; from later calls if
@@ -146,7 +151,9 @@ class SafeConsumer(UpstreamConsumer):
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
         hide_logins_of(configs)
-        hooks = (LOG, *hooks) if log else tuple(hooks)
+        if control is not None:
+            _check_control(control)
+        hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
         journaling = None if journal is None else _journaling(journal, settings)
         if journaling is not None:
             hooks = (*hooks, journaling.hook)
@@ -172,9 +179,9 @@ class SafeConsumer(UpstreamConsumer):
                 self._control = control.attach(self._ledger, self.config)
                 undo.callback(self._control.close)
             if start_paused:
-                self.pause_all(reason="start_paused")
-            if topics:
-                self.subscribe(topics=topics)
+                SafeConsumer.pause_all(self, reason="start_paused")
+            if topics:  # not what a subclass makes of it: it is not whole yet
+                SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
 
     @property
@@ -206,8 +213,9 @@ class SafeConsumer(UpstreamConsumer):
         everything assigned quiet stay quiet until it returns (KAFKA-13463). After
         ``next(consumer)`` it returns the rest of what the iteration had taken.
 
-        After an exception no record is lost: what the call had taken is fetched again,
-        and comes in order.
+        After an ``Exception`` no record is lost: what the call had taken is fetched
+        again, and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
+        instructions of the call loses what it returns; kafka-python loses it in more.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
@@ -255,10 +263,12 @@ class SafeConsumer(UpstreamConsumer):
             ConcurrentPollError: if another thread is in the middle of this call or of
                 ``poll``.
         """
+        # Tracing, for example, wraps upstream's method and has to see every record.
+        is_wrapped = UpstreamConsumer.__next__ is not _UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
             running = self._iteration.running()
-            if running is not None:
+            if running is not None and not is_wrapped:
                 for record in running:
                     return record
                 self._iteration.is_over(running)
@@ -267,7 +277,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         self._facade.refuse_in_listener("next")
-        with self._iteration.alone():
+        with self._iteration.alone(goes_on=is_wrapped):
             return super().__next__()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
@@ -366,7 +376,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         self._place((ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime)
 
-    def resume_all(self, *, owner: str = APP) -> tuple[Hold, ...]:
+    def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
 
@@ -511,12 +521,16 @@ class SafeConsumer(UpstreamConsumer):
         Assign partitions by hand; as kafka-python's. Holds stay and bite.
 
         Raises:
+            TargetTypeError: something among them is no ``TopicPartition`` of a text and
+                a whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on something that is not among the partitions.
         """
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
+        for one in partitions:
+            _check_assignable(one)
         fits = fits_assignment(set(partitions))
         with self._checking_early(fits, "assign()"), self._reassigning():
             super().assign(partitions)
@@ -714,7 +728,7 @@ class _ForkedConsumer(SafeConsumer):
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
-        if not name.startswith("_"):
+        if not name.startswith("_") and name != "config":
             _refuse_forked()
         return super().__getattribute__(name)
 
@@ -792,7 +806,36 @@ def _check_parked_max_bytes(value: object) -> None:
         raise HoldSettingError(message)
 
 
+def _check_assignable(one: object) -> None:
+    is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
+    if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
+        message = (
+            "assign() takes a list of TopicPartitions, each of a topic's name and a "
+            f"whole number, not {one!r}"
+        )
+        raise TargetTypeError(message)
+
+
+def _checked_hooks(hooks: object) -> tuple[Hook, ...]:
+    if callable(hooks) or not isinstance(hooks, Iterable):
+        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
+        raise HookTypeError(message)
+    return tuple(hooks)
+
+
+def _check_control(control: object) -> None:
+    if isinstance(control, type) or not hasattr(control, "attach"):
+        message = f"control takes a Control(), not {control!r}"
+        raise ControlSettingError(message)
+
+
 def _scope(target: object) -> Scope:
+    if isinstance(target, Hold):
+        message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
+        raise TargetTypeError(message)
+    if isinstance(target, list | set | frozenset):
+        message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
+        raise TargetTypeError(message)
     if type(target) is tuple:  # kafka-python takes none either
         message = (
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"

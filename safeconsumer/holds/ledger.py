@@ -440,7 +440,11 @@ class PauseLedger:
                 self._expire()
                 while self._inbox:
                     change = self._inbox[0]
-                    questions = self._open_questions(change)
+                    try:
+                        questions = self._open_questions(change)
+                    except Exception:
+                        self._inbox.popleft()  # or it would fail every look-up
+                        raise
                     if questions:
                         return questions
                     self._apply_first(change)
