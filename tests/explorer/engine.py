@@ -218,6 +218,7 @@ class Explorer:
         self._tracer = _tracer(inside, by_opcode=by_opcode)
         self._other = _Other()
         self._run: _Run | None = None
+        self._runs = 0
         self._handler_job: Callable[[], None] | None = None
 
     @property
@@ -237,6 +238,8 @@ class Explorer:
                 # for (python/cpython#106883; 3.11 is not cured).
                 undo.callback(gc.enable)
                 gc.disable()
+            gc.freeze()  # what is here stays; only what runs leave behind is looked at
+            undo.callback(gc.unfreeze)
             for number, handler in (
                 (_HANDLER_SIGNAL, self._handle),
                 (_STUCK_SIGNAL, self._break),
@@ -295,7 +298,6 @@ class Explorer:
         """
         began = time.monotonic()
         found = Exploration()
-        gc.collect()
         self._try(found, make, a, b, check, 0, as_handler=as_handler)
         reached = self._tracer.places
         found.places = len(reached)
@@ -303,8 +305,6 @@ class Explorer:
         deadlocks = 0
         for k in chosen:
             before = len(found.wrong)
-            if found.tried % _COLLECT_EVERY == _COLLECT_EVERY - 1:
-                gc.collect()
             deadlocks += self._try(found, make, a, b, check, k, as_handler=as_handler)
             if deadlocks >= _DEADLOCKS:
                 break
@@ -330,6 +330,9 @@ class Explorer:
         Make one run, and return whether it was a deadlock.
         """
         run = _Run()
+        self._runs += 1
+        if self._runs % _COLLECT_EVERY == 0:
+            gc.collect()
         with make() as subject:
             self._run = run
             try:

@@ -112,7 +112,7 @@ def _rest(stage: Stage) -> Iterator[str]:
     stage.broker.kept.clear()
     positions: dict[TopicPartition, int | None] = {}
     try:
-        for _ in range(_MARKING_POLLS if stage.setting.handover == "offsets" else 1):
+        for _ in range(_MARKING_POLLS if stage.setting.handover == "offsets" else 0):
             stage.answer_all()
             stage.let_time_pass()
             stage.poll(5)

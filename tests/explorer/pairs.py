@@ -17,6 +17,7 @@ from safeconsumer import SafeConsumer
 from tests.explorer import invariants, waits
 from tests.explorer.engine import Exploration, Explorer, Outcome, Places, every
 from tests.explorer.operations import (
+    ANY,
     BY_NAME,
     IO,
     OPERATIONS,
@@ -102,7 +103,9 @@ class Pair:
             ("A", self.a, self.b, a),
             ("B", self.b, self.a, b),
         ):
-            allowed = operation.may_raise + operation.if_moved * other.moves
+            by_application = operation.thread != POLLING or other.thread == ANY
+            is_moved = other.moves and by_application
+            allowed = operation.may_raise + operation.if_moved * is_moved
             if made.is_closed:
                 allowed += _WHEN_CLOSED
             if seen.error is not None and not isinstance(seen.error, allowed):
@@ -118,8 +121,10 @@ def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
     """
     Return the mode in which two operations can meet, or None.
     """
-    if not b.comes_in or (as_handler and not b.in_handler):
+    if not b.comes_in:
         return None
+    if as_handler and (a.thread == IO or not b.in_handler):
+        return None  # a handler interrupts the main thread, never the IO thread
     if a.thread == b.thread == IO:
         return None  # one thread does one thing after the other
     if a.thread == b.thread == POLLING and (a is not b or a.moves):
