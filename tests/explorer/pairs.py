@@ -13,7 +13,6 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 
 import safeconsumer
-from safeconsumer import SafeConsumer
 from tests.explorer import invariants, waits
 from tests.explorer.engine import Exploration, Explorer, Outcome, Places, every
 from tests.explorer.operations import (
@@ -25,8 +24,6 @@ from tests.explorer.operations import (
     Operation,
 )
 from tests.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
-
-Plant = Callable[[SafeConsumer], None]
 
 INSIDE = (str(Path(safeconsumer.__file__).parent), waits.__file__)
 """
@@ -65,7 +62,6 @@ class Pair:
         explorer: Explorer,
         *,
         places: Places = every,
-        plant: Plant | None = None,
         stop_at: int | None = None,
         budget: float | None = None,
     ) -> Exploration:
@@ -73,7 +69,7 @@ class Pair:
         Explore it.
         """
         return explorer.explore(
-            lambda: self._make(plant),
+            self._make,
             self.a.run,
             self._run_b,
             self._check,
@@ -84,8 +80,8 @@ class Pair:
         )
 
     @contextmanager
-    def _make(self, plant: Plant | None) -> Iterator[Stage]:
-        with stage(self.setting, plant) as made:
+    def _make(self) -> Iterator[Stage]:
+        with stage(self.setting) as made:
             made.may_rewind = self.a.commits and self.b.commits
             for one in sorted((self.a, self.b), key=lambda one: one.order):
                 one.prepare(made)

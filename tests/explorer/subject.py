@@ -199,12 +199,9 @@ class Stage:
 
     Args:
         setting: how it is made.
-        plant: breaks the consumer, or not.
     """
 
-    def __init__(
-        self, setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
-    ) -> None:
+    def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self._ticks = itertools.count(1)
         self.now = 1000.0
@@ -231,8 +228,6 @@ class Stage:
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
         self.consumer = self._made(manager)
-        if plant is not None:
-            plant(self.consumer)
         self._watch_checks()
         self._begin()
         if setting.handover == "offsets":
@@ -683,13 +678,11 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
 
 
 @contextmanager
-def stage(
-    setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
-) -> Iterator[Stage]:
+def stage(setting: Setting) -> Iterator[Stage]:
     """
     Make a stage for one run, and end it.
     """
-    made = Stage(setting, plant)
+    made = Stage(setting)
     try:
         yield made
     finally:
