@@ -1,7 +1,8 @@
 """
-The faults that the first consumer had, planted in today's: the explorer must find each.
+Plants the faults that the first consumer had in today's: the explorer must find each.
 
-Each is a context manager that patches one class; the pair that shows it stands beside it.
+Each is a context manager that patches one class; beside it stands the pair that shows
+it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ PLANTED: Iterable[Planted] = (
         "1: a commit gets ahead of delivery",
         _drained_counts_as_delivered,
         "poll x pause, commit",
-        "orders:0 was committed at 6, delivered up to 0",
+        "orders:0 was committed at 6, delivered to 0",
     ),
     Planted(
         "2: a seek is undone",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import ConcurrentPollError, Lifetime
@@ -79,7 +79,7 @@ class Operation:
     may_raise: tuple[type[BaseException], ...] = ()
     if_moved: tuple[type[BaseException], ...] = ()
     moves: bool = False
-    with_setting: dict[str, Any] = {}
+    with_setting: dict[str, Any] = field(factory=dict)
     commits: bool = False
     comes_in: bool = True
     meets: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ Which operations meet, and what came of it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from attrs import frozen
 
 import safeconsumer
 from tests.explorer import invariants, waits
-from tests.explorer.engine import Exploration, Explorer, Outcome, Places, every
+from tests.explorer.engine import (
+    Exploration,
+    Explorer,
+    Meeting,
+    Outcome,
+    Places,
+    every,
+)
 from tests.explorer.operations import (
     ANY,
     BY_NAME,
@@ -63,21 +70,14 @@ class Pair:
         *,
         places: Places = every,
         stop_at: int | None = None,
-        budget: float | None = None,
     ) -> Exploration:
         """
         Explore it.
         """
-        return explorer.explore(
-            self._make,
-            self.a.run,
-            self._run_b,
-            self._check,
-            places=places,
-            as_handler=self.as_handler,
-            stop_at=stop_at,
-            budget=budget,
+        meeting = Meeting(
+            self._make, self.a.run, self._run_b, self._check, self.as_handler
         )
+        return explorer.explore(meeting, places=places, stop_at=stop_at)
 
     @contextmanager
     def _make(self) -> Iterator[Stage]:

@@ -1,5 +1,5 @@
 """
-All pairs, at a sample of their places; ``python -m tests.explorer --all`` tries the rest.
+All pairs, at a sample of their places; ``python -m tests.explorer --all`` tries all.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def explorer() -> Iterator[Explorer]:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
 def test_whatever_comes_in_between(explorer: Explorer, operation: Operation) -> None:
     """
-    P1, P3, P8, P10, P12, P14 and G7 hold wherever another operation interrupts this one.
+    P1, P3, P8, P10, P12, P14 and G7 hold wherever another one interrupts this one.
     """
     wrong = []
     for pair in every_pair():
