@@ -1,8 +1,8 @@
 """
 Explores pairs of operations: ``python -m tests.explorer``.
 
-Without options all pairs run at a sample of their places, as in CI; ``--all`` tries every
-place of each, which takes hours.
+Without options all pairs run at a sample of their places, as in CI; ``--all`` tries
+every place of each, which takes hours.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from tests.explorer.pairs import INSIDE, Pair, every_pair, named
 from tests.explorer.subject import rehearsed
 
 SEED = "explorer"
-PLACES = 12
+PLACES = 8
 """
 So many places of each pair are tried in CI.
 """
 
-_HEAD = f"{'pair':<58} {'places':>6} {'tried':>6} {'blocked':>7} {'seconds':>7} {'wrong':>5}"
+_COLUMNS = ("places", "tried", "blocked", "seconds", "wrong")
+_HEAD = f"{'pair':<58} " + " ".join(f"{one:>7}" for one in _COLUMNS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,8 +108,8 @@ def _explore(pairs: Iterable[Pair], options: argparse.Namespace) -> int:
 
 def _told(pair: Pair, found: Exploration, *, has_stacks: bool) -> Iterator[str]:
     yield (
-        f"{pair.name:<58} {found.places:>6} {found.tried:>6} {found.blocked:>7} "
-        f"{found.seconds:>7.2f} {len(found.wrong):>5}"
+        f"{pair.name:<58} {found.places:>7} {found.tried:>7} {found.blocked:>7} "
+        f"{found.seconds:>7.2f} {len(found.wrong):>7}"
     )
     shown: list[Wrong] = (
         found.wrong if has_stacks else found.wrong[:1] + found.wrong[1:][-1:]

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from attrs import frozen
+from kafka.coordinator.base import Generation
 from kafka.future import Future
 from kafka.protocol.consumer import (
     ConsumerProtocolAssignment,
@@ -141,12 +142,7 @@ class Broker:
         topics = []
         for topic in request.body.topics:
             partitions = [
-                _FetchPartition(
-                    partition_index=one.partition,
-                    error_code=0,
-                    high_watermark=END,
-                    records=_records(topic.topic, one.partition, one.fetch_offset),
-                )
+                _records(topic.topic, one.partition, one.fetch_offset)
                 for one in topic.partitions
             ]
             topics.append(_FetchTopic(topic=topic.topic, partitions=partitions))
@@ -275,6 +271,19 @@ class Broker:
     def _heartbeat(self, _: Request) -> object:
         return HeartbeatResponse(version=3, error_code=0)
 
+    def admit(self) -> Generation:
+        """
+        Take the consumer in, and return what it would know of it after a join.
+        """
+        self.generation, self.member = 1, "member-1"
+        return Generation(1, self.member, "range")
+
+    def assigned(self) -> bytes:
+        """
+        Return what a member is told to be assigned.
+        """
+        return _encoded(self.plan)
+
     def commit_elsewhere(self, tp: TopicPartition, offset: int) -> None:
         """
         Have another member commit an offset.
@@ -321,10 +330,16 @@ def _asked(request: Request) -> set[TopicPartition]:
 
 
 @cache
-def _records(topic: str, partition: int, offset: int) -> bytes:
+def _records(topic: str, partition: int, offset: int) -> object:
+    # Upstream only reads it, so that one will do for all runs.
     log = Log(TopicPartition(topic, partition))
     log.append(END, 0)
-    return log.read(offset, 1, -1)[0]
+    return _FetchPartition(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=END,
+        records=log.read(offset, 1, -1)[0],
+    )
 
 
 def _subscribed(metadata: Any) -> frozenset[str]:  # noqa: ANN401 - bytes, or to be encoded

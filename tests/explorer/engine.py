@@ -2,9 +2,9 @@
 Explores two operations on one subject, with one preemption at every place.
 
 Operation A runs up to its k-th line in the modules under test; there operation B runs,
-whole, on another thread or as a signal handler on the same one; then A goes on. Done for
-every k, each time on a subject of its own, that is every order of the two with one switch
-from A to B.
+whole, on another thread or as a signal handler on the same one; then A goes on. Done
+for every k, each time on a subject of its own, that is every order of the two with one
+switch from A to B.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Wrong:
     Attributes:
         place: where A was; None if B came after it.
         messages: what is wrong.
-        blocked: the stack at which B waited for A, innermost first; empty if it did not.
+        blocked: the stack at which B waited for A, innermost first; empty if it did
+            not.
     """
 
     place: Place | None
@@ -171,6 +172,27 @@ Check = Callable[[Any, Outcome, Outcome], Iterable[str]]
 Places = Callable[[Sequence[tuple[CodeType, int]]], Iterable[int]]
 
 
+@frozen
+class Meeting:
+    """
+    Two operations, and what they work on.
+
+    Attributes:
+        make: makes the subject of one run, and ends it; let it take milliseconds.
+        a: the operation that is interrupted.
+        b: the operation that comes in between.
+        check: says what is wrong afterwards: nothing, or a text each.
+        as_handler: whether B is a signal handler on A's thread; else it runs on
+            another one.
+    """
+
+    make: Callable[[], contextlib.AbstractContextManager[Any]]
+    a: Operation
+    b: Operation
+    check: Check
+    as_handler: bool = False
+
+
 def every(places: Sequence[object]) -> Iterable[int]:
     """
     Choose all places.
@@ -204,9 +226,9 @@ class Explorer:
     Explores pairs, one after the other; a context manager, used on the main thread.
 
     It has one thread for B and one that watches for deadlocks. On the way out both are
-    gone, and what it changed in the interpreter (trace function, signal handlers, switch
-    interval, garbage collection) is as it was. Only a B that hangs for ever after A has ended leaves its
-    thread behind: nothing can end it.
+    gone, and what it changed in the interpreter (trace function, signal handlers,
+    switch interval, garbage collection) is as it was. Only a B that hangs for ever
+    after A has ended leaves its thread behind: nothing can end it.
 
     Args:
         inside: whose lines are places: begins of file names.
@@ -218,6 +240,7 @@ class Explorer:
         self._tracer = _tracer(inside, by_opcode=by_opcode)
         self._other = _Other()
         self._run: _Run | None = None
+        self._runs = 0
         self._handler_job: Callable[[], None] | None = None
 
     @property
@@ -237,13 +260,15 @@ class Explorer:
                 # for (python/cpython#106883; 3.11 is not cured).
                 undo.callback(gc.enable)
                 gc.disable()
+            gc.freeze()  # what is here stays; only what runs leave behind is looked at
+            undo.callback(gc.unfreeze)
             for number, handler in (
                 (_HANDLER_SIGNAL, self._handle),
                 (_STUCK_SIGNAL, self._break),
             ):
                 undo.callback(signal.signal, number, signal.signal(number, handler))
             undo.enter_context(self._tracer)
-            undo.callback(lambda: self._other.end())
+            undo.callback(self._end_other)
             closing = threading.Event()
             watcher = threading.Thread(
                 target=self._watch,
@@ -265,75 +290,53 @@ class Explorer:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    def _end_other(self) -> None:
+        self._other.end()
+
     # ------------------------------------------------------------ exploring
 
-    def explore(  # noqa: PLR0913 - a pair, and how it is explored
+    def explore(
         self,
-        make: Callable[[], contextlib.AbstractContextManager[Any]],
-        a: Operation,
-        b: Operation,
-        check: Check,
+        meeting: Meeting,
         *,
         places: Places = every,
-        as_handler: bool = False,
         stop_at: int | None = None,
-        budget: float | None = None,
     ) -> Exploration:
         """
         Let B in at the chosen places of A, and check what came of it.
 
         Args:
-            make: makes the subject of one run, and ends it; let it take milliseconds.
-            a: the operation that is interrupted.
-            b: the operation that comes in between.
-            check: says what is wrong afterwards: nothing, or a text each.
+            meeting: of A and B.
             places: which places.
-            as_handler: whether B is a signal handler on A's thread; else it runs on
-                another one.
             stop_at: the number of wrong runs that are enough; None: go on.
-            budget: the seconds that are enough; None: go on.
         """
         began = time.monotonic()
         found = Exploration()
-        gc.collect()
-        self._try(found, make, a, b, check, 0, as_handler=as_handler)
+        self._try(found, meeting, 0)
         reached = self._tracer.places
         found.places = len(reached)
-        chosen = list(places(reached))
         deadlocks = 0
-        for k in chosen:
+        for k in places(reached):
             before = len(found.wrong)
-            if found.tried % _COLLECT_EVERY == _COLLECT_EVERY - 1:
-                gc.collect()
-            deadlocks += self._try(found, make, a, b, check, k, as_handler=as_handler)
-            if deadlocks >= _DEADLOCKS:
-                break
-            if len(found.wrong) > before and len(found.wrong) == stop_at:
-                break
-            if budget is not None and time.monotonic() - began > budget:
+            deadlocks += self._try(found, meeting, k)
+            is_enough = stop_at is not None and before < len(found.wrong) >= stop_at
+            if is_enough or deadlocks >= _DEADLOCKS:
                 break
         found.seconds = time.monotonic() - began
         return found
 
-    def _try(  # noqa: PLR0913 - as explore()
-        self,
-        found: Exploration,
-        make: Callable[[], contextlib.AbstractContextManager[Any]],
-        a: Operation,
-        b: Operation,
-        check: Check,
-        k: int,
-        *,
-        as_handler: bool,
-    ) -> bool:
+    def _try(self, found: Exploration, meeting: Meeting, k: int) -> bool:
         """
         Make one run, and return whether it was a deadlock.
         """
         run = _Run()
-        with make() as subject:
+        self._runs += 1
+        if self._runs % _COLLECT_EVERY == 0:
+            gc.collect()
+        with meeting.make() as subject:
             self._run = run
             try:
-                self._run_both(run, subject, a, b, k, as_handler=as_handler)
+                self._run_both(run, meeting, subject, k)
             finally:
                 self._run = None
             if k and run.place is not None:
@@ -345,28 +348,19 @@ class Explorer:
                 found.infeasible += 1
                 messages = []
             else:
-                messages = _checked(check, subject, run)
+                messages = _checked(meeting.check, subject, run)
         if messages:
             found.wrong.append(Wrong(run.place, tuple(messages), run.blocked))
         return bool(run.stuck)
 
-    def _run_both(  # noqa: PLR0913 - as explore()
-        self,
-        run: _Run,
-        subject: object,
-        a: Operation,
-        b: Operation,
-        k: int,
-        *,
-        as_handler: bool,
-    ) -> None:
+    def _run_both(self, run: _Run, meeting: Meeting, subject: object, k: int) -> None:
         def other() -> None:
-            run.b = _outcome(b, subject)
+            run.b = _outcome(meeting.b, subject)
 
         def come(frame: FrameType) -> None:
             run.place = Place(k, _stack(frame))
             run.is_begun = True
-            if as_handler:
+            if meeting.as_handler:
                 self._as_handler(other)
             else:
                 self._other.begin(other)
@@ -374,14 +368,14 @@ class Explorer:
                     run.blocked = self._other.stack()
 
         with self._tracer.tracing(k, come):
-            run.a = _outcome(a, subject)
+            run.a = _outcome(meeting.a, subject)
         try:
-            if not run.is_begun and as_handler:
+            if not run.is_begun and meeting.as_handler:
                 self._as_handler(other)
             elif not run.is_begun:
                 self._other.begin(other)
                 self._other.wait()
-            elif run.blocked or not (as_handler or run.b):
+            elif run.blocked or not (meeting.as_handler or run.b):
                 self._other.wait()
         except _StuckError:
             self._other.abandon()
@@ -575,13 +569,17 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
             self._known[code] = known
         return known
 
-    @contextlib.contextmanager
-    def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
+    def tracing(
+        self, k: int, come: Callable[[FrameType], None]
+    ) -> contextlib.AbstractContextManager[None]:
         """
-        Trace this thread.
+        Trace this thread for a block.
+
+        Args:
+            k: calls back at the k-th line; 0: notes all lines.
+            come: what is called then, with A's frame.
         """
         raise NotImplementedError
-        yield
 
 
 class _SetTrace(_Tracer):

@@ -89,10 +89,12 @@ def _events(stage: Stage) -> Iterator[str]:
     names = [one.name for one in stage.events]
     is_held = {_key(hold) for hold in stage.consumer.holds()}
     if held != is_held:
-        yield f"P14: by the events {held or 'nothing'} is held, in fact {is_held or 'nothing'}: {names}"
+        told, fact = held or "nothing", is_held or "nothing"
+        yield f"P14: by the events {told} is held, in fact {fact}: {names}"
     is_quiet = stage.quiet()
     if quiet != is_quiet:
-        yield f"P14: by the events {sorted(quiet)} are quiet, in fact {sorted(is_quiet)}: {names}"
+        told, fact = sorted(quiet), sorted(is_quiet)
+        yield f"P14: by the events {told} are quiet, in fact {fact}: {names}"
     if "pause_forgotten" in names:
         yield "a pause was forgotten"
 
@@ -111,7 +113,7 @@ def _rest(stage: Stage) -> Iterator[str]:
     stage.broker.kept.clear()
     positions: dict[TopicPartition, int | None] = {}
     try:
-        for _ in range(_MARKING_POLLS if stage.setting.handover == "offsets" else 1):
+        for _ in range(_MARKING_POLLS if stage.setting.handover == "offsets" else 0):
             stage.answer_all()
             stage.let_time_pass()
             stage.poll(5)
@@ -127,7 +129,8 @@ def _rest(stage: Stage) -> Iterator[str]:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is wrong
         yield f"a later poll {Outcome(error=error).told()}"
         return
-    yield f"P10: {_MOST_POLLS} polls later it stands at {positions}, with {_waiting(stage)}"
+    waiting = _waiting(stage)
+    yield f"P10: {_MOST_POLLS} polls later it stands at {positions}, with {waiting}"
 
 
 def _waiting(stage: Stage) -> str:
@@ -145,11 +148,11 @@ def _held(stage: Stage) -> Iterator[str]:
             yield "the adapter saw no last check of a call that delivered"
             continue
         began, ended = call.checked
-        for tp in call.offsets:
+        for tp, offsets in call.offsets.items():
             for held in stage.holds:
                 is_held = held.since < began and ended < _until(held, stage)
                 if tp in held.covers and is_held:
-                    yield f"P1: {_text(tp)} was held by {held.owner!r}, and {call.offsets[tp]} came"
+                    yield f"P1: {_text(tp)} was held by {held.owner!r}, {offsets} came"
 
 
 def _until(held: Held, stage: Stage) -> float:
@@ -239,14 +242,15 @@ def _commits(stage: Stage) -> Iterator[str]:
         elsewhere = [offset for tp, offset in stage.broker.elsewhere if tp == one.tp]
         most = max([0, *delivered, *chosen, *elsewhere])
         if one.offset > most:
-            yield f"{_text(one.tp)} was committed at {one.offset}, delivered up to {most}"
+            yield f"{_text(one.tp)} was committed at {one.offset}, delivered to {most}"
     if stage.may_rewind:
         return
     last: dict[TopicPartition, int] = {}
     for one in stage.broker.written:
         if one.is_accepted:
             if one.offset < last.get(one.tp, 0):
-                yield f"P8: the commit of {_text(one.tp)} went back from {last[one.tp]} to {one.offset}"
+                before, now = last[one.tp], one.offset
+                yield f"P8: the commit of {_text(one.tp)} went back: {before} to {now}"
             last[one.tp] = one.offset
 
 

@@ -2,9 +2,9 @@
 A client whose network is a person: requests wait in a list until they are answered.
 
 Upstream's IO thread is played by whoever has work for it, one at a time: a lock stands
-for the thread. So the steps of coroutines run on the thread that is explored, where their
-lines are counted, and two threads never do the IO thread's work at once, as in the real
-thing. Whoever waits for a future gives the IO thread up meanwhile.
+for the thread. So the steps of coroutines run on the thread that is explored, where
+their lines are counted, and two threads never do the IO thread's work at once, as in
+the real thing. Whoever waits for a future gives the IO thread up meanwhile.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ The operations that are paired, in one table: what each needs, does and may rais
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import ConcurrentPollError, Lifetime
@@ -57,8 +58,8 @@ class Operation:
         thread: who runs it.
         in_handler: whether it may be called in a signal handler.
         may_raise: what is documented that it may raise.
-        if_moved: what it may raise besides if the other operation changes what is
-            consumed.
+        if_moved: what it may raise besides if the application, by the other operation,
+            changes what is consumed.
         moves: whether it changes what is consumed.
         with_setting: changes the setting of the pair.
         commits: whether it commits what it finds, on its own thread: two at once may
@@ -78,7 +79,7 @@ class Operation:
     may_raise: tuple[type[BaseException], ...] = ()
     if_moved: tuple[type[BaseException], ...] = ()
     moves: bool = False
-    with_setting: dict[str, Any] = {}
+    with_setting: dict[str, Any] = field(factory=dict)
     commits: bool = False
     comes_in: bool = True
     meets: frozenset[str] = frozenset()
@@ -227,8 +228,9 @@ def _listener_pauses(stage: Stage) -> None:
 
     def act(_: object) -> None:
         stage.listener.on_assigned = None
-        stage.pause(ONE)
-        stage.seek(ONE, 4)
+        with suppress(*_GONE):  # the subscription is another by now
+            stage.pause(ONE)
+            stage.seek(ONE, 4)
 
     stage.listener.on_assigned = act
 
@@ -489,6 +491,8 @@ def _reading(name: str, run: Run, prepare: Run = _nothing, **more: Any) -> Opera
         prepare,
         thread=POLLING,
         may_raise=(ConcurrentPollError,),
+        # The application took away what is polled; the group never surprises it so.
+        if_moved=(kafka_errors.IllegalStateError,),
         **more,
     )
 
@@ -572,7 +576,6 @@ OPERATIONS = (
         _poll_waiting,
         _listener_pauses,
         comes_in=False,
-        if_moved=(kafka_errors.KafkaError,),  # upstream's, for what a listener raised
     ),
     _joining(
         "join, committing",

@@ -5,7 +5,7 @@ Which operations meet, and what came of it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,17 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 
 import safeconsumer
-from safeconsumer import SafeConsumer
 from tests.explorer import invariants, waits
-from tests.explorer.engine import Exploration, Explorer, Outcome, Places, every
+from tests.explorer.engine import (
+    Exploration,
+    Explorer,
+    Meeting,
+    Outcome,
+    Places,
+    every,
+)
 from tests.explorer.operations import (
+    ANY,
     BY_NAME,
     IO,
     OPERATIONS,
@@ -24,8 +31,6 @@ from tests.explorer.operations import (
     Operation,
 )
 from tests.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
-
-Plant = Callable[[SafeConsumer], None]
 
 INSIDE = (str(Path(safeconsumer.__file__).parent), waits.__file__)
 """
@@ -64,27 +69,19 @@ class Pair:
         explorer: Explorer,
         *,
         places: Places = every,
-        plant: Plant | None = None,
         stop_at: int | None = None,
-        budget: float | None = None,
     ) -> Exploration:
         """
         Explore it.
         """
-        return explorer.explore(
-            lambda: self._make(plant),
-            self.a.run,
-            self._run_b,
-            self._check,
-            places=places,
-            as_handler=self.as_handler,
-            stop_at=stop_at,
-            budget=budget,
+        meeting = Meeting(
+            self._make, self.a.run, self._run_b, self._check, self.as_handler
         )
+        return explorer.explore(meeting, places=places, stop_at=stop_at)
 
     @contextmanager
-    def _make(self, plant: Plant | None) -> Iterator[Stage]:
-        with stage(self.setting, plant) as made:
+    def _make(self) -> Iterator[Stage]:
+        with stage(self.setting) as made:
             made.may_rewind = self.a.commits and self.b.commits
             for one in sorted((self.a, self.b), key=lambda one: one.order):
                 one.prepare(made)
@@ -102,7 +99,9 @@ class Pair:
             ("A", self.a, self.b, a),
             ("B", self.b, self.a, b),
         ):
-            allowed = operation.may_raise + operation.if_moved * other.moves
+            by_application = operation.thread != POLLING or other.thread == ANY
+            is_moved = other.moves and by_application
+            allowed = operation.may_raise + operation.if_moved * is_moved
             if made.is_closed:
                 allowed += _WHEN_CLOSED
             if seen.error is not None and not isinstance(seen.error, allowed):
@@ -118,8 +117,10 @@ def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
     """
     Return the mode in which two operations can meet, or None.
     """
-    if not b.comes_in or (as_handler and not b.in_handler):
+    if not b.comes_in:
         return None
+    if as_handler and (a.thread == IO or not b.in_handler):
+        return None  # a handler interrupts the main thread, never the IO thread
     if a.thread == b.thread == IO:
         return None  # one thread does one thing after the other
     if a.thread == b.thread == POLLING and (a is not b or a.moves):

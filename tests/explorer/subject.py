@@ -21,6 +21,7 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor,
 )
+from kafka.coordinator.base import MemberState
 from kafka.future import Future
 from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
@@ -30,6 +31,7 @@ from safeconsumer._kafka.handover import offsets as marks
 from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
 from tests.explorer.waits import others_may_come
+from tests.model.network import spawn
 
 OTHER_TOPIC = "audit"
 PLAIN = "mine"
@@ -197,12 +199,9 @@ class Stage:
 
     Args:
         setting: how it is made.
-        plant: breaks the consumer, or not.
     """
 
-    def __init__(
-        self, setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
-    ) -> None:
+    def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self._ticks = itertools.count(1)
         self.now = 1000.0
@@ -229,8 +228,6 @@ class Stage:
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
         self.consumer = self._made(manager)
-        if plant is not None:
-            plant(self.consumer)
         self._watch_checks()
         self._begin()
         if setting.handover == "offsets":
@@ -321,16 +318,38 @@ class Stage:
         self.consumer.subscribe([TOPIC], listener=self.listener)
         if self.setting.mode == ALONE:
             self.have_partitions(0, 1)
+        else:
+            self._join()
+        if self.setting.handover == "off":
             self.consumer.seek(ONE, 0)
             self.consumer.seek(TWO, 0)
-        for _ in range(4):
+        for _ in range(3):
             self.consumer.poll(0)
             if self.broker.of("Fetch"):
                 break
             self.answer_all()
         assert self.consumer.assignment() == {ONE, TWO}
+        assert self.broker.of("Fetch")
         self.starts.clear()
         self.events.clear()
+
+    def _join(self) -> None:
+        # As after a join, without its requests: it takes half the time.
+        coordinator = self.consumer._coordinator
+        coordinator._generation = generation = self.broker.admit()
+        coordinator._joined_subscription = {TOPIC}
+        coordinator.state = MemberState.STABLE
+        coordinator.rejoin_needed = False
+        with self.io.step():
+            done = spawn(
+                coordinator._on_join_complete_async(
+                    generation.generation_id,
+                    generation.member_id,
+                    next(iter(coordinator._assignors)),
+                    self.broker.assigned(),
+                )
+            )
+        assert done.succeeded(), done.exception
 
     # ------------------------------------------------------------ the diary
 
@@ -659,13 +678,11 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
 
 
 @contextmanager
-def stage(
-    setting: Setting, plant: Callable[[SafeConsumer], None] | None = None
-) -> Iterator[Stage]:
+def stage(setting: Setting) -> Iterator[Stage]:
     """
     Make a stage for one run, and end it.
     """
-    made = Stage(setting, plant)
+    made = Stage(setting)
     try:
         yield made
     finally:

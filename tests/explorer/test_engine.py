@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from tests.explorer import toys
-from tests.explorer.engine import Exploration, Explorer, Outcome, every, sample
+from tests.explorer.engine import (
+    Exploration,
+    Explorer,
+    Meeting,
+    Outcome,
+    every,
+    sample,
+)
 from tests.explorer.engine import InfeasibleError as Infeasible
 
 Check = Callable[[Any, Outcome, Outcome], list[str]]
@@ -33,10 +40,12 @@ def _explore(
     make: Callable[[], object],
     operations: tuple[Callable[[Any], object], Callable[[Any], object]],
     check: Check,
-    **how: Any,  # noqa: ANN401 - as explore()
+    *,
+    as_handler: bool = False,
 ) -> Exploration:
     a, b = operations
-    return explorer.explore(lambda: toys.made(make()), a, b, check, **how)
+    meeting = Meeting(lambda: toys.made(make()), a, b, check, as_handler)
+    return explorer.explore(meeting)
 
 
 def _both_counted(toy: toys.Counter, a: Outcome, b: Outcome) -> list[str]:

@@ -1,0 +1,111 @@
+"""
+Plants the faults that the first consumer had in today's: the explorer must find each.
+
+Each is a context manager that patches one class; beside it stands the pair that shows
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest import mock
+
+from attrs import frozen
+from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer.events.dispatch import Outbox
+from safeconsumer.holds.gates import CallGates
+
+
+@frozen
+class Planted:
+    """
+    One fault, and where it shows.
+
+    Attributes:
+        name: what is wrong.
+        plant: puts it there for a block.
+        pair: in which pair of operations it shows.
+        message: what the explorer says then, in part.
+    """
+
+    name: str
+    plant: Callable[[], AbstractContextManager[object]]
+    pair: str
+    message: str
+
+
+@contextmanager
+def _drained_counts_as_delivered() -> Iterator[None]:
+    upstream = SubscriptionState.all_consumed_offsets
+    with mock.patch.object(LedgerSubscription, "all_consumed_offsets", upstream):
+        yield
+
+
+@contextmanager
+def _seek_is_forgotten() -> Iterator[None]:
+    # What a poll may put back outlives a seek.
+    def seek(self: OwnedPartitionState, offset: int | OffsetAndMetadata) -> None:
+        TopicPartitionState.seek(self, offset)
+
+    with mock.patch.object(OwnedPartitionState, "seek", seek):
+        yield
+
+
+@contextmanager
+def _gates_wait_for_the_poll() -> Iterator[None]:
+    def lifted(_: CallGates, *__: object) -> bool:
+        return False
+
+    with (
+        mock.patch.object(CallGates, "lifted", lifted),
+        mock.patch.object(CallGates, "given_up", lifted),
+    ):
+        yield
+
+
+@contextmanager
+def _everybody_tells() -> Iterator[None]:
+    # Whoever comes takes the next event, and tells it when he gets to it.
+    def deliver(self: Outbox) -> bool:
+        delivered = False
+        while self.waiting:
+            event = self.waiting.popleft()
+            delivered = True
+            self._dispatcher.dispatch(event)
+        return delivered
+
+    with mock.patch.object(Outbox, "deliver", deliver):
+        yield
+
+
+PLANTED: Iterable[Planted] = (
+    Planted(
+        "1: a commit gets ahead of delivery",
+        _drained_counts_as_delivered,
+        "poll x pause, commit",
+        "orders:0 was committed at 6, delivered to 0",
+    ),
+    Planted(
+        "2: a seek is undone",
+        _seek_is_forgotten,
+        "poll x pause, seek",
+        "P8: orders:0 came as",
+    ),
+    Planted(
+        "7: a gained partition waits though nothing is held",
+        _gates_wait_for_the_poll,
+        "join whole x resume both",
+        "P10: resume answered free",
+    ),
+    Planted(
+        "8: hooks see events in the wrong order",
+        _everybody_tells,
+        "pause x pause, resume",
+        "P14: by the events",
+    ),
+)

@@ -1,0 +1,36 @@
+"""
+All pairs, at a sample of their places; ``python -m tests.explorer --all`` tries all.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.explorer.__main__ import PLACES, SEED
+from tests.explorer.engine import Explorer, sample
+from tests.explorer.operations import OPERATIONS, Operation
+from tests.explorer.pairs import INSIDE, every_pair
+from tests.explorer.subject import rehearsed
+
+# More of a pair that is wrong would only be more of the same.
+ENOUGH = 2
+
+
+@pytest.fixture
+def explorer() -> Iterator[Explorer]:
+    with rehearsed(), Explorer(INSIDE) as made:
+        yield made
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_whatever_comes_in_between(explorer: Explorer, operation: Operation) -> None:
+    """
+    P1, P3, P8, P10, P12, P14 and G7 hold wherever another one interrupts this one.
+    """
+    wrong = []
+    for pair in every_pair():
+        if pair.a is operation:
+            places = sample(PLACES, f"{SEED} {pair.name}")
+            found = pair.explore(explorer, places=places, stop_at=ENOUGH)
+            wrong += [f"{pair.name}: {one}\n{one.stacks()}" for one in found.wrong]
+    assert "\n\n".join(wrong) == ""
