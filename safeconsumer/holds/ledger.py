@@ -10,6 +10,7 @@ be looked up there are asked before it is taken. design/0013 has the proofs.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -41,7 +42,7 @@ from safeconsumer.holds.gates import CallGates
 from safeconsumer.holds.hold import APP, WORKER, Hold, HoldKey, Lifetime
 from safeconsumer.holds.patterns import Patterns, Question, in_force
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
-from safeconsumer.holds.signals import in_signal_handler
+from safeconsumer.holds.signals import in_signal_handler, meet_handlers
 from safeconsumer.holds.view import (
     PartitionSet,
     PauseView,
@@ -55,6 +56,9 @@ Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 Is told of gained partitions, already behind a gate, with their ownership epochs.
 """
+
+# Seconds between two looks of a polling consumer at which signal handlers there are.
+_HANDLERS_EVERY = 1.0
 
 _CONTROL_GATE = "waits until the control topics are read"
 
@@ -103,6 +107,7 @@ class PauseLedger:
         self._call_gates = CallGates()
         self._control_gates: dict[TopicPartition, str] = {}
         self._watcher: Watcher | None = None
+        self._handlers_due = -math.inf
         _alive.add(self)
 
     # ------------------------------------------------------------ reading
@@ -310,6 +315,10 @@ class PauseLedger:
             Whether what is gained will be gated.
         """
         self.view()  # applies what waits
+        now = self._clock()
+        if now >= self._handlers_due:
+            self._handlers_due = now + _HANDLERS_EVERY
+            meet_handlers()
         with self._lock:
             return self._call_gates.begin(self._view)
 
