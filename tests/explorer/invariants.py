@@ -24,6 +24,7 @@ def check(stage: Stage) -> Iterator[str]:
     """
     Bring the subject to rest, and say what is wrong.
     """
+    yield from _locks(stage)
     yield from _answers(stage)
     yield from _events(stage)
     if not stage.is_closed:
@@ -33,6 +34,14 @@ def check(stage: Stage) -> Iterator[str]:
     yield from _sequences(stage)
     yield from _commits(stage)
     yield from _marks(stage)
+
+
+def _locks(stage: Stage) -> Iterator[str]:
+    """
+    P12: what may be called in a signal handler takes no lock there.
+    """
+    if stage.taken_in_handler and not stage.is_closed:
+        yield f"P12: a handler took the locks of {sorted(stage.taken_in_handler)}"
 
 
 # ---------------------------------------------------------------- what was answered
