@@ -26,11 +26,13 @@ from safeconsumer._kafka.pausing.iteration import (
     GATING_STEP_MS,
     Iteration,
     refuse_if_executing,
+    refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import not_in_listener
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
+    HookTypeError,
     ScopeSyntaxError,
     TargetTypeError,
 )
@@ -65,6 +67,8 @@ LOG = LazyHook("safeconsumer.events.log:log_event")
 
 _held_numbers = itertools.count(1)
 
+_UPSTREAM_NEXT = UpstreamConsumer.__next__
+
 
 class SafeConsumer(UpstreamConsumer):
     """
@@ -82,7 +86,8 @@ class SafeConsumer(UpstreamConsumer):
         default_lifetime: the lifetime of holds that are placed without one.
             ``Lifetime.WHILE_ASSIGNED`` behaves most as kafka-python does: a pause ends
             when its partition is really revoked or lost.
-        strict_pause: refuse to pause anything that is not assigned at that moment.
+        strict_pause: refuse to pause partitions, topics and patterns that cover nothing
+            that is assigned at that moment.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as it came from the broker; beyond it the oldest is
             dropped and fetched again.
@@ -98,8 +103,9 @@ class SafeConsumer(UpstreamConsumer):
             ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter`` of
             its own; None: nothing is written and none of it is loaded.
         hooks: functions that take every event (``safeconsumer.events``), beside the
-            log; quick, on any thread. One that raises is counted in
-            :attr:`hook_failures` and breaks nothing.
+            log; quick, on any thread. One that raises an ``Exception`` is counted in
+            :attr:`hook_failures` and breaks nothing; ``KeyboardInterrupt`` and its like
+            are raised once all hooks have had the event.
         log: whether events become structlog lines, or lines of the standard logger
             ``safeconsumer`` where structlog is not configured.
         configs: as kafka-python's, all of them. If there is a password or token among
@@ -109,6 +115,8 @@ class SafeConsumer(UpstreamConsumer):
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not one we know;
             no thread was started.
+        HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
+            argument is not acceptable; no thread was started.
         MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
             the install line.
         JournalError: the folder of ``journal`` cannot be written; from later calls if
@@ -143,7 +151,9 @@ class SafeConsumer(UpstreamConsumer):
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
         hide_logins_of(configs)
-        hooks = (LOG, *hooks) if log else tuple(hooks)
+        if control is not None:
+            _check_control(control)
+        hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
         journaling = None if journal is None else _journaling(journal, settings)
         if journaling is not None:
             hooks = (*hooks, journaling.hook)
@@ -169,9 +179,9 @@ class SafeConsumer(UpstreamConsumer):
                 self._control = control.attach(self._ledger, self.config)
                 undo.callback(self._control.close)
             if start_paused:
-                self.pause_all(reason="start_paused")
-            if topics:
-                self.subscribe(topics=topics)
+                SafeConsumer.pause_all(self, reason="start_paused")
+            if topics:  # not what a subclass makes of it: it is not whole yet
+                SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
 
     @property
@@ -203,12 +213,13 @@ class SafeConsumer(UpstreamConsumer):
         everything assigned quiet stay quiet until it returns (KAFKA-13463). After
         ``next(consumer)`` it returns the rest of what the iteration had taken.
 
-        After an exception no record is lost: what the call had taken comes with the
-        next one, in order.
+        After an ``Exception`` no record is lost: what the call had taken is fetched
+        again, and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
+        instructions of the call loses what it returns; kafka-python loses it in more.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or this is a hook that such a call runs.
+                step of an iteration, or a hook that is being told an event calls it.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
             BlockingCallInListenerError: called in a rebalance listener, as every call
@@ -216,6 +227,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         if not self._iteration.is_stepping():
             self._facade.refuse_in_listener("poll")
+            if self._ledger.is_telling_here():
+                refuse_second_poll()
         with self._iteration.one_poll():
             self._ledger.deliver()
             is_gating = self._ledger.begin_call()
@@ -250,10 +263,12 @@ class SafeConsumer(UpstreamConsumer):
             ConcurrentPollError: if another thread is in the middle of this call or of
                 ``poll``.
         """
+        # Tracing, for example, wraps upstream's method and has to see every record.
+        is_wrapped = UpstreamConsumer.__next__ is not _UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
             running = self._iteration.running()
-            if running is not None:
+            if running is not None and not is_wrapped:
                 for record in running:
                     return record
                 self._iteration.is_over(running)
@@ -262,7 +277,7 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         self._facade.refuse_in_listener("next")
-        with self._iteration.alone():
+        with self._iteration.alone(goes_on=is_wrapped):
             return super().__next__()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
@@ -311,7 +326,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._place(
-            tuple(map(_scope, targets)),
+            tuple(dict.fromkeys(map(_scope, targets))),
             owner=owner,
             reason=reason,
             for_=for_,
@@ -333,7 +348,9 @@ class SafeConsumer(UpstreamConsumer):
             owner: whose holds are lifted.
 
         Returns:
-            The holds that still cover the targets; empty if they flow.
+            The holds that still cover the targets or parts of them; empty if no hold
+            does, so that they flow. What waits at a gate, until the control topics are
+            read, flows a little later: :meth:`explain` has a line for it.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -359,12 +376,13 @@ class SafeConsumer(UpstreamConsumer):
         """
         self._place((ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime)
 
-    def resume_all(self, *, owner: str = APP) -> tuple[Hold, ...]:
+    def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
 
         Returns:
-            The holds that are left, of other owners; empty if everything flows.
+            The holds that are left, of other owners; empty if none is, so that
+            everything flows but what waits at a gate.
 
         Raises:
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
@@ -503,12 +521,16 @@ class SafeConsumer(UpstreamConsumer):
         Assign partitions by hand; as kafka-python's. Holds stay and bite.
 
         Raises:
+            TargetTypeError: something among them is no ``TopicPartition`` of a text and
+                a whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on something that is not among the partitions.
         """
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
+        for one in partitions:
+            _check_assignable(one)
         fits = fits_assignment(set(partitions))
         with self._checking_early(fits, "assign()"), self._reassigning():
             super().assign(partitions)
@@ -706,7 +728,7 @@ class _ForkedConsumer(SafeConsumer):
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
-        if not name.startswith("_"):
+        if not name.startswith("_") and name != "config":
             _refuse_forked()
         return super().__getattribute__(name)
 
@@ -784,7 +806,36 @@ def _check_parked_max_bytes(value: object) -> None:
         raise HoldSettingError(message)
 
 
+def _check_assignable(one: object) -> None:
+    is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
+    if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
+        message = (
+            "assign() takes a list of TopicPartitions, each of a topic's name and a "
+            f"whole number, not {one!r}"
+        )
+        raise TargetTypeError(message)
+
+
+def _checked_hooks(hooks: object) -> tuple[Hook, ...]:
+    if callable(hooks) or not isinstance(hooks, Iterable):
+        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
+        raise HookTypeError(message)
+    return tuple(hooks)
+
+
+def _check_control(control: object) -> None:
+    if isinstance(control, type) or not hasattr(control, "attach"):
+        message = f"control takes a Control(), not {control!r}"
+        raise ControlSettingError(message)
+
+
 def _scope(target: object) -> Scope:
+    if isinstance(target, Hold):
+        message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
+        raise TargetTypeError(message)
+    if isinstance(target, list | set | frozenset):
+        message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
+        raise TargetTypeError(message)
     if type(target) is tuple:  # kafka-python takes none either
         message = (
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"

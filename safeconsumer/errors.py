@@ -26,6 +26,18 @@ class TargetTypeError(SafeConsumerError, TypeError):
     """
 
 
+class HookTypeError(SafeConsumerError, TypeError):
+    """
+    A hook is not callable, or ``hooks`` is no sequence of hooks.
+    """
+
+
+class DecoderSettingError(SafeConsumerError, ValueError):
+    """
+    ``decoder`` is none of the choices.
+    """
+
+
 class HoldSettingError(SafeConsumerError, ValueError):
     """
     An owner, reason, duration or lifetime of a hold is not acceptable.

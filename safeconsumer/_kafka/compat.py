@@ -366,6 +366,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "producer_id",
         "timestamp_type",
     ),
+    default_records.DefaultRecord: ("size_in_bytes",),
     abstract.AbstractPartitionAssignor: ("name",),
     ranges.RangePartitionAssignor: ("version",),
     abstract.RebalanceProtocol: ("COOPERATIVE", "EAGER"),
@@ -435,6 +436,7 @@ SAMPLES: dict[type, Callable[[], object]] = {
     default_records.DefaultRecordBatch: lambda: default_records.DefaultRecordBatch(
         bytes(100)
     ),
+    default_records.DefaultRecord: lambda: default_records.DefaultRecord,
     abstract.AbstractPartitionAssignor: lambda: abstract.AbstractPartitionAssignor,
     ranges.RangePartitionAssignor: lambda: ranges.RangePartitionAssignor,
     abstract.RebalanceProtocol: lambda: abstract.RebalanceProtocol,

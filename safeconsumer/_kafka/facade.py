@@ -2,28 +2,50 @@
 Facade over kafka-python's private objects: the only calls our classes make into them.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn, Protocol
 
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
-from kafka.structs import TopicPartition
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer._kafka.pausing.coordinator import CommitJournal
+from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
 Records = dict[TopicPartition, list[Any]]
 
 
+class Journal(CommitJournal, FetchJournal, Protocol):
+    """
+    What the parts tell; any thread.
+    """
+
+    def begins_at(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Take note of a position that was set.
+        """
+
+    def reassigned(self, change: Reassignment) -> None:
+        """
+        Take note of a change of the assignment, under upstream's lock; raises nothing.
+        """
+
+
 class Facade:
     """
-    What the public class may do with an adopted consumer's private parts.
+    All that our other classes may do with the private parts of a consumer.
 
     Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
     may have interrupted whoever holds a lock: it reads attributes and copies, and calls
     none of upstream's methods that take its subscription lock.
-    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler.
+    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler. What is
+    about membership, on the polling thread; ``losses`` and ``epochs`` on any.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -137,13 +159,13 @@ class Facade:
         message = f"{scope} covers nothing assigned now, and strict_pause is on"
         raise NotConsumedError(message)
 
-    def refuse_early_hold(self, scope: Scope, call: str) -> NoReturn:
+    def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
         """
         Raise for a hold placed before anything was consumed that turns out unfitting.
         """
         message = (
-            f"{scope} was paused before {call}, which does not include it: "
-            f"resume it, or include it; nothing was changed"
+            f"{hold.scope} was paused before {call}, which does not include it: lift "
+            f"that with {hold.lifted_by()}, or include it; nothing was changed"
         )
         raise NotConsumedError(message)
 
@@ -217,3 +239,119 @@ class Facade:
         """
         self._fetcher.close()
         self._client.close()
+
+    # ------------------------------------------------------------ a member of a group
+
+    def epochs(self) -> Mapping[TopicPartition, int]:
+        """
+        Return the owned partitions with their epochs; a new object when it changes.
+        """
+        epochs: Mapping[TopicPartition, int] = (
+            self._subscription.ledger.ownership().epochs
+        )
+        return epochs
+
+    @property
+    def losses(self) -> int:
+        """
+        How often this member lost its generation.
+        """
+        return int(self._coordinator.losses)
+
+    def is_lost(self) -> bool:
+        """
+        Tell whether the membership is lost, or never was.
+
+        Partitions assigned by hand need none.
+        """
+        needs_one = self._subscription.partitions_auto_assigned()
+        return bool(needs_one and self._coordinator._generation.is_lost())
+
+    def is_joining(self) -> bool:
+        """
+        Tell whether a join is under way and not applied yet.
+        """
+        return bool(self._coordinator.rejoining)
+
+    def revokes_on_join(self) -> frozenset[TopicPartition]:
+        """
+        Return the owned partitions that are given up as soon as a join begins.
+        """
+        owned = frozenset(self._subscription.assigned_partitions())
+        if self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER:
+            return owned
+        topics = self._subscription.subscription or ()
+        return frozenset(tp for tp in owned if tp.topic not in topics)
+
+    @property
+    def is_cooperative(self) -> bool:
+        """
+        Whether partitions are revoked by one join and given away by the next.
+        """
+        protocol = self._coordinator._rebalance_protocol
+        return bool(protocol == RebalanceProtocol.COOPERATIVE)
+
+    def lag(self) -> int:
+        """
+        Return how many offsets are known to be there and not returned by a poll yet.
+
+        Counts what the last fetches said; a partition never fetched counts nothing.
+        """
+        lag = 0
+        for state in tuple(self._subscription.assignment.values()):
+            position, end = state.position, state.highwater
+            if position is not None and end is not None:
+                lag += max(0, end - position.offset)
+        return lag
+
+    def ask_before_join(self, ask: Callable[[], None] | None) -> None:
+        """
+        Have ``ask`` called on the polling thread where a join would begin.
+
+        What it raises ends that ``poll``; the next one asks again.
+        """
+        self._coordinator.before_join = ask
+
+    # ------------------------------------------------------------ a journal
+
+    def keep_journal(self, journal: Journal) -> None:
+        """
+        Have all parts tell a journal what they do without being asked, from now on.
+        """
+        self._fetcher.journal = journal
+        self._coordinator.journal = journal
+        self._subscription.ledger.on_reassigned = journal.reassigned
+        self._subscription.on_seek = _both(self._subscription.on_seek, journal)
+
+    def generation(self) -> int:
+        """
+        Return the generation of the group; -1 for none.
+        """
+        return int(self._coordinator._generation.generation_id)
+
+    def has_lost(self) -> bool:
+        """
+        Tell whether the membership is lost at this moment.
+        """
+        return bool(self._coordinator._generation.is_lost())
+
+    def next_position(self, tp: TopicPartition) -> int | None:
+        """
+        Return where the next record of a partition is looked for; None: not known.
+
+        Unlike :meth:`position` it counts what a poll under way has taken.
+        """
+        state = self._subscription.assignment.get(tp)
+        position = None if state is None else state.position
+        return None if position is None else int(position.offset)
+
+
+def _both(
+    other: Callable[[TopicPartition, Any], object] | None, journal: Journal
+) -> Callable[[TopicPartition, int | OffsetAndMetadata], None]:
+    def tell(tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        if other is not None:
+            other(tp, offset)
+        journal.begins_at(tp, offset if isinstance(offset, int) else offset.offset)
+
+    return tell

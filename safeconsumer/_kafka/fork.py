@@ -6,6 +6,7 @@ ever. The class of each living object is exchanged in the child, so that the par
 pays nothing for the check. What other threads were in the middle of is set right there.
 """
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable
@@ -36,7 +37,12 @@ def run_in_child(action: Callable[[], object]) -> None:
 
 def _exchange_classes() -> None:
     for living in tuple(_alive):
-        living.__class__ = living.__dict__["_class_in_child"]
+        own, in_child = type(living), living.__dict__["_class_in_child"]
+        # A child of both: it stays what isinstance() knew, and of the same layout.
+        name = f"Forked{own.__name__}"
+        made = type(name, (in_child, own), {"__slots__": ()})
+        with contextlib.suppress(TypeError):  # one that cannot must not stop the others
+            living.__class__ = made
 
 
 run_in_child(_exchange_classes)

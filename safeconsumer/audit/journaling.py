@@ -13,7 +13,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.journaled import JournaledParts
+from safeconsumer._kafka.facade import Facade
 from safeconsumer.audit.calls import Calls
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import tp_text
@@ -68,13 +68,14 @@ class Journaling:
         self._write_holds = holds_hook(self.writer)
         self._failed: JournalError | None = None
         self._has_ended = False
-        self._parts: JournaledParts | None = None
+        self._parts: Facade | None = None
 
     def begin(self, consumer: SafeConsumer) -> None:
         """
         Make an adopted consumer, which has nothing assigned yet, keep the journal.
         """
-        self._parts = JournaledParts(consumer, self)
+        self._parts = Facade(consumer)
+        self._parts.keep_journal(self)
         own = type(consumer)
         name = f"Journaling{own.__name__}"
         consumer.__class__ = type(name, (JournalingConsumer, own), {})
@@ -139,7 +140,7 @@ class Journaling:
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before = self.came.next.get(tp_text(tp))
-        now = None if self._parts is None else self._parts.position(tp)
+        now = None if self._parts is None else self._parts.next_position(tp)
         if before is None or now is None or not before < offset <= now:
             return
         said = {"tp": tp_text(tp), "from": before, "next": offset}
@@ -195,7 +196,7 @@ class Journaling:
         Write what a ``poll`` returns.
         """
         for tp, several in records.items():
-            end = None if self._parts is None else self._parts.position(tp)
+            end = None if self._parts is None else self._parts.next_position(tp)
             self.came.came(tp, several, end, poll=call)
 
     def _quietly(self, write: Callable[[], object]) -> None:

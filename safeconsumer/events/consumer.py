@@ -336,7 +336,7 @@ class HoldsStayBehind(HoldEvent):
         """
         How to lift the holds.
         """
-        return _how_to_lift(self.holds)
+        return _how_to_lift(self.holds, self.group_id)
 
 
 @frozen(kw_only=True)
@@ -360,7 +360,7 @@ class HoldsBit(HoldEvent):
         """
         How to lift the holds.
         """
-        return _how_to_lift(self.holds)
+        return _how_to_lift(self.holds, self.group_id)
 
 
 @frozen(kw_only=True)
@@ -430,7 +430,7 @@ class PauseForgotten(JoinEvent):
 @frozen(kw_only=True)
 class StaleJoinDropped(JoinEvent):
     """
-    A join had been started for a subscription that was changed since.
+    A join assigned topics that are no longer subscribed.
 
     Its assignment was not applied; the consumer joins again before it delivers.
     """
@@ -495,10 +495,10 @@ def _is_own(holds: Iterable[Hold]) -> bool:
     return all(one.owner == APP or one.is_routine for one in holds)
 
 
-def _how_to_lift(holds: tuple[Hold, ...]) -> str | None:
+def _how_to_lift(holds: tuple[Hold, ...], group_id: str | None) -> str | None:
     if not holds:
         return None
-    named = [one.lifted_by() for one in holds[:_FEW]]
+    named = [one.lifted_by(group_id) for one in holds[:_FEW]]
     more = len(holds) - len(named)
     return "lift with " + "; ".join([*named, *([f"{more} more"] if more else [])])
 

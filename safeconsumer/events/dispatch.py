@@ -2,12 +2,14 @@
 Hands events to hooks, in order and under no lock, and survives hooks that raise.
 """
 
+import contextlib
 import importlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from safeconsumer.errors import HookTypeError
 from safeconsumer.events.consumer import Event
 
 Hook = Callable[[Event], object]
@@ -49,16 +51,17 @@ class Dispatcher:
     Hands each event to every hook and survives those that raise.
 
     Attributes:
-        failures: how often each hook raised, by its ``repr``.
+        failures: how often each hook raised, by its ``repr`` of the first time.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
         self._hooks = tuple(hooks)
         self.failures: dict[str, int] = {}
+        self._names: dict[int, str] = {}  # by the hook's place, since its repr may vary
         for hook in self._hooks:
             if not callable(hook):
                 message = f"a hook must be callable with one event, not {hook!r}"
-                raise TypeError(message)
+                raise HookTypeError(message)
 
     def dispatch(self, event: Event) -> None:
         """
@@ -76,24 +79,27 @@ class Dispatcher:
             What is to end the program, the first one; such as ``KeyboardInterrupt``.
         """
         stop: BaseException | None = None
-        for hook in self._hooks:
+        for place, hook in enumerate(self._hooks):
             try:
                 hook(event)
             except Exception as error:  # noqa: BLE001 - whatever it does, poll goes on
-                self._count(hook, error)
+                self._count(place, error)
             except BaseException as error:  # noqa: BLE001 - raised when all have it
                 stop = stop or error
         return stop
 
-    def _count(self, hook: Hook, error: Exception) -> None:
-        name = _name_of(hook)
+    def _count(self, place: int, error: Exception) -> None:
+        is_first = place not in self._names
+        name = self._names.setdefault(place, _name_of(self._hooks[place]))
         self.failures[name] = self.failures.get(name, 0) + 1
-        if self.failures[name] == 1:
-            log.error(
-                "hook %s failed; it is called again, but not logged again",
-                name,
-                exc_info=error,
-            )
+        if is_first:
+            # The log may be what failed: its handlers are the application's.
+            with contextlib.suppress(Exception):
+                log.error(
+                    "hook %s failed; it is called again, but not logged again",
+                    name,
+                    exc_info=error,
+                )
 
 
 class Outbox:
@@ -156,6 +162,13 @@ class Outbox:
                 if has_turn:
                     del self._turn["at work"]
         return delivered
+
+    def is_at_work_here(self) -> bool:
+        """
+        Tell whether this thread is handing out, so that a hook asks.
+        """
+        at_work = self._turn.get("at work")
+        return at_work is not None and at_work[0] == threading.get_ident()
 
     def _hand_out(self) -> None:
         while self.waiting:

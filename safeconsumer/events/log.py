@@ -55,4 +55,4 @@ def log_event(event: Event) -> None:
         if value is not None and name != "at"
     }
     name = f"safeconsumer.{event.name}"
-    logger.log(level, name, **fields)
+    getattr(logger, event.severity)(name, **fields)  # every wrapper class has these

@@ -24,12 +24,12 @@ class Place:
     Attributes:
         holds: those to be placed.
         topics: known topics that they cover; None if no pattern is among them.
-        has_patterns: whether a pattern is among what it is about.
+        nothing: the patterns among them that no known topic matches.
     """
 
     holds: tuple[Hold, ...]
     topics: tuple[str, ...] | None = None
-    has_patterns: bool = False
+    nothing: tuple[Scope, ...] = ()
 
     def scopes(self) -> tuple[Scope, ...]:
         """
@@ -45,11 +45,9 @@ class Remove:
 
     Attributes:
         keys: those to be lifted, there or not.
-        has_patterns: whether a pattern is among what it is about.
     """
 
     keys: tuple[HoldKey, ...]
-    has_patterns: bool = False
 
     def scopes(self) -> tuple[Scope, ...]:
         """
@@ -157,6 +155,8 @@ def open_questions(
         return []
     named = (scope.topic for scope in scopes if isinstance(scope, Partition | Topic))
     names = {*topics, *named}
+    if fresh:  # what remains of a pattern that is lifted may be held by name
+        names |= view.state.named_topics()
     found = [(one, name) for one in in_force(view.state) for name in names]
     found += [(one, name) for one in fresh for name in (*view.assigned, *names)]
     return [(one, name) for one, name in found if not one.knows(name)]

@@ -1,11 +1,11 @@
 """
-Holds placed while nothing was consumed: whether they can ever bite is to be seen.
+Checks holds that were placed before the first ``subscribe`` or ``assign``.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from safeconsumer.holds.hold import HoldKey
+from safeconsumer.holds.hold import Hold, HoldKey
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.state import LedgerState
 
@@ -46,16 +46,14 @@ class EarlyHolds:
         return tuple(self._unchecked)
 
 
-def first_unfit(
-    keys: Iterable[HoldKey], state: LedgerState, fits: Fits
-) -> Scope | None:
+def first_unfit(keys: Iterable[HoldKey], state: LedgerState, fits: Fits) -> Hold | None:
     """
-    Return the first scope that is still held and does not fit; None if all do.
+    Return the first hold that is in force and does not fit; None if all do.
     """
     for scope, owner in keys:
-        is_held = any(hold.owner == owner for hold in state.of(scope))
-        if is_held and not fits(scope):
-            return scope
+        for hold in state.of(scope):
+            if hold.owner == owner and not fits(scope):
+                return hold
     return None
 
 

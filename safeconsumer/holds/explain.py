@@ -36,11 +36,11 @@ def hold_line(hold: Hold) -> str:
 
 
 def _until(hold: Hold) -> str:
-    if hold.expires_at is not None:
-        return f"until {utc(hold.expires_at)}"
-    if hold.lifetime is Lifetime.WHILE_ASSIGNED:
-        return "while assigned here"
-    return "until resumed"
+    is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
+    if hold.expires_at is None:
+        return "while assigned here" if is_bound else "until resumed"
+    limit = f"until {utc(hold.expires_at)}"
+    return f"while assigned here, at most {limit}" if is_bound else limit
 
 
 def utc(seconds: float) -> str:

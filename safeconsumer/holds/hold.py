@@ -4,6 +4,7 @@ Describes a hold: who keeps which scope quiet, why, since when and until when.
 
 import enum
 import math
+import shlex
 from datetime import timedelta
 
 from attrs import field, frozen
@@ -77,12 +78,18 @@ class Hold:
         """
         return self.owner.startswith(WORKER)
 
-    def lifted_by(self) -> str:
+    def lifted_by(self, group_id: str | None = None) -> str:
         """
         Return the call or command that lifts it, for people.
+
+        Args:
+            group_id: the consumer group, which a command must name.
         """
         if self.owner.startswith(OPERATOR):
-            return f"safeconsumer resume {self.scope}"
+            owner = self.owner.removeprefix(OPERATOR)
+            words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
+            command = shlex.join((*words, "--owner", owner, str(self.scope)))
+            return f"{command} --bootstrap HOST:PORT"
         if self.owner.startswith(GROUP):
             call, owner = "resume_group", self.owner.removeprefix(GROUP)
         else:

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rpds import HashTrieMap
 
@@ -38,9 +38,9 @@ from safeconsumer.holds.changes import (
 from safeconsumer.holds.departed import DepartedQuiet, staying_behind
 from safeconsumer.holds.expiry import Deadlines
 from safeconsumer.holds.gates import CallGates
-from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, WORKER, Hold, HoldKey, Lifetime
 from safeconsumer.holds.patterns import Patterns, Question, in_force
-from safeconsumer.holds.scope import Partition, Pattern, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
 from safeconsumer.holds.signals import in_signal_handler
 from safeconsumer.holds.view import (
     PartitionSet,
@@ -191,9 +191,20 @@ class PauseLedger:
         """
         scopes = self.asked(scopes)
         topics = None
+        nothing: tuple[Scope, ...] = ()
         if any(isinstance(scope, Pattern) for scope in scopes):
             names = {*known_topics(), *self._view.assigned}
-            topics = self._patterns.topics_of(scopes, names)
+            found = {
+                scope: self._patterns.topics_of([scope], names)
+                for scope in scopes
+                if isinstance(scope, Pattern)
+            }
+            nothing = tuple(scope for scope in found if not found[scope])
+            named = {name for several in found.values() for name in several}
+            named.update(
+                scope.topic for scope in scopes if isinstance(scope, Partition | Topic)
+            )
+            topics = tuple(sorted(named))
         now, at = self.now()
         self._submit_call(
             Place(
@@ -210,6 +221,7 @@ class PauseLedger:
                     for scope in scopes
                 ),
                 topics,
+                nothing,
             )
         )
 
@@ -222,7 +234,7 @@ class PauseLedger:
         """
         keys = self._patterns.shared_keys(keys)
         self._submit_call(Remove(keys))
-        return self._remaining(tuple(scope for scope, _ in keys))
+        return () if _is_routine(keys) else self._remaining([one for one, _ in keys])
 
     def remove_owner(self, owner: str) -> tuple[Hold, ...]:
         """
@@ -368,6 +380,12 @@ class PauseLedger:
         """
         return self._outbox.deliver()
 
+    def is_telling_here(self) -> bool:
+        """
+        Tell whether this thread is handing an event to the hooks.
+        """
+        return self._outbox.is_at_work_here()
+
     def hook_failures(self) -> dict[str, int]:
         """
         Return how often each hook has raised, by its ``repr``; of this moment.
@@ -422,7 +440,11 @@ class PauseLedger:
                 self._expire()
                 while self._inbox:
                     change = self._inbox[0]
-                    questions = self._open_questions(change)
+                    try:
+                        questions = self._open_questions(change)
+                    except Exception:
+                        self._inbox.popleft()  # or it would fail every look-up
+                        raise
                     if questions:
                         return questions
                     self._apply_first(change)
@@ -473,7 +495,7 @@ class PauseLedger:
                 ]
         return []
 
-    def _remaining(self, scopes: tuple[Scope, ...]) -> tuple[Hold, ...]:
+    def _remaining(self, scopes: Collection[Scope]) -> tuple[Hold, ...]:
         view = self.view()
         if len(view.state.patterns):
             self._patterns.ask_safely(open_questions(view, scopes))
@@ -529,15 +551,17 @@ class PauseLedger:
                 topics=change.topics,
             )
         ]
-        if change.topics == ():
-            told.append(self._event(events.PatternCoversNothing, holds=placed))
+        idle = tuple(hold for hold in placed if hold.scope in change.nothing)
+        if idle:
+            told.append(self._event(events.PatternCoversNothing, holds=idle))
         self._deadlines.add(placed, state)
         self._commit(view, told)
 
     def _remove(self, change: Remove, opened: bool) -> None:  # noqa: FBT001 - private
         view, told = self._gated(self._view, "resumed") if opened else (self._view, [])
         state, removed = ledger.remove(view.state, change.keys)
-        remaining = remaining_after(state, change.scopes())
+        is_routine = _is_routine(change.keys)
+        remaining = () if is_routine else remaining_after(state, change.scopes())
         if removed:
             view, shift = with_state(view, state, change.scopes())
             told.append(
@@ -723,6 +747,11 @@ class PauseLedger:
         self._lock = threading.RLock()
         self._is_changing = False
         self._outbox.after_fork()
+
+
+def _is_routine(keys: Collection[HoldKey]) -> bool:
+    # A worker lifts its own holds many times a second, and asks nobody what is left.
+    return bool(keys) and all(owner.startswith(WORKER) for _, owner in keys)
 
 
 def _mend_in_child() -> None:

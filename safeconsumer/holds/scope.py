@@ -43,7 +43,7 @@ class CompiledPattern(Protocol):
         """
 
 
-@frozen
+@frozen(repr=False)
 class Partition:
     """
     One partition of one topic, ``orders:3``.
@@ -61,8 +61,10 @@ class Partition:
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}"
 
+    __repr__ = __str__
 
-@frozen
+
+@frozen(repr=False)
 class Topic:
     """
     Every partition of one topic, present and future, ``orders``.
@@ -79,8 +81,10 @@ class Topic:
     def __str__(self) -> str:
         return self.topic
 
+    __repr__ = __str__
 
-@frozen
+
+@frozen(repr=False)
 class Pattern:
     """
     Every topic whose whole name matches, present and future, ``re:ord.*``.
@@ -139,8 +143,10 @@ class Pattern:
     def __str__(self) -> str:
         return f"re:{self.text}"
 
+    __repr__ = __str__
 
-@frozen
+
+@frozen(repr=False)
 class Everything:
     """
     Whatever is or will be assigned, ``@all``.
@@ -154,6 +160,8 @@ class Everything:
 
     def __str__(self) -> str:
         return "@all"
+
+    __repr__ = __str__
 
 
 Scope = Partition | Topic | Pattern | Everything

@@ -7,7 +7,7 @@ structure, so a reader may keep an old state as long as it likes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from attrs import evolve, field, frozen
@@ -91,23 +91,42 @@ class LedgerState:
         """
         Yield the holds that cover something of the scope, as far as is known.
 
-        Two patterns overlap when their texts are equal: whether any name fits
-        both cannot be told.
+        Holds of parts are among them: what is left of a topic after its hold was lifted
+        need not flow. Two patterns overlap when their texts are equal: whether any name
+        fits both cannot be told. A name that a pattern was never asked about is left
+        out.
         """
         match scope:
             case Partition():
                 yield from self.covering((scope.topic, scope.partition))
             case Topic():
-                yield from self.topics.get(scope.topic, ())
+                yield from self._within(lambda topic: topic == scope.topic)
                 for holds in self.patterns.values():
                     if _scope_of(holds).covers((scope.topic, 0)):
                         yield from holds
                 yield from self.everything
             case Pattern():
+                yield from self._within(
+                    lambda topic: scope.knows(topic) and scope.matches(topic)
+                )
                 yield from self.patterns.get(scope.text, ())
                 yield from self.everything
             case Everything():
-                yield from self.everything
+                yield from self
+
+    def named_topics(self) -> set[str]:
+        """
+        Return the topics that a hold of a partition or of a topic names.
+        """
+        return {tp[0] for tp in self.partitions} | set(self.topics)
+
+    def _within(self, is_meant: Callable[[str], bool]) -> Iterator[Hold]:
+        for tp, holds in self.partitions.items():
+            if is_meant(tp[0]):
+                yield from holds
+        for topic, holds in self.topics.items():
+            if is_meant(topic):
+                yield from holds
 
     def __iter__(self) -> Iterator[Hold]:
         for index in (self.partitions, self.topics, self.patterns):

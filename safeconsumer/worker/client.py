@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.membership import Membership
+from safeconsumer._kafka.facade import Facade
 from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.scope import ALL, Everything, Partition
 from safeconsumer.worker.progress import Record, Watermark
@@ -19,7 +19,7 @@ Committed: TypeAlias = Callable[[Exception | None], None]
 
 class Group(Protocol):
     """
-    A membership as a pump sees it: :class:`~safeconsumer._kafka.membership.Membership`.
+    A membership as a pump sees it: :class:`~safeconsumer._kafka.facade.Facade`.
     """
 
     @property
@@ -120,7 +120,7 @@ class ConsumerClient:
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
         self._consumer = consumer
-        self.membership = Membership(consumer)
+        self.membership = Facade(consumer)
         self.most: int = consumer.config["max_poll_records"]
 
     def poll(self, timeout: float, records: int) -> Polled:

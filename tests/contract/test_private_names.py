@@ -111,6 +111,9 @@ def test_a_listed_name_is_used(name: str) -> None:
 def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
     """
     Else a kafka-python without it would fail in ``poll`` and not at construction.
+
+    List what is found here in ``compat``; or in ``ELSEWHERE`` of ``upstream_names``, if
+    it is an attribute of something of ours that is only called the same.
     """
     held = held_by(stock)
     unlisted = {

@@ -61,6 +61,7 @@ ELSEWHERE = {
     "paused": "a call of our view",
     "records": "a field of messages, and of our choice of a decoder",
     "sorted_partitions": "a function of our events",
+    "subscribe": "a call of our public class",
     "user_data": "a field of messages",
 }
 

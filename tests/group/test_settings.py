@@ -19,6 +19,7 @@ from safeconsumer import (
     Hold,
     HoldSettingError,
     ScopeSyntaxError,
+    TargetTypeError,
 )
 from safeconsumer.group import patterns, topics
 from safeconsumer.holds import scope as scopes
@@ -141,7 +142,6 @@ def test_targets_of_a_group(target: object, expected: str) -> None:
         "orders:x",
         "re:(",
         r"re:(a)\1",
-        3,
         re.compile("a", re.IGNORECASE),
         TopicPartition("orders", -1),
     ],
@@ -149,6 +149,11 @@ def test_targets_of_a_group(target: object, expected: str) -> None:
 def test_bad_targets_of_a_group(target: object) -> None:
     with pytest.raises(ScopeSyntaxError):
         patterns.target(target)
+
+
+def test_a_target_of_another_type() -> None:
+    with pytest.raises(TargetTypeError):
+        patterns.target(3)
 
 
 @pytest.mark.parametrize(

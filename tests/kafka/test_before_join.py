@@ -9,7 +9,7 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.membership import Membership
+from safeconsumer._kafka.facade import Facade
 from tests.kafka.polling import collect, poll_until, produce
 
 pytestmark = pytest.mark.any_broker
@@ -53,7 +53,7 @@ def test_a_refused_join_ends_the_poll_at_once(member: SafeConsumer) -> None:
     """
     However long its timeout; the next poll asks again, and joins once it may.
     """
-    membership, say = Membership(member), Say(refuses=3)
+    membership, say = Facade(member), Say(refuses=3)
     membership.ask_before_join(say)
     assert membership.is_lost()
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_a_refused_join_takes_nothing(
     """
     Records that are there wait for the poll that is let through.
     """
-    membership, say = Membership(member), Say()
+    membership, say = Facade(member), Say()
     membership.ask_before_join(say)
     poll_until(member, member.assignment)
     (topic,) = member.subscription()
@@ -95,7 +95,7 @@ def test_a_lost_generation_is_counted(member: SafeConsumer) -> None:
     """
     And every partition is owned anew afterwards.
     """
-    membership = Membership(member)
+    membership = Facade(member)
     poll_until(member, member.assignment)
     before, losses = dict(membership.epochs()), membership.losses
     member._coordinator.reset_generation()
@@ -122,7 +122,7 @@ def test_a_cooperative_join_revokes_nothing_as_it_begins(
         group=f"g-{topic}",
         partition_assignment_strategy=[CooperativeStickyAssignor],
     )
-    membership = Membership(consumer)
+    membership = Facade(consumer)
     poll_until(consumer, consumer.assignment)
     assert membership.is_cooperative
     assert not membership.revokes_on_join()

@@ -57,11 +57,11 @@ def test_what_is_kept_is_counted(parked: ParkedData) -> None:
     """
     parked.keep_part(Part(A), 30)
     parked.keep_answer(_answer(A, 40))
-    assert parked.total_bytes() == 70
+    assert parked.bytes_kept() == 70
     assert parked.pop_answer(A) is not None
-    assert parked.total_bytes() == 30
+    assert parked.bytes_kept() == 30
     assert parked.pop_part(A) is not None
-    assert parked.total_bytes() == 0
+    assert parked.bytes_kept() == 0
     assert (parked.pop_part(A), parked.pop_answer(A)) == (None, None)
 
 
@@ -71,7 +71,7 @@ def test_a_batch_that_is_kept_again_is_counted_once(parked: ParkedData) -> None:
     """
     for size in (30, 50, 20):
         parked.keep_part(Part(A), size)
-    assert parked.total_bytes() == 20
+    assert parked.bytes_kept() == 20
 
 
 def test_the_oldest_is_dropped(parked: ParkedData) -> None:
@@ -88,7 +88,7 @@ def test_the_oldest_is_dropped(parked: ParkedData) -> None:
     assert parked.drop_excess() == {A: 51}
     assert [part.drained for part in parts.values()] == [1, 1, 0]
     assert (parked.parts(), parked.answers()) == ([C], [])
-    assert parked.total_bytes() == 50
+    assert parked.bytes_kept() == 50
 
 
 def test_changes_are_reported_once(parked: ParkedData) -> None:
@@ -206,9 +206,9 @@ def test_sizes_of_returned_records() -> None:
     Of what is still to be taken.
     """
     part = _returned(3, Rest(3, Record(3)))
-    assert part.size_in_bytes() == 30
+    assert part.payload_bytes() == 30
     part.take(1)
-    assert part.size_in_bytes() == 20
+    assert part.payload_bytes() == 20
     assert records_left(part, None) is None
     assert records_left(None, 7) == 0
 

@@ -137,6 +137,7 @@ def test_a_listener_saves_positions_somewhere_else(
     _read_all(consumer, topic)
     consumer.subscribe([topic, kafka_topic()], listener=listener)
     poll_until(consumer, lambda: len(numbers) > 1)
+    listener.revoked = None  # at the end there may be no position to save
     assert saved == {TopicPartition(topic, number): 10 for number in range(2)}
     assert numbers[0] == {0, 1}
 

@@ -432,3 +432,21 @@ def test_what_departs_in_the_middle_of_a_drain(consumer: SafeConsumer) -> None:
     for other in others:
         other.join(20)
     assert committed(consumer) == {1: 10}
+
+
+def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
+    """
+    Between the look at the position and its setting; the record is not yielded.
+    """
+    assert next(consumer).offset == 0
+    state: Any = consumer._subscription.assignment[A]
+    is_fetchable = state.is_fetchable
+
+    def is_fetchable_and_sought() -> object:
+        del state.is_fetchable
+        _elsewhere(lambda: consumer._subscription.seek(A, 7))
+        return is_fetchable()
+
+    state.is_fetchable = is_fetchable_and_sought
+    assert next(consumer).partition == 1
+    assert consumer.position(A) == 7

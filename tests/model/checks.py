@@ -194,11 +194,15 @@ def _overlaps(scope: Scope, target: Scope) -> bool:
         case Partition(topic, number):
             return scope.covers((topic, number))
         case Topic(topic):
-            return not isinstance(scope, Partition) and scope.covers((topic, 0))
+            if isinstance(scope, Partition):
+                return scope.topic == topic
+            return scope.covers((topic, 0))
         case Pattern():
+            if isinstance(scope, Partition | Topic):
+                return target.covers((scope.topic, 0))
             return scope == target or isinstance(scope, Everything)
         case Everything():
-            return isinstance(scope, Everything)
+            return True
 
 
 def _key(hold: Hold) -> tuple[str, str, str]:

@@ -52,7 +52,8 @@ class Stock:
         self._wishes.update((target, owner) for target in targets)
         self._consumer.pause(*self._meant(targets))
 
-    def resume(self, *targets: Target, owner: str) -> None:
+    def resume(self, *named: Target, owner: str) -> None:
+        targets = tuple(None if one == "@all" else one for one in named)
         self._wishes -= {(target, owner) for target in targets}
         self._consumer.resume(
             *(
@@ -137,9 +138,10 @@ class Holder:
 
     def _call(self, op: str, one: _Placed, **more: float) -> None:
         call: Callable[..., object]
-        if one.target is None:
-            call = getattr(self._consumer, f"{op}_all")
-            call(owner=one.owner, **more)
+        if one.target is None and op == "pause":
+            self._consumer.pause_all(owner=one.owner, **more)
+        elif one.target is None:  # not resume_all(): other holds of the owner stay
+            self._consumer.resume("@all", owner=one.owner)
         else:
             call = getattr(self._consumer, op)
             call(one.target, owner=one.owner, **more)

@@ -20,7 +20,7 @@ from safeconsumer._kafka.decoding.records import (
     Decoder,
 )
 from safeconsumer._kafka.decoding.sought import PythonRecords
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors import DecoderSettingError, MissingExtraError
 
 log = logging.getLogger("safeconsumer")
 _logged: set[str] = set()
@@ -55,12 +55,12 @@ def choose(wanted: str) -> DecoderChoice:
     Choose a decoder; ``auto`` takes the compiled one where it is installed and agrees.
 
     Raises:
-        ValueError: ``wanted`` is none of the choices.
+        DecoderSettingError: ``wanted`` is none of the choices.
         MissingExtraError: the compiled one is wanted and cannot be had.
     """
     if wanted not in CHOICES:
         message = f"decoder must be one of {', '.join(CHOICES)}, not {wanted!r}"
-        raise ValueError(message)
+        raise DecoderSettingError(message)
     if wanted == "python":
         return DecoderChoice("python", "as asked for", PythonRecords)
     try:

@@ -185,7 +185,7 @@ class ParkedData:
         """
         return list(self._answers)
 
-    def total_bytes(self) -> int:
+    def bytes_kept(self) -> int:
         """
         Return how much is kept.
         """
@@ -199,7 +199,7 @@ class ParkedData:
             How many bytes of which partitions that was.
         """
         dropped: dict[TopicPartition, int] = {}
-        left = self.total_bytes()
+        left = self.bytes_kept()
         while self._bytes and left > self.max_bytes:
             tp, size = next(iter(self._bytes.items()))
             dropped[tp] = size
@@ -284,7 +284,7 @@ class ReturnedRecords:
         rest = records_left(self.rest, total)
         return None if rest is None else len(self) + rest
 
-    def size_in_bytes(self) -> int:
+    def payload_bytes(self) -> int:
         """
         Return how long keys and values of the records here are, without the rest.
         """

@@ -476,7 +476,7 @@ class PauseSafeFetcher(Fetcher):
             records, rest = (*records, *rest.unread()), rest.rest
         part = ReturnedRecords(tp, records, position, fetch_offset, rest or None)
         behind = self._sizes_of(part)[0] if rest else 0
-        self.parked.keep_part(part, part.size_in_bytes() + behind)
+        self.parked.keep_part(part, part.payload_bytes() + behind)
 
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """
@@ -492,7 +492,7 @@ class PauseSafeFetcher(Fetcher):
         """
         Return how many bytes of fetched data are parked, as they came in.
         """
-        return self.parked.total_bytes()
+        return self.parked.bytes_kept()
 
     def _bound_parked(self) -> None:
         dropped = self.parked.drop_excess()

@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.fetcher import Drained
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 # A poll of an iteration that gates what it gains ends after this long: nobody could
 # pause it meanwhile, and the gates open when it ends.
 GATING_STEP_MS = 500
+
+_Taken = tuple[
+    TopicPartition, list[ConsumerRecord], OwnedPartitionState, OffsetAndMetadata
+]
 
 _new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
 
@@ -42,9 +46,12 @@ class Iteration:
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream's attributes
         self._consumer = consumer
-        self._guard = threading.Lock()
+        # Has at most one entry, of whoever polls. ``setdefault`` takes it in one step
+        # that neither a thread nor a signal can come into.
+        self._guard: dict[str, object] = {}
         # The thread whose step of an iteration polls now, and so has the guard already.
         self._stepping: int | None = None
+        self._polls_in_step = False
 
     def is_stepping(self) -> bool:
         """
@@ -60,17 +67,26 @@ class Iteration:
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
         """
-        if self.is_stepping():
-            self._stepping = None  # what a hook begins in it is not the step
-            yield
+        if not self.is_stepping():
+            with self.alone():
+                yield
             return
-        with self.alone():
+        # An application's own poll() may ask several times in one step.
+        if self._polls_in_step:
+            refuse_second_poll()
+        self._polls_in_step = True
+        try:
             yield
+        finally:
+            self._polls_in_step = False
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, *, goes_on: bool = False) -> Iterator[None]:
         """
         Do it while nobody polls, and end the iteration that it breaks into.
+
+        Args:
+            goes_on: it is a step of that iteration, which does not end.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
@@ -78,13 +94,22 @@ class Iteration:
         # What an iteration had taken goes back to its places first, so that this poll
         # finds it. A step needs no lock against that: its generator cannot be closed
         # while it runs, and once closed it yields no more.
-        if not self._guard.acquire(blocking=False):
-            _refuse_second_poll()
+        mine = object()
         try:
-            self._end()
+            if self._guard.setdefault("polls", mine) is not mine:
+                refuse_second_poll()
+            if not goes_on:
+                self._end()
             yield
         finally:
-            self._guard.release()
+            # No call in here: after one, a signal handler could raise and nobody could
+            # poll any more.
+            try:
+                is_mine = self._guard["polls"] is mine
+            except KeyError:
+                is_mine = False
+            if is_mine:
+                del self._guard["polls"]
 
     def _end(self) -> None:
         iterator = self._consumer._iterator
@@ -119,38 +144,35 @@ class Iteration:
         the generator is closed.
         """
         consumer = self._consumer
-        batches = self._poll()
+        waiting = list(self._taken(self._poll()))
+        waiting.reverse()
         assignment = consumer._subscription.assignment
         quiet = consumer._subscription.ledger.quiet
-        lock = consumer._subscription._lock
-        # As they were in the drain: a seek since is not undone.
-        drained_from = consumer._fetcher.drained_from
-        waiting = [(tp, records, *drained_from[tp]) for tp, records in batches.items()]
-        waiting.reverse()
         at, position = 0, None
         try:
             while waiting:
                 tp, records, state, position = waiting[-1]
-                at, checked = 0, None
+                at, checked, moves = 0, None, state.moves
                 for record in records:
                     # Asked each time; one and the same set is looked into once.
                     if (snapshot := quiet()) is not checked:
                         if tp in snapshot:
                             break
                         checked = snapshot
-                    with lock:  # one step against a seek
-                        if (
-                            assignment.get(tp) is not state
-                            or state._position is not position
-                            or not state.is_fetchable()
-                        ):
-                            break
-                        at += 1
-                        position = _new(
-                            OffsetAndMetadata,
-                            (record.offset + 1, "", record.leader_epoch),
-                        )
-                        state._position = position  # is_fetchable: it has a valid one
+                    if (
+                        assignment.get(tp) is not state
+                        or state._position is not position
+                        or not state.is_fetchable()
+                    ):
+                        break
+                    position = _new(
+                        OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
+                    )
+                    state._position = position  # is_fetchable: it has a valid one
+                    if state.moves != moves:  # a seek between the look and this
+                        state.settle()
+                        break
+                    at += 1
                     yield record
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()
@@ -163,6 +185,18 @@ class Iteration:
                 self._put_back(tp, records[at:], state, position)
             for unread in waiting:
                 self._put_back(*unread)
+
+    def _taken(self, batches: Drained) -> Iterator[_Taken]:
+        # States and positions as they were in the drain: a seek since is not undone.
+        # An application's own poll() may return what another drain took, or more.
+        drained_from = self._consumer._fetcher.drained_from
+        assignment = self._consumer._subscription.assignment
+        for tp, found in batches.items():
+            state = assignment.get(tp)
+            if tp in drained_from:
+                yield (tp, list(found), *drained_from[tp])
+            elif state is not None and state.position is not None:
+                yield tp, list(found), state, state.position
 
     def _poll(self) -> Drained:
         consumer = self._consumer
@@ -183,7 +217,7 @@ class Iteration:
         self,
         tp: TopicPartition,
         records: Sequence[ConsumerRecord],
-        state: TopicPartitionState,
+        state: OwnedPartitionState,
         position: OffsetAndMetadata,
     ) -> None:
         # Only into the same ownership, and only if nobody moved the position.
@@ -200,10 +234,16 @@ def refuse_if_executing(error: ValueError) -> None:
         ConcurrentPollError: in that case.
     """
     if "already executing" in str(error):
-        _refuse_second_poll()
+        refuse_second_poll()
 
 
-def _refuse_second_poll() -> NoReturn:
+def refuse_second_poll() -> NoReturn:
+    """
+    Say that a poll is under way.
+
+    Raises:
+        ConcurrentPollError: always.
+    """
     message = (
         "a poll or a step of an iteration is under way: two threads poll one "
         "consumer at the same time, or a hook or signal handler does in the middle "

@@ -33,6 +33,16 @@ class OwnedPartitionState(TopicPartitionState):
     none, or the position was moved since.
     """
 
+    moves: int = 0
+    """
+    How often the position was set or reset, counted before it is.
+    """
+
+    moved_to: OffsetAndMetadata | None = None
+    """
+    Where the last of these moves led.
+    """
+
     reset_number: int = 0
     """
     Which of all resets of this process the last one was.
@@ -52,8 +62,9 @@ class OwnedPartitionState(TopicPartitionState):
         Set the position; as upstream's.
         """
         with self.lock:
+            self.moves += 1
             super().seek(offset)
-            self.before = None
+            self.moved_to, self.before = self._position, None
 
     def reset(self, strategy: int) -> None:
         """
@@ -64,8 +75,19 @@ class OwnedPartitionState(TopicPartitionState):
         with self.lock:
             if self.reset_strategy != strategy:
                 self.reset_number = next(_resets)
+            self.moves += 1
             super().reset(strategy)
-            self.before = None
+            self.moved_to = self.before = None
+
+    def settle(self) -> None:
+        """
+        Undo that a step of an iteration has set its position over a seek.
+
+        A step takes no lock: that would cost a tenth of its time. It sets the position,
+        and then looks whether somebody has moved it since it looked at it.
+        """
+        with self.lock:
+            self._position = self.moved_to
 
     def delivered_position(self) -> OffsetAndMetadata | None:
         """
