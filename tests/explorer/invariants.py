@@ -59,8 +59,7 @@ def _answers(stage: Stage) -> Iterator[str]:
                     f"quiet, though no hold covers it"
                 )
         for hold in one.stayed:
-            # Holds of a part of what was asked about are not named, as of now.
-            covers = all(hold.scope.covers(tp) for tp in one.asked)
+            covers = any(hold.scope.covers(tp) for tp in one.asked)
             if covers and hold not in one.answer:
                 yield f"P3: resume answered free, and {hold.scope} stays held"
 
