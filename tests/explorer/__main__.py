@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.explorer.engine import Exploration, Explorer, Wrong, every, sample
-from tests.explorer.pairs import INSIDE, Pair, every_pair, named
+from tests.explorer.pairs import INSIDE, UPSTREAM, Pair, every_pair, named
 from tests.explorer.subject import rehearsed
 
 SEED = "explorer"
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--all", action="store_true", help="try every place")
     add("--places", type=int, default=PLACES, help="how many places of each pair")
     add("--seed", default=SEED, help="which places are chosen")
+    add("--upstream", action="store_true", help="kafka-python's lines are places, too")
     add("--opcodes", action="store_true", help="places are instructions, not lines")
     add(
         "--stacks",
@@ -85,7 +86,8 @@ def _explore(pairs: Iterable[Pair], options: argparse.Namespace) -> int:
     began, wrong, tried = time.monotonic(), 0, 0
     if options.part == 0:
         print(_HEAD)
-    with rehearsed(), Explorer(INSIDE, by_opcode=options.opcodes) as explorer:
+    inside = (*INSIDE, *UPSTREAM) if options.upstream else INSIDE
+    with rehearsed(), Explorer(inside, by_opcode=options.opcodes) as explorer:
         for pair in pairs:
             is_whole = options.all or options.pair
             found = pair.explore(

@@ -24,6 +24,7 @@ def check(stage: Stage) -> Iterator[str]:
     """
     Bring the subject to rest, and say what is wrong.
     """
+    yield from _locks(stage)
     yield from _answers(stage)
     yield from _events(stage)
     if not stage.is_closed:
@@ -33,6 +34,14 @@ def check(stage: Stage) -> Iterator[str]:
     yield from _sequences(stage)
     yield from _commits(stage)
     yield from _marks(stage)
+
+
+def _locks(stage: Stage) -> Iterator[str]:
+    """
+    P12: what may be called in a signal handler takes no lock there.
+    """
+    if stage.taken_in_handler and not stage.is_closed:
+        yield f"P12: a handler took the locks of {sorted(stage.taken_in_handler)}"
 
 
 # ---------------------------------------------------------------- what was answered
@@ -50,8 +59,7 @@ def _answers(stage: Stage) -> Iterator[str]:
                     f"quiet, though no hold covers it"
                 )
         for hold in one.stayed:
-            # Holds of a part of what was asked about are not named, as of now.
-            covers = all(hold.scope.covers(tp) for tp in one.asked)
+            covers = any(hold.scope.covers(tp) for tp in one.asked)
             if covers and hold not in one.answer:
                 yield f"P3: resume answered free, and {hold.scope} stays held"
 

@@ -235,6 +235,41 @@ def _listener_pauses(stage: Stage) -> None:
     stage.listener.on_assigned = act
 
 
+def _listener_commits(stage: Stage) -> None:
+    _half_read(stage)
+    _rejoining(stage)
+
+    def act(_: object) -> None:
+        stage.consumer.commit_async()
+
+    stage.listener.on_revoked = act
+
+
+def _controlled(stage: Stage) -> None:
+    _half_read(stage)
+    stage.be_controlled()
+
+
+def _operator_holds(stage: Stage) -> None:
+    _controlled(stage)
+    stage.operate(pauses=True)
+
+
+def _gating(stage: Stage) -> None:
+    stage.be_controlled()
+    _rejoining(stage)
+
+
+def _gated(stage: Stage) -> None:
+    # Joined, and what was gained waits for the control topics.
+    stage.be_controlled()
+    stage.ask_to_rejoin(ONE, TWO, THREE)
+    stage.poll(0)
+    stage.answer(stage.broker.of("JoinGroup"))
+    stage.answer(stage.broker.of("SyncGroup"))
+    stage.poll(0)
+
+
 def _offsets_asked(stage: Stage) -> None:
     # A join has brought a partition whose committed offset is being asked for.
     stage.broker.committed[THREE] = 3, ""
@@ -577,6 +612,10 @@ OPERATIONS = (
         _listener_pauses,
         comes_in=False,
     ),
+    _joining("join, gating", _poll_waiting, _gating),
+    _joining(
+        "join, the listener commits", _poll_waiting, _listener_commits, comes_in=False
+    ),
     _joining(
         "join, committing",
         _poll_waiting,
@@ -605,6 +644,17 @@ OPERATIONS = (
         with_setting={"lifetime": Lifetime.WHILE_ASSIGNED},
     ),
     _call("questions", _ask, in_handler=True),
+    Operation("operator pauses", lambda stage: stage.operate(pauses=True), _controlled),
+    Operation(
+        "operator resumes", lambda stage: stage.operate(pauses=False), _operator_holds
+    ),
+    Operation(
+        "gates open",
+        lambda stage: stage.open_gates(),
+        _gated,
+        modes=IN_GROUP,
+        order=JOINS,
+    ),
     Operation("expiry", _expire, _expiring, thread=TIME),
     Operation("deliver", _deliver, _queued),
     # positions and commits
@@ -673,7 +723,7 @@ OPERATIONS = (
     _call("unsubscribe", _unsubscribe, moves=True),
     _call("assign", _assign_other, modes=BY_HAND, moves=True),
     _call("assign and back", _assign_and_back, modes=BY_HAND, moves=True),
-    _call("close", _close, moves=True),
+    _call("close", _close, moves=True, in_handler=True),
     _call(
         "close, committing",
         _close,

@@ -10,7 +10,7 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 from unittest import mock
@@ -28,6 +28,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, Lifetime, SafeConsumer
 from safeconsumer._kafka.handover import offsets as marks
+from safeconsumer.holds import scope as scopes
 from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
 from tests.explorer.waits import others_may_come
@@ -193,15 +194,41 @@ class _Consumer(SafeConsumer):
         self._consumer_timeout = _TwoTries()
 
 
+class _WatchedLock:
+    """
+    A lock that says who of a signal handler's calls took it.
+    """
+
+    def __init__(self, lock: Any, name: str, stage: Stage) -> None:  # noqa: ANN401 - either
+        self._lock = lock
+        self._name = name
+        self._stage = stage
+
+    def acquire(self, *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401 - as a lock
+        if self._stage.io.in_handler:
+            self._stage.taken_in_handler.add(self._name)
+        return bool(self._lock.acquire(*args, **kwargs))
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Stage:
     """
     One consumer with its broker, and a diary of what happened.
 
     Args:
         setting: how it is made.
+        watches_locks: whether locks that a signal handler takes are noted.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, watches_locks: bool = False) -> None:
         self.setting = setting
         self._ticks = itertools.count(1)
         self.now = 1000.0
@@ -212,6 +239,8 @@ class Stage:
         self.freed: list[Free] = []
         self.events: list[Any] = []
         self.is_closed = False
+        self.is_controlled = False
+        self.gated: dict[TopicPartition, int] = {}
         self.may_rewind = False
         self.first_owned = {ONE, TWO}
         self.hook: Callable[[Any], None] | None = None
@@ -228,6 +257,9 @@ class Stage:
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
         self.consumer = self._made(manager)
+        self.taken_in_handler: set[str] = set()
+        if watches_locks:
+            self._watch_locks()
         self._watch_checks()
         self._begin()
         if setting.handover == "offsets":
@@ -265,6 +297,18 @@ class Stage:
         consumer._coordinator._maybe_start_heartbeat_loop = lambda: None
         return consumer
 
+    def _watch_locks(self) -> None:
+        consumer = self.consumer
+        parts: dict[str, Any] = {
+            "ledger": consumer._ledger,
+            "subscription": consumer._subscription,
+            "coordinator": consumer._coordinator,
+        }
+        if self.setting.handover == "offsets":
+            parts["marks"] = consumer._coordinator.handover
+        for name, part in parts.items():
+            part._lock = _WatchedLock(part._lock, name, self)
+
     def _watch_checks(self) -> None:
         # Which look at what is quiet was a call's last: nothing else tells, from
         # outside, whether a pause had returned before it.
@@ -295,6 +339,8 @@ class Stage:
             ):  # the pause goes where the partition goes
                 for tp in before - now:
                     self.note_lifted(frozenset({tp}), "app", began)
+            for tp in before - now if self.is_controlled else ():
+                self.note_lifted(frozenset({tp}), "gate", began)
 
         subscription._apply_assignment = applied
 
@@ -473,7 +519,8 @@ class Stage:
         before: tuple[Hold, ...],
         answer: tuple[Hold, ...],
     ) -> None:
-        paused = frozenset(self.quiet())
+        # What waits for control topics is nobody's hold, and no resume opens it.
+        paused = frozenset(self.quiet() - self.gated.keys())
         self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -495,6 +542,42 @@ class Stage:
         Commit offsets in a producer's transaction.
         """
         self.broker.write(self.consumer.marked_offsets(offsets))
+
+    def be_controlled(self) -> None:
+        """
+        Gate whatever is gained, as with control topics; and hold what others ask for.
+        """
+        self.is_controlled = True
+        self.consumer._ledger.watch(self._gate)
+
+    def _gate(self, epochs: Mapping[TopicPartition, int]) -> None:
+        for tp in epochs:
+            began = self.tick()
+            self.note_held(frozenset({tp}), "gate", began)
+        self.gated.update(epochs)
+
+    def open_gates(self) -> None:
+        """
+        Open the gates of what was gained, as if the control topics were read.
+        """
+        began = self.tick()
+        self.consumer._ledger.open_gates(dict(self.gated))
+        for tp in tuple(self.gated):
+            self.note_lifted(frozenset({tp}), "gate", began)
+
+    def operate(self, *, pauses: bool) -> None:
+        """
+        Have an operator pause or resume a partition, as the control reader applies it.
+        """
+        hold = Hold(scope=scopes.partition(*ONE), owner="operator")
+        ledger, began = self.consumer._ledger, self.tick()
+        if pauses:
+            ledger.follow([hold], [])
+            self.note_held(frozenset({ONE}), "operator", began)
+        else:
+            ledger.follow([], [hold.key])
+            self.note_lifted(frozenset({ONE}), "operator", began)
+        ledger.deliver()
 
     def expire(self) -> None:
         """
@@ -552,6 +635,9 @@ class Stage:
         """
         Lift every hold there is.
         """
+        if self.is_controlled:
+            self.open_gates()
+            self.operate(pauses=False)
         for hold in self.consumer.holds():
             match type(hold.scope).__name__:
                 case "Partition":
@@ -656,8 +742,11 @@ class _Listener(ConsumerRebalanceListener):
 
     def __init__(self) -> None:
         self.on_assigned: Callable[[set[TopicPartition]], None] | None = None
+        self.on_revoked: Callable[[set[TopicPartition]], None] | None = None
 
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None: ...
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        if self.on_revoked is not None:
+            self.on_revoked(revoked)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         if self.on_assigned is not None:
@@ -678,11 +767,11 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
 
 
 @contextmanager
-def stage(setting: Setting) -> Iterator[Stage]:
+def stage(setting: Setting, *, watches_locks: bool = False) -> Iterator[Stage]:
     """
     Make a stage for one run, and end it.
     """
-    made = Stage(setting)
+    made = Stage(setting, watches_locks=watches_locks)
     try:
         yield made
     finally:

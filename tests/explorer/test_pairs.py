@@ -12,6 +12,9 @@ from tests.explorer.operations import OPERATIONS, Operation
 from tests.explorer.pairs import INSIDE, every_pair
 from tests.explorer.subject import rehearsed
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 # More of a pair that is wrong would only be more of the same.
 ENOUGH = 2
 
