@@ -296,6 +296,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
+        self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
         try:
