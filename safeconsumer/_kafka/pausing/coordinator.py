@@ -473,11 +473,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Warn of quiet partitions that departed where no join was involved.
         """
-        # Not upstream's assignment: after close() it stands as it was.
-        if self.ledger is not None:
-            owned = self.ledger.ownership().epochs
-            self._warn_uncommitted(quiet_before.difference(owned))
-            self.handover.reassigned()
+        self._warn_uncommitted(self._watch.departed(quiet_before))
+        self.handover.reassigned()
 
     def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
         strategy = self._subscription._default_offset_reset_strategy
