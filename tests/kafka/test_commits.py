@@ -56,12 +56,20 @@ def test_a_question_knows_what_was_begun_since() -> None:
 
 
 def test_what_has_no_committed_offset_for_sure() -> None:
-    """Not what a producer was given, and nothing if one may commit without a word."""
+    """
+    Only what the broker said, in this ownership.
+
+    Not what a producer was given, and nothing if one may commit without a word.
+    """
     commits = KnownCommits()
+    assert commits.without(frozenset({A, B})) == frozenset()
+    commits.lack([A, B])
     assert commits.without(frozenset({A, B})) == {A, B}
     commits.has([A])
     assert commits.without(frozenset({A, B})) == {B}
-    commits.forget(frozenset({A}))
+    commits.forget_all_but([A])
+    assert commits.without(frozenset({A, B})) == frozenset()
+    commits.lack([A, B])
     commits.given_to_producer({B: at(5)})
     assert commits.without(frozenset({A, B})) == {A}
     commits.elsewhere()
