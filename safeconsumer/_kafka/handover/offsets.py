@@ -351,10 +351,12 @@ class MarksOnOffsets(HandOver):
         _, found = unmarked(complete)
         for tp in complete:
             self._given[tp] = tp in found
+        self._wait_for_marks(offsets)
+        # Now, not before: a mark that was on its way has told by now what it wrote.
+        for tp in complete:
             known = self._of(tp)
             if known is not None and (known.mark is not None) != (tp in found):
                 self._note(tp, is_sure=False)
-        self._wait_for_marks(offsets)
         return complete
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

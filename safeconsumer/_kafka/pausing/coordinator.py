@@ -449,10 +449,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             )
         except KafkaTimeoutError:
             return False
-        now = self._states(self._subscription.missing_fetch_positions())
-        for tp in offsets.keys() & now.keys():
-            if now[tp] is missing[tp]:
-                self._subscription.seek(tp, offsets[tp].offset)
+        with self._subscription._lock:  # one step against a seek on another thread
+            now = self._states(self._subscription.missing_fetch_positions())
+            for tp in offsets.keys() & now.keys():
+                if now[tp] is missing[tp]:
+                    self._subscription.seek(tp, offsets[tp].offset)
         # What is without an offset for sure is reset next; the rest is asked about.
         return all(missing.get(tp) is state for tp, state in now.items())
 

@@ -560,9 +560,13 @@ class PauseSafeFetcher(Fetcher):
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:
-        state = self._subscriptions.assignment.get(partition)
-        if getattr(timestamp, "reset", None) == getattr(state, "reset_number", None):
-            super()._reset_offset_if_needed(partition, timestamp, offset)
+        with self._subscriptions._lock:  # one step against a seek on another thread
+            state = self._subscriptions.assignment.get(partition)
+            asked, reset = getattr(timestamp, "reset", None), None
+            if state is not None:
+                reset = getattr(state, "reset_number", None)
+            if asked == reset:
+                super()._reset_offset_if_needed(partition, timestamp, offset)
 
     # ------------------------------------------------------------ ownership
 
@@ -577,7 +581,8 @@ class PauseSafeFetcher(Fetcher):
         # Epochs first: what is gained while the request is built is not in it.
         epochs = self._epochs()
         requests: dict[int, tuple[object, dict[Any, int]]]
-        requests = super()._create_fetch_requests()
+        with self._subscriptions._lock:  # upstream reads each position in steps
+            requests = super()._create_fetch_requests()
         if self._ours is None:
             return requests
         return {
