@@ -27,10 +27,6 @@ KEPT_LANES = 2048
 class Claims:
     """
     Lanes that are ready or asleep, and handing them out.
-
-    Attributes:
-        on_ready: called, under the held's lock, when there is something to claim, for
-            who does not wait in :meth:`wait_claim`.
     """
 
     def __init__(
@@ -47,7 +43,7 @@ class Claims:
         self._is_over = False
         self._resting: list[threading.Lock] = []
         self._coming = 0
-        self.on_ready: Callable[[], None] | None = None
+        self._on_ready: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -86,6 +82,13 @@ class Claims:
             self._is_over = True
             while self._resting:
                 self._rouse()
+
+    def listen(self, on_ready: Callable[[], None] | None) -> None:
+        """
+        Have it called when there is something to claim; None: not any more.
+        """
+        with self._held.lock:
+            self._on_ready = on_ready
 
     def turn(self) -> float:
         """
@@ -190,7 +193,7 @@ class Claims:
             room -= len(more)
         epoch.running += len(indexes) - before
         self._held.running += len(indexes) - before
-        return Task(task.lane, chunk, indexes, 1, bundle)
+        return Task(task.lane, chunk, indexes, bundle=bundle)
 
     def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
@@ -200,16 +203,18 @@ class Claims:
             epoch.parked.append(lane)
             return None
         chunk, indexes = taken
-        attempt = 1
-        if epoch.failures:
+        attempt, tried = 1, None
+        if epoch.failures or epoch.alone:
             offset = record_at(chunk, indexes[0]).offset
             attempt = epoch.failures.get(offset, 0) + 1
+            if attempt > 1 or offset in epoch.alone:
+                tried = offset
         epoch.running += len(indexes)
         self._held.running += len(indexes)
         lane.state = State.RUNNING
         if lane.is_shared and lane.runs:
             self._make_ready(lane)
-        return Task(lane, chunk, indexes, attempt)
+        return Task(lane, chunk, indexes, attempt, tried)
 
     def _size(self, lane: Lane) -> int:
         if self._policy.is_batch:
@@ -285,8 +290,8 @@ class Claims:
     def _notify(self) -> None:
         if self._resting:
             self._rouse()
-        if self.on_ready is not None:
-            self.on_ready()
+        if self._on_ready is not None:
+            self._on_ready()
 
     def _sleep(self, lane: Lane, delay: float) -> None:
         due = self._clock() + delay

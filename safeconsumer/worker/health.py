@@ -55,14 +55,12 @@ def examine(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
             f"{slot.stack() or ''}".rstrip()
         )
-    for epoch in tuple(engine.held.epochs.values()):
-        for offset, since in tuple(epoch.stuck.items()):
-            if now - since >= age:
-                tp = epoch.tp
-                reasons.append(
-                    f"{tp.topic}:{tp.partition} offset {offset} failed for good "
-                    f"{now - since:.1f} s ago and blocks"
-                )
+    for tp, offset, since in engine.held.stuck():
+        if now - since >= age:
+            reasons.append(
+                f"{tp.topic}:{tp.partition} offset {offset} failed for good "
+                f"{now - since:.1f} s ago and blocks"
+            )
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 

@@ -47,7 +47,7 @@ class Coroutines:
         """
         Start the loop.
         """
-        self._schedule.on_ready = self._wake
+        self._schedule.listen(self._wake)
         self._thread.start()
 
     def stop(self) -> None:
@@ -55,7 +55,7 @@ class Coroutines:
         Cancel what still runs, and end the loop.
         """
         self._is_over = True
-        self._schedule.on_ready = None
+        self._schedule.listen(None)
         self._schedule.end()
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
