@@ -19,6 +19,7 @@ from safeconsumer.worker.control import (
 )
 from safeconsumer.worker.lanes import Indexes, Task
 from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.showing import shown
 
 Handler: TypeAlias = Callable[..., Any]
 StackOf: TypeAlias = Callable[[], str | None]
@@ -35,11 +36,15 @@ class Slot:
         began: when it began with that, seconds of the monotonic clock.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
+        name: of what runs there, for people.
+        ended: why nothing runs there any more; None while it does.
     """
 
-    __slots__ = ("began", "index", "stack", "task", "told")
+    __slots__ = ("began", "ended", "index", "name", "stack", "task", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.ended: BaseException | None = None
         self.task: Task | None = None
         self.index = 0
         self.began = 0.0
@@ -150,6 +155,24 @@ def all_done(task: Task, seconds: float) -> Outcome:
 _NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
 
 
+def broken(task: Task, error: BaseException) -> Outcome:
+    """
+    Tell that our own part of a call broke: whatever is marked complete is.
+    """
+    done = task.chunk.done
+    left = [index for index in task.indexes if not done[index]]
+    finished = [index for index in task.indexes if done[index]]
+    message = f"what calls the handler broke: {shown(error)}"
+    wrong = HandlersFailError(message)
+    wrong.__cause__ = error
+    return Outcome(
+        task=task,
+        finished=finished,
+        failed=[(index, wrong) for index in left[:1]],
+        left=left[1:],
+    )
+
+
 def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     """
     Tell what a batch's exception means for each of its records.
@@ -167,19 +190,28 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    bad = {
-        task.indexes[at]: one
-        for at, one in error.errors.items()
-        if 0 <= at < len(task.indexes)
-    }
-    if len(bad) != len(error.errors) or not bad:  # it does not fit: nothing is believed
-        wrong = IndexError(f"BatchFailure names records out of range: {error.errors}")
+    wrong = _misfit(error.errors, len(task.indexes))
+    if wrong is not None:  # nothing of it is believed
+        wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
+    bad = {task.indexes[at]: one for at, one in error.errors.items()}
     good = [index for index in task.indexes if index not in bad]
     for index in good:
         task.chunk.finish(index)
     failed = [(index, bad[index]) for index in task.indexes if index in bad]
     return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
+
+
+def _misfit(errors: object, size: int) -> Exception | None:
+    if not isinstance(errors, dict) or not errors:
+        return TypeError(f"BatchFailure names no record: {shown(errors)}")
+    for at, one in errors.items():
+        if type(at) is not int or not 0 <= at < size:
+            message = f"BatchFailure names record {shown(at)} of {size}"
+            return IndexError(message)
+        if not isinstance(one, BaseException):
+            return TypeError(f"BatchFailure has {shown(one)}, which is no exception")
+    return None
 
 
 # ------------------------------------------------------------ in another process

@@ -101,7 +101,7 @@ class Schedule(Failures):
         Have the worker stop for this, unless something else stops it already.
         """
         with self._held.lock:
-            self.fatal = self.fatal or error
+            self._stop_for(error)
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch

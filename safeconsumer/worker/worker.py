@@ -38,6 +38,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
+from safeconsumer.worker.showing import shown
 from safeconsumer.worker.stats import Report, Stats, taken
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -334,7 +335,7 @@ class Worker:
             done=self._report.done,
             dropped=self._report.dropped,
             committed=committed,
-            error=None if error is None else repr(error),
+            error=None if error is None else shown(error),
         )
         self._closed.set()
         return self._report

@@ -15,9 +15,10 @@ from safeconsumer.worker.calls import (
     Slot,
     all_done,
     batch_failed,
+    broken,
     context_of,
 )
-from safeconsumer.worker.executors.threads import Calls
+from safeconsumer.worker.executors.threads import Calls, end_slot
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
@@ -33,7 +34,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self.slots = [Slot() for _ in range(count)]
+        self.slots = [Slot(f"safeconsumer-worker-asyncio {at}") for at in range(count)]
         self._loop = asyncio.new_event_loop()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._is_woken = False
@@ -68,6 +69,9 @@ class Coroutines:
             work = self._loop.create_task(self._work_all())
             while not work.done():
                 self._run_until(work)
+        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+            for slot in self.slots:
+                end_slot(slot, self._schedule, error)
         finally:
             self._loop.close()
 
@@ -79,7 +83,9 @@ class Coroutines:
             self._schedule.fail(error)
 
     async def _work_all(self) -> None:
-        self._tasks = [self._loop.create_task(self._work(slot)) for slot in self.slots]
+        self._tasks = [
+            self._loop.create_task(self._work_safely(slot)) for slot in self.slots
+        ]
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _cancel(self) -> None:
@@ -99,6 +105,14 @@ class Coroutines:
             waiting = self._idle.popleft()
             if not waiting.done():
                 waiting.set_result(None)
+
+    async def _work_safely(self, slot: Slot) -> None:
+        try:
+            await self._work(slot)
+        except BaseException as error:
+            if not self._is_over:
+                end_slot(slot, self._schedule, error)
+            raise
 
     async def _work(self, slot: Slot) -> None:
         ours = asyncio.current_task()
@@ -125,6 +139,10 @@ class Coroutines:
             if self._calls.is_batch:
                 return await self._run_batch(task, slot)
             return await self._run_each(task, slot)
+        except BaseException as error:
+            if self._is_over:
+                raise
+            return broken(task, error)
         finally:
             slot.task = None
 
