@@ -6,7 +6,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from kafka.structs import TopicPartition
 
@@ -79,7 +79,7 @@ def call_each(
             slot.began = now
             answer = handle(records[index], context)
             if answer is not None:
-                refuse_coroutine(answer)
+                refuse_undone(answer)
             records[index] = None
             done[index] = 1
             now = clock()
@@ -111,7 +111,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
     records = [task.chunk.records[index] for index in task.indexes]
     try:
-        refuse_coroutine(handle(records, context))
+        refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
         return batch_failed(task, error, time.monotonic() - slot.began)
     finally:
@@ -119,20 +119,40 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     return all_done(task, time.monotonic() - slot.began)
 
 
-def refuse_coroutine(answer: object) -> None:
+def refuse_undone(answer: object) -> None:
     """
-    Return if what a handler, or a sink of dead letters, returned is no coroutine.
+    Return if what a handler returned does not say that nothing has run yet.
 
     Raises:
-        HandlersFailError: it is one: nobody awaits it, so nothing was done.
+        HandlersFailError: it is a coroutine, a generator or something to be awaited:
+            nobody does, so nothing was done.
+    """
+    refuse_coroutine(answer)
+    if inspect.isawaitable(answer):
+        _refuse(answer, "awaits")
+
+
+def refuse_coroutine(answer: object) -> None:
+    """
+    Return if what a handler, or a sink of dead letters, returned has begun to run.
+
+    Raises:
+        HandlersFailError: it is a coroutine or a generator, and has not.
     """
     if inspect.iscoroutine(answer):
-        message = (
-            f"{answer!r} was returned, and nobody awaits it: a handler must be async "
-            f"def itself, with executor='asyncio'; dead_letter a plain function"
-        )
         answer.close()
-        raise HandlersFailError(message)
+        _refuse(answer, "awaits")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        _refuse(answer, "iterates over")
+
+
+def _refuse(answer: object, does: str) -> NoReturn:
+    message = (
+        f"{shown(answer)} was returned, and nobody {does} it: a handler does its work "
+        f"before it returns, and is async def itself, with executor='asyncio', if it "
+        f"awaits anything; dead_letter is a plain function"
+    )
+    raise HandlersFailError(message)
 
 
 def is_async(function: object) -> bool:
@@ -141,6 +161,15 @@ def is_async(function: object) -> bool:
     """
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator(function: object) -> bool:
+    """
+    Tell whether calling it makes a generator, of either kind.
+    """
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
@@ -236,13 +265,13 @@ def call_elsewhere(
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
     if is_batch:
         try:
-            refuse_coroutine(handle(records, context))
+            refuse_undone(handle(records, context))
         except BaseException as error:  # noqa: BLE001 - it is the batch's
             return 0, error
         return len(records), None
     for count, record in enumerate(records):
         try:
-            refuse_coroutine(handle(record, context))
+            refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count, error
         if time.monotonic() > until:

@@ -54,7 +54,7 @@ class Failures(Claims):
         self._emit = emit
         self._told: list[Told] = []
         self.failing = Failing()
-        self._fatal: "BaseException | Blame | None" = None
+        self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
         self.retries = 0
         self.skipped = 0

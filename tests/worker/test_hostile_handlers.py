@@ -3,7 +3,7 @@ Nothing that a handler raises or returns ends what runs it.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -192,3 +192,64 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(
         assert isinstance(made.schedule.fatal, HandlersFailError)
         assert (made.held.records, made.held.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
+
+
+class _Awaitable:
+    def __await__(self) -> Iterator[None]:
+        yield None
+
+
+async def _coroutine() -> None: ...
+
+
+async def _async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+UNDONE: dict[str, Callable[[], object]] = {
+    "a coroutine": _coroutine,
+    "a generator": lambda: (one for one in range(3)),
+    "an async generator": _async_generator,
+    "an awaitable": _Awaitable,
+}
+
+
+class Returning:
+    """
+    A handler that returns before it has done anything.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+        return UNDONE[self.what]()
+
+
+class AsyncReturning(Returning):
+    """
+    The same as a coroutine.
+    """
+
+    async def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+        return UNDONE[self.what]()
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("what", UNDONE)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_has_not_run_is_not_done(
+    executor: str, what: str, batch: int | None
+) -> None:
+    """
+    W4: the worker stops and says what came back; no record is complete, or blamed.
+    """
+    if executor.startswith("process") and (what, batch) != ("a generator", None):
+        pytest.skip("processes take their time to start, and ask the same function")
+    handle = (AsyncReturning if executor == "asyncio" else Returning)(what)
+    with bench(executor, handle, batch=batch) as made:
+        made.admit(6)
+        wait_for(lambda: made.schedule.fatal, "the end to be told")
+        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert "was returned, and nobody" in str(made.schedule.fatal)
+        assert (made.held.done, made.schedule.skipped) == (0, 0)

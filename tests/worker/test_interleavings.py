@@ -28,7 +28,7 @@ from tests.worker.desk import Desk
 
 INSIDE = (str(Path(worker.__file__).parent),)
 # So many places of each pair are tried.
-PLACES = 16
+PLACES = 12
 PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
 
 

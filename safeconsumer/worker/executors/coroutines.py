@@ -17,6 +17,7 @@ from safeconsumer.worker.calls import (
     batch_failed,
     broken,
     context_of,
+    refuse_undone,
 )
 from safeconsumer.worker.executors.threads import Calls, end_slot
 from safeconsumer.worker.lanes import Task
@@ -150,7 +151,8 @@ class Coroutines:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
         try:
-            await self._calls.handle(records, context_of(task, self._calls.deadline))
+            context = context_of(task, self._calls.deadline)
+            refuse_undone(await self._calls.handle(records, context))
         except BaseException as error:
             if self._is_over:
                 raise
@@ -167,7 +169,7 @@ class Coroutines:
         try:
             for index in indexes:
                 slot.index, slot.began = index, now
-                await handle(chunk.records[index], context)
+                refuse_undone(await handle(chunk.records[index], context))
                 chunk.finish(index)
                 count += 1
                 now = time.monotonic()
