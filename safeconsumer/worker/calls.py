@@ -67,7 +67,7 @@ def call_each(
     Call the handler record by record, for about so many seconds.
     """
     records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
-    clock = time.monotonic
+    clock, epoch = time.monotonic, task.epoch
     slot.task = task
     began = now = clock()
     until = began + seconds
@@ -77,6 +77,9 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
+            if epoch.is_held:  # asked once it is said that this one is being handled
+                count = indexes.index(index)
+                break
             answer = handle(records[index], context)
             if answer is not None:
                 refuse_undone(answer)
@@ -111,6 +114,8 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
     records = [task.chunk.records[index] for index in task.indexes]
     try:
+        if task.epoch.is_held:
+            return Outcome(task=task, left=task.indexes)
         refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
         return batch_failed(task, error, time.monotonic() - slot.began)

@@ -8,8 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from safeconsumer.holds.view import PauseView
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
+from safeconsumer.worker.others import Others, covers
 from safeconsumer.worker.outcomes import Policy
 from safeconsumer.worker.progress import Chunk, Record
 
@@ -30,7 +32,12 @@ class Claims:
     """
 
     def __init__(
-        self, held: Held, lanes: Lanes, policy: Policy, clock: Callable[[], float]
+        self,
+        held: Held,
+        lanes: Lanes,
+        policy: Policy,
+        clock: Callable[[], float],
+        others: Others | None,
     ) -> None:
         self._held = held
         self._lanes = lanes
@@ -43,7 +50,33 @@ class Claims:
         self._is_over = False
         self._resting: list[threading.Lock] = []
         self._coming = 0
+        self._others = others
+        self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------ what others hold
+
+    def look(self) -> None:
+        """
+        Obey the holds of this moment. Any thread, under no lock of ours.
+        """
+        if self._others is not None and self._others.look() is not self._seen:
+            self.obey()
+
+    def obey(self) -> None:
+        """
+        Obey the holds that are applied: what they cover is shelved, the rest goes on.
+        """
+        if self._others is None:
+            return
+        with self._held.lock:
+            self._seen = view = self._others.seen()
+            for epoch in self._held.epochs.values():
+                epoch.is_held = covers(view, epoch.tp)
+                if epoch.shelf and not epoch.is_held:
+                    self._ready.extendleft(reversed(epoch.shelf))  # type: ignore[arg-type]  # lanes are Lanes
+                    epoch.shelf.clear()
+                    self._notify()
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -113,13 +146,15 @@ class Claims:
         """
         Wait for work and take it; None once it is over.
         """
-        with self._held.lock:
-            while not self._is_over:
+        while True:
+            self.look()
+            with self._held.lock:
+                if self._is_over:
+                    return None
                 tasks = self._claim()
                 if tasks:
                     return tasks
                 self._rest()
-        return None
 
     def _rest(self) -> None:
         # As a condition's wait(), but who lay down last is roused first: it is warm.
@@ -148,6 +183,7 @@ class Claims:
         """
         Take work if there is some.
         """
+        self.look()
         with self._held.lock:
             return [] if self._is_over else self._claim()
 
@@ -158,6 +194,9 @@ class Claims:
             lane = ready.popleft()
             if lane.epoch.is_closed or not lane.runs:
                 lane.state = State.IDLE
+                continue
+            if lane.epoch.is_held:
+                lane.epoch.shelf.append(lane)
                 continue
             task = self._task(lane, self._size(lane))
             if task is not None:

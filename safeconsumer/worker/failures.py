@@ -22,6 +22,7 @@ from safeconsumer.worker.control import (
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.histogram import Durations
 from safeconsumer.worker.lanes import Lane, Lanes, State, Task
+from safeconsumer.worker.others import Others
 from safeconsumer.worker.outcomes import Letter, Policy
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.showing import shown
@@ -42,15 +43,16 @@ class Failures(Claims):
         dead_letters: records whose dead letter was acknowledged.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one part each
         self,
         held: Held,
         lanes: Lanes,
         policy: Policy,
         emit: Callable[..., None],
         clock: Callable[[], float],
+        others: Others | None = None,
     ) -> None:
-        super().__init__(held, lanes, policy, clock)
+        super().__init__(held, lanes, policy, clock, others)
         self._emit = emit
         self._told: list[Told] = []
         self.failing = Failing()

@@ -46,6 +46,8 @@ class Epoch:
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
+        is_held: whether somebody else than a worker holds the partition.
+        shelf: lanes that were ready while it was held, in their order.
     """
 
     __slots__ = (
@@ -54,6 +56,7 @@ class Epoch:
         "bytes",
         "failures",
         "is_closed",
+        "is_held",
         "lanes",
         "losses",
         "moved_at",
@@ -64,6 +67,7 @@ class Epoch:
         "records",
         "revoked",
         "running",
+        "shelf",
         "stuck",
         "tp",
         "unsorted",
@@ -93,6 +97,8 @@ class Epoch:
         self.allowed = 0
         self.revoked = threading.Event()
         self.is_closed = False
+        self.is_held = False
+        self.shelf: deque[object] = deque()
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -222,11 +228,19 @@ class Held:
             epoch.lanes.clear()
             epoch.unsorted.clear()
             epoch.parked.clear()
+            epoch.shelf.clear()
             epoch.stuck.clear()
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()
         return dropped
+
+    def busy(self) -> set[TopicPartition]:
+        """
+        Return the partitions of which something is being worked on.
+        """
+        with self.lock:
+            return {tp for tp, epoch in self.epochs.items() if epoch.running}
 
     def stuck(self) -> list[tuple[TopicPartition, int, float]]:
         """

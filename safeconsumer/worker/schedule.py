@@ -30,12 +30,14 @@ class Schedule(Failures):
         """
         with self._held.lock:
             epoch.unsorted.append((chunk, 0))
+        self.obey()  # a new epoch has seen nothing yet
         self._sort(epoch)
 
     def turn(self) -> float:
         """
         Wake what has slept long enough; return the seconds until the next is due.
         """
+        self.look()
         soon = super().turn()
         for epoch in self._held.epochs.values():
             if epoch.unsorted:
@@ -93,8 +95,14 @@ class Schedule(Failures):
             if not self._held.running:
                 self._held.idle.notify_all()
             told = self._taken()
+            is_quiet = any(
+                one.task.epoch.is_held and not one.task.epoch.running
+                for one in outcomes
+            )
         self._tell_all(told)
         self._held.tell_low()
+        if is_quiet and self._others is not None:
+            self._others.became_quiet()
 
     def fail(self, error: BaseException) -> None:
         """

@@ -7,11 +7,14 @@ from typing import Any
 
 from kafka.structs import TopicPartition
 
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.claims import record_at
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.others import Others
 from safeconsumer.worker.outcomes import Policy
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.schedule import Schedule
@@ -33,6 +36,8 @@ class Desk:
     ) -> None:
         self.clock = Clock()
         self.held = Held(self.clock)
+        self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
+        self.ledger.assign([TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told: list[Any] = []
         self.schedule = Schedule(
@@ -41,7 +46,9 @@ class Desk:
             Policy(**settings),
             lambda kind, **_fields: self.told.append(kind),
             self.clock,
+            Others(self.ledger),
         )
+        self.ledger.lookers.append(self.schedule.obey)
         self.epoch: Epoch = self.held.open(TP, 1, 0)
         self._next = 0
 
@@ -54,6 +61,18 @@ class Desk:
         chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
         self.schedule.admit(self.epoch, chunk)
         return chunk
+
+    def pause(self, owner: str = "app", for_: float | None = None) -> None:
+        """
+        Hold everything.
+        """
+        self.ledger.place([Everything()], owner=owner, for_=for_)
+
+    def resume(self, owner: str = "app") -> None:
+        """
+        Lift that hold.
+        """
+        self.ledger.remove([(Everything(), owner)])
 
     def work(self) -> list[int]:
         """

@@ -17,6 +17,7 @@ import pytest
 from attrs import define, field, frozen
 
 from safeconsumer import worker
+from safeconsumer.holds import ledger
 from safeconsumer.worker import Reject, RetryLater
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.held import Held
@@ -26,9 +27,9 @@ from tests.explorer import engine
 from tests.explorer.engine import Explorer, sample
 from tests.worker.desk import Desk
 
-INSIDE = (str(Path(worker.__file__).parent),)
+INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
 # So many places of each pair are tried.
-PLACES = 12
+PLACES = 8
 PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
 
 
@@ -71,6 +72,7 @@ class Scene:
         """
         desk = self.desk
         desk.schedule.go_on()
+        desk.resume()
         for _ in range(20):
             while self.letters:
                 desk.schedule.letter_acknowledged(self.letters.pop())
@@ -148,6 +150,9 @@ STEPS = (
     Step("go on", lambda made: made.desk.schedule.go_on(), is_polling=True),
     Step("end", lambda made: made.desk.schedule.end(), is_polling=True),
     Step("ask", _ask, is_polling=True),
+    Step("pause", lambda made: made.desk.pause()),
+    Step("resume", lambda made: made.desk.resume()),
+    Step("worker's own pause", lambda made: made.desk.pause("worker:backpressure")),
     Step("claim", Scene.claim),
     Step("complete", lambda made: made.end(made.of(1))),
     Step("complete a retry", lambda made: made.end(made.of(2))),
@@ -185,6 +190,12 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
             return
     desk = made.desk
     yield from _recount(desk.held, made.out)
+    before = len(made.out)
+    if desk.ledger.view().state.everything:
+        made.claim()
+        is_ours = all(one.is_routine for one in desk.ledger.view().state)
+        if len(made.out) > before and not is_ours:
+            yield "a held record was handed out"
     if desk.schedule._is_over:
         return
     made.finish()

@@ -150,6 +150,8 @@ class Coroutines:
     async def _run_batch(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
+        if task.epoch.is_held:
+            return Outcome(task=task, left=task.indexes)
         try:
             context = context_of(task, self._calls.deadline)
             refuse_undone(await self._calls.handle(records, context))
@@ -169,6 +171,8 @@ class Coroutines:
         try:
             for index in indexes:
                 slot.index, slot.began = index, now
+                if task.epoch.is_held:
+                    break
                 refuse_undone(await handle(chunk.records[index], context))
                 chunk.finish(index)
                 count += 1

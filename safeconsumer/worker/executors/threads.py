@@ -159,6 +159,8 @@ class Elsewhere(Threads, ABC):
         try:
             self._prepare(slot)
             slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+            if task.epoch.is_held:  # since it was claimed
+                return Outcome(task=task, left=task.indexes)
             answer = self._ask(slot, records, about)
         except ProcessDiedError as error:
             failed = [(index, error) for index in task.indexes]
