@@ -257,6 +257,14 @@ class Facade:
         return epochs
 
     @property
+    def ledger(self) -> PauseLedger:
+        """
+        The consumer's holds.
+        """
+        ledger: PauseLedger = self._subscription.ledger
+        return ledger
+
+    @property
     def losses(self) -> int:
         """
         How often this member lost its generation.

@@ -86,6 +86,11 @@ class PauseLedger:
     ) -> None:
         self.dispatcher = Dispatcher(hooks)
         self.wakers: list[Callable[[], None]] = []
+        # called at each change of holds, before whoever made it goes on; under no lock
+        # of ours, and they may look at what is applied only
+        self.lookers: list[Callable[[], None]] = []
+        # tells the partitions of which a worker's handlers have something in hand
+        self.busy: Callable[[], Collection[TopicPartition]] = frozenset
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # told of each change of the assignment, as a watcher is
@@ -134,6 +139,19 @@ class PauseLedger:
         if in_signal_handler() or not self._settle():
             return self._preview()
         return self._view
+
+    def applied(self) -> PauseView:
+        """
+        Return what was applied last, and nothing that waits; takes no lock.
+        """
+        return self._view
+
+    def wake(self) -> None:
+        """
+        Wake those who wait for a change of what is quiet.
+        """
+        for wake in self.wakers:
+            wake()
 
     def view_about(self, topic: str) -> PauseView:
         """
@@ -414,10 +432,13 @@ class PauseLedger:
     def _submit(self, *changes: Change) -> bool:
         # Applied when this returns, by whichever thread; or, if it answers False, by
         # this thread, once it goes on with the change that a handler interrupted.
+        # What was before is noted first: another thread may apply this at once, and
+        # this one must not go on before all who look have seen it.
+        before = self._view
         self._inbox.extend(changes)
-        return self._settle()
+        return self._settle(before)
 
-    def _settle(self) -> bool:
+    def _settle(self, before: PauseView | None = None) -> bool:
         """
         Apply all that waits, and wake those who wait for a change of what is quiet.
 
@@ -425,16 +446,18 @@ class PauseLedger:
             False if this thread is in the middle of it already: this is a signal
             handler, and what waits will be applied when the handler has returned.
         """
-        quiet = self._view.quiet
+        before = self._view if before is None else before
         while (questions := self._apply_all()) or self._inbox:
             if questions is None:
                 return False
             self._patterns.ask_safely(questions)
         if questions is None:
             return False
-        if self._view.quiet is not quiet:
-            for wake in self.wakers:
-                wake()
+        if self._view is not before:
+            for look in tuple(self.lookers):
+                look()
+        if self._view.quiet is not before.quiet:
+            self.wake()
         return True
 
     def _apply_all(self) -> list[Question] | None:
