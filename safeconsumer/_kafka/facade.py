@@ -291,6 +291,12 @@ class Facade:
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether the group has no committed offset of an owned partition for sure.
+        """
+        return bool(self._coordinator.commits.without(frozenset((tp,))))
+
     def lag(self) -> int:
         """
         Return how many offsets are known to be there and not returned by a poll yet.

@@ -159,12 +159,19 @@ class Departures:
             self._was_joining = True
             return True
         going = self._group.revokes_on_join()
-        if not any(tp in self._held.epochs for tp in going):
+        if not any(map(self._holds_up, going)):
             return True
         if self._waiting is None:
             self.work.halt()
             self._wait(self._drain.revoke, REBALANCE)
         return False
+
+    def _holds_up(self, tp: TopicPartition) -> bool:
+        # Something of it was handed out, or its floor must be committed before it goes.
+        epoch = self._held.epochs.get(tp)
+        return epoch is not None and (
+            epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
+        )
 
     def _note_departed(self) -> None:
         # A new mapping each time ownership changed.

@@ -44,7 +44,7 @@ class Desk:
             lambda kind, **_fields: self.told.append(kind),
             self.clock,
         )
-        self.epoch: Epoch = self.held.open(TP, 1, 0)
+        self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
         self._next = 0
 
     def admit(self, count: int) -> Chunk:
