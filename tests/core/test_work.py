@@ -169,7 +169,19 @@ def test_limits_of_dead_letters() -> None:
     assert failing.succeeded(1).exceeds(None, 0) is None
     many = failing.succeeded(97)
     assert many.exceeds(0.03, None) is None
-    assert many.exceeds(0.02, None) == "3 of 100 records failed for good"
+    assert many.exceeds(0.02, None) == "3 of the last 100 records failed for good"
+
+
+def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
+    """
+    Twenty thousand good records long ago excuse nothing now.
+    """
+    failing = Failing().succeeded(20_000)
+    letters = 0
+    while failing.exceeds(0.1, None) is None:
+        failing, letters = failing.failed().succeeded(1), letters + 1
+        assert letters < 200
+    assert letters > 50
 
 
 @pytest.mark.parametrize(
