@@ -291,6 +291,20 @@ class Facade:
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
+    def deserializers(self) -> tuple[Any, Any]:
+        """
+        Return kafka-python's deserializers of keys and of values; None where none is.
+        """
+        config = self._fetcher.config
+        return config["key_deserializer"], config["value_deserializer"]
+
+    def poll_bytes(self) -> None:
+        """
+        Have polls return keys and values as bytes from now on.
+        """
+        config = self._fetcher.config
+        config["key_deserializer"] = config["value_deserializer"] = None
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """
         Tell whether the group has no committed offset of an owned partition for sure.

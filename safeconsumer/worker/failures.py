@@ -3,8 +3,10 @@ What becomes of records that failed: tried again, given up, dead letters.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
@@ -22,6 +24,7 @@ from safeconsumer.worker.histogram import Durations
 from safeconsumer.worker.lanes import Lane, Lanes, State, Task
 from safeconsumer.worker.outcomes import Letter, Policy
 from safeconsumer.worker.retry import Failing
+from safeconsumer.worker.shown import chain, shown
 
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
@@ -106,7 +109,7 @@ class Failures(Claims):
             offset=offset,
             attempt=attempt,
             delay=getattr(error, "after", 0.0) if delay is None else delay,
-            error=repr(error),
+            error=shown(error),
         )
 
     def _exhaust(
@@ -121,8 +124,9 @@ class Failures(Claims):
             partition=f"{tp.topic}:{tp.partition}",
             offset=record.offset,
             attempt=task.attempt,
-            error=repr(error),
+            error=shown(error),
             then=then,
+            traceback=partial(chain, error),
         )
         lane.epoch.stuck[record.offset] = self._clock()
         letter = Letter(
@@ -175,13 +179,40 @@ class Failures(Claims):
                 self._notify()
         self._held.tell_low()
 
+    def letter_refused(self, letter: Letter, why: BaseException) -> None:
+        """
+        Have the policy say what becomes of a record that can never be a dead letter.
+        """
+        tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
+        with self._held.lock:
+            if letter.lane.epoch.is_closed:
+                return
+            self._dispose(evolve(letter, error=why), then)
+            self._unpark(letter.lane.epoch)
+            self._notify()
+        self._emit(
+            worker_events.DeadLetterRefused,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=letter.record.offset,
+            error=shown(why),
+            then=then,
+        )
+        self._held.tell_low()
+
     def _taken(self) -> list[Told]:
         told, self._told = self._told, []
         return told
 
     def _tell_all(self, told: Sequence[Told]) -> None:
         for kind, fields in told:
-            self._emit(kind, **fields)
+            # What takes its time is made here, under no lock.
+            self._emit(
+                kind,
+                **{
+                    name: one() if callable(one) else one
+                    for name, one in fields.items()
+                },
+            )
 
     def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
         self._told.append((kind, fields))
@@ -191,8 +222,8 @@ def _failed(letter: Letter) -> RecordFailedError:
     tp = letter.lane.epoch.tp
     message = (
         f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {letter.error!r}; mend the handler or the record, "
-        f"or give dead_letter or on_exhausted='skip'"
+        f"attempt {letter.attempt}: {shown(letter.error)}; mend the handler or the "
+        f"record, or give dead_letter or on_exhausted='skip'"
     )
     error = RecordFailedError(message)
     error.__cause__ = letter.error

@@ -213,7 +213,7 @@ def test_a_dead_letter_topic_that_cannot_be_written(
     lab.new_topic(partitions=2)
     lab.produce({0: ["", "reject", ""], 1: ["", ""]})
     producer = lab._make_producer(max_block_ms=200)
-    letters = DeadLetter(producer, "not a topic name!")
+    letters = DeadLetter(producer, f"{lab.topic}-missing")
     running = lab.run(
         recording,
         dead_letter=letters,

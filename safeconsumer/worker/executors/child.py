@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import stacks
 from safeconsumer.worker.calls import Answer, Handler, call_elsewhere
+from safeconsumer.worker.shown import chain, shown
 
 
 def serve(
@@ -49,10 +50,16 @@ def _tell_stack(questions: Connection, thread: int) -> None:
 
 def _sendable(answer: Answer) -> Answer:
     count, error = answer
+    if error is None:
+        return answer
+    with contextlib.suppress(Exception):  # whatever its class does
+        error.add_note(chain(error))  # a traceback does not travel by itself
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes, made just now
     except Exception:  # noqa: BLE001 - whatever its class does
-        return count, RuntimeError(repr(error))
+        plain = RuntimeError(shown(error))
+        plain.add_note(chain(error))
+        return count, plain
     return answer
 
 
