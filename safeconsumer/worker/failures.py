@@ -2,10 +2,11 @@
 What becomes of records that failed: tried again, given up, dead letters.
 """
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -25,9 +26,9 @@ from safeconsumer.worker.lanes import Lane, Lanes, State, Task
 from safeconsumer.worker.others import Others
 from safeconsumer.worker.outcomes import Letter, Policy
 from safeconsumer.worker.retry import Failing
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import chain, shown
 
-Blame: TypeAlias = "functools.partial[Any]"
+Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
 
@@ -70,7 +71,7 @@ class Failures(Claims):
         """
         made = self._fatal
         if isinstance(
-            made, functools.partial
+            made, partial
         ):  # it names foreign errors, so it is not made under the lock
             made = self._fatal = made()
         return made
@@ -128,7 +129,7 @@ class Failures(Claims):
             offset=offset,
             attempt=attempt,
             delay=delay,
-            error=error,
+            error=partial(shown, error),
         )
 
     def _exhaust(
@@ -143,8 +144,9 @@ class Failures(Claims):
             partition=f"{tp.topic}:{tp.partition}",
             offset=record.offset,
             attempt=task.attempt,
-            error=error,
+            error=partial(shown, error),
             then=then,
+            traceback=partial(chain, error),
         )
         lane.epoch.stuck[record.offset] = self._clock()
         letter = Letter(
@@ -162,7 +164,7 @@ class Failures(Claims):
             self.skipped += 1
             self._pass(letter)
         elif then == "stop":
-            self._stop_for(functools.partial(_failed, letter))
+            self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
             why = self.failing.exceeds(
                 self._policy.max_ratio, self._policy.max_consecutive
@@ -170,7 +172,7 @@ class Failures(Claims):
             if why is None:
                 self._policy.post(letter)
             else:
-                self._stop_for(functools.partial(_too_many, why, letter))
+                self._stop_for(partial(_too_many, why, letter))
 
     def _pass(self, letter: Letter) -> None:
         # The record is complete although it failed; it stands at the lane's front.
@@ -197,13 +199,40 @@ class Failures(Claims):
                 self._notify()
         self._held.tell_low()
 
+    def letter_refused(self, letter: Letter, why: BaseException) -> None:
+        """
+        Have the policy say what becomes of a record that can never be a dead letter.
+        """
+        tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
+        with self._held.lock:
+            if letter.lane.epoch.is_closed:
+                return
+            self._dispose(evolve(letter, error=why), then)
+            self._unpark(letter.lane.epoch)
+            self._notify()
+        self._emit(
+            worker_events.DeadLetterRefused,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=letter.record.offset,
+            error=shown(why),
+            then=then,
+        )
+        self._held.tell_low()
+
     def _taken(self) -> list[Told]:
         told, self._told = self._told, []
         return told
 
     def _tell_all(self, told: Sequence[Told]) -> None:
         for kind, fields in told:
-            self._emit(kind, **{**fields, "error": shown(fields["error"])})
+            # What takes its time is made here, under no lock.
+            self._emit(
+                kind,
+                **{
+                    name: one() if callable(one) else one
+                    for name, one in fields.items()
+                },
+            )
 
     def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
         self._told.append((kind, fields))

@@ -77,12 +77,12 @@ class Epoch:
     _FIRST_PACE = 0.02
 
     def __init__(
-        self, tp: TopicPartition, number: int, losses: int, now: float
+        self, tp: TopicPartition, number: int, losses: int, start: int, now: float
     ) -> None:
         self.tp = tp
         self.number = number
         self.losses = losses
-        self.progress = Progress()
+        self.progress = Progress(start)
         self.records = 0
         self.bytes = 0
         self.running = 0
@@ -159,12 +159,12 @@ class Held:
         """
         return Load(self.records, self.bytes)
 
-    def open(self, tp: TopicPartition, number: int, losses: int) -> Epoch:
+    def open(self, tp: TopicPartition, number: int, losses: int, start: int) -> Epoch:
         """
-        Begin an epoch; the partition has none.
+        Begin an epoch that reads from the offset ``start``; the partition has none.
         """
         with self.lock:
-            epoch = Epoch(tp, number, losses, self._clock())
+            epoch = Epoch(tp, number, losses, start, self._clock())
             self.epochs[tp] = epoch
         return epoch
 
@@ -260,12 +260,11 @@ class Held:
         Return up to where each open epoch, or each of those given, is complete.
         """
         with self.lock:
-            found = {
+            return {
                 epoch.tp: epoch.progress.watermark()
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }
-        return {tp: mark for tp, mark in found.items() if mark is not None}
 
 
 def _nothing() -> None:
