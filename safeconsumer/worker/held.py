@@ -40,6 +40,7 @@ class Epoch:
         lanes: by key; what is queued.
         unsorted: chunks, each with its first record, that are in no lane yet.
         failures: by offset, how often a record has failed.
+        answers: by offset, what a batch said of a record behind another that failed.
         alone: offsets of records that must run by themselves.
         pace: seconds a record takes, lately.
         moved_at: when something was completed last, or the first record came.
@@ -53,6 +54,7 @@ class Epoch:
     __slots__ = (
         "allowed",
         "alone",
+        "answers",
         "bytes",
         "failures",
         "is_closed",
@@ -92,6 +94,7 @@ class Epoch:
         self.stuck: dict[int, float] = {}
         self.failures: dict[int, int] = {}
         self.alone: set[int] = set()
+        self.answers: dict[int, object] = {}
         self.pace = self._FIRST_PACE
         self.moved_at = now
         self.allowed = 0
