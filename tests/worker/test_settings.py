@@ -3,6 +3,7 @@ What a worker refuses, before anything is started.
 """
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ async def handle_async(_record: object, _context: object) -> None:
     """
 
 
+SENDS = SimpleNamespace(send=handle)
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
@@ -44,6 +46,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"batch": 0}, "batch"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({}, {"dead_letter": DeadLetter(SENDS, "orders")}, "is consumed here"),
         ({}, {"limits": Limits(records=10)}, "below one poll"),
         ({}, {"limits": Limits(bytes=10)}, "below one fetch"),
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
