@@ -319,6 +319,12 @@ class Facade:
         config = self._fetcher.config
         config["key_deserializer"] = config["value_deserializer"] = None
 
+    def consumes(self, topic: str) -> bool:
+        """
+        Tell whether the topic is subscribed to, or a partition of it is assigned.
+        """
+        return self.consumes_anything() and self._is_consumed(topic)
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """
         Tell whether the group has no committed offset of an owned partition for sure.

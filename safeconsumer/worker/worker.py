@@ -137,6 +137,8 @@ class Worker:
             raise WorkerSettingError(message)
         config = consumer.config
         self._client = ConsumerClient(consumer)
+        self._dead_topic: str | None = getattr(dead_letter, "topic", None)
+        self._refuse_circle()
         readers = Readers(*self._client.membership.deserializers())
         if readers:
             readers.check_executor(executor)
@@ -217,6 +219,7 @@ class Worker:
             self._state = State.RUNNING
             try:
                 self._obey_others()
+                self._refuse_circle()
                 self._client.membership.poll_bytes()
                 self._engine.begin(self._schedule)
                 self._runner.start()
@@ -288,6 +291,15 @@ class Worker:
         tasks = [slot.task for slot in self._runner.slots]
         there = {task.epoch.tp for task in tasks if task is not None}
         return frozenset(there | self._engine.held.busy())
+
+    def _refuse_circle(self) -> None:
+        topic = self._dead_topic
+        if isinstance(topic, str) and self._client.membership.consumes(topic):
+            message = (
+                f"the topic of dead letters, {topic}, is consumed here: its letters "
+                f"would come back, fail and be written again; give it another topic"
+            )
+            raise WorkerSettingError(message)
 
     def _work(self) -> None:
         while not self._is_finished():
