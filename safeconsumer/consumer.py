@@ -5,7 +5,7 @@ The public face: a ``KafkaConsumer`` whose pauses hold.
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -17,7 +17,11 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka import compat, fork
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoding.decoders import choose, log_once
-from safeconsumer._kafka.errors import ForkedConsumerError, IllegalTargetError
+from safeconsumer._kafka.errors import (
+    ConcurrentPollError,
+    ForkedConsumerError,
+    IllegalTargetError,
+)
 from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.handover.carrying import checked_handover
@@ -240,6 +244,8 @@ class SafeConsumer(UpstreamConsumer):
             finally:
                 self._ledger.end_call()
                 is_late = self._ledger.deliver()
+                if self._closed:  # meanwhile, on another thread or in a handler
+                    self._facade.clear_buffers()
             if is_late:
                 records = self._facade.without_quiet(records)
             self._facade.delivered()
@@ -639,9 +645,10 @@ class SafeConsumer(UpstreamConsumer):
             try:
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
-                self._iterator = None
-                self._facade.clear_buffers()
                 self._ledger.close()
+                self._facade.close_network()
+                with suppress(ConcurrentPollError), self._iteration.alone():
+                    self._facade.clear_buffers()  # else the poll under way does it
 
     # ------------------------------------------------------------ inside
 

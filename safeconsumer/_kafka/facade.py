@@ -233,11 +233,16 @@ class Facade:
 
     def clear_buffers(self) -> None:
         """
-        Throw away what is buffered, and close the network; after upstream's ``close``.
+        Throw away what is buffered, while nobody polls; for a closed consumer.
+        """
+        self._fetcher.close()
+
+    def close_network(self) -> None:
+        """
+        Close the network; after upstream's ``close``.
 
         That leaves a thread and sockets behind if a rebalance listener raises.
         """
-        self._fetcher.close()
         self._client.close()
 
     # ------------------------------------------------------------ a member of a group
@@ -250,6 +255,14 @@ class Facade:
             self._subscription.ledger.ownership().epochs
         )
         return epochs
+
+    @property
+    def ledger(self) -> PauseLedger:
+        """
+        The consumer's holds.
+        """
+        ledger: PauseLedger = self._subscription.ledger
+        return ledger
 
     @property
     def losses(self) -> int:

@@ -102,6 +102,11 @@ class Dispatcher:
                 )
 
 
+# Events that whoever hands out takes over from others at most, in one call: some
+# milliseconds, so that neither a poll nor the network's thread is kept from its work.
+_MOST_OF_OTHERS = 100
+
+
 class Outbox:
     """
     Events that wait for the hooks, in the order in which things happened.
@@ -137,6 +142,9 @@ class Outbox:
         """
         Hand out what waits, unless another thread, or this one below, is at it.
 
+        What others add meanwhile is handed out too, up to a number: a thread that makes
+        events without rest tells its own, and does not keep this one here.
+
         Returns:
             Whether there was something, and hooks have taken their time.
 
@@ -145,13 +153,14 @@ class Outbox:
                 had the event; what comes after it waits for the next call.
         """
         delivered = False
-        while self.waiting:
+        limit = len(self.waiting) + _MOST_OF_OTHERS
+        while self.waiting and limit > 0:
             mine = [threading.get_ident()]
             try:
                 if self._turn.setdefault("at work", mine) is not mine:
                     break
                 delivered = True
-                self._hand_out()
+                limit -= self._hand_out(limit)
             finally:
                 # No call in here: after one, a signal handler could raise and the turn
                 # would be taken for ever.
@@ -170,14 +179,17 @@ class Outbox:
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
-    def _hand_out(self) -> None:
-        while self.waiting:
+    def _hand_out(self, limit: int) -> int:
+        count = 0
+        while self.waiting and count < limit:
             # It leaves the queue when it is handed out: interrupted in between, it is
             # handed out again rather than lost.
             stop = self._dispatcher.hand_out(self.waiting[0])
             self.waiting.popleft()
+            count += 1
             if stop is not None:
                 raise stop
+        return count
 
     def after_fork(self) -> None:
         """

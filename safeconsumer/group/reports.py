@@ -107,7 +107,7 @@ class Reporter:
         Return what would be reported now.
         """
         found, skipped, applied = self._look()
-        view = self._ledger.view()
+        view, busy = self._ledger.view(), self._ledger.busy()
         _, wall = self._ledger.now()
         return Report(
             group=self._group,
@@ -120,7 +120,7 @@ class Reporter:
             holds=sum(hold.is_remote for hold in view.state),
             skipped=skipped,
             assigned=ranges(view.partitions()) if state is None else {},
-            quiet=ranges(view.quiet) if state is None else {},
+            quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
             gated=len(self._ledger.control_gates()),
         )
 

@@ -10,6 +10,7 @@ be looked up there are asked before it is taken. design/0013 has the proofs.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -41,7 +42,7 @@ from safeconsumer.holds.gates import CallGates
 from safeconsumer.holds.hold import APP, WORKER, Hold, HoldKey, Lifetime
 from safeconsumer.holds.patterns import Patterns, Question, in_force
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
-from safeconsumer.holds.signals import in_signal_handler
+from safeconsumer.holds.signals import in_signal_handler, meet_handlers
 from safeconsumer.holds.view import (
     PartitionSet,
     PauseView,
@@ -55,6 +56,9 @@ Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 Is told of gained partitions, already behind a gate, with their ownership epochs.
 """
+
+# Seconds between two looks of a polling consumer at which signal handlers there are.
+_HANDLERS_EVERY = 1.0
 
 _CONTROL_GATE = "waits until the control topics are read"
 
@@ -82,6 +86,11 @@ class PauseLedger:
     ) -> None:
         self.dispatcher = Dispatcher(hooks)
         self.wakers: list[Callable[[], None]] = []
+        # called at each change of holds, before whoever made it goes on; under no lock
+        # of ours, and they may look at what is applied only
+        self.lookers: list[Callable[[], None]] = []
+        # tells the partitions of which a worker's handlers have something in hand
+        self.busy: Callable[[], Collection[TopicPartition]] = frozenset
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # told of each change of the assignment, as a watcher is
@@ -103,6 +112,7 @@ class PauseLedger:
         self._call_gates = CallGates()
         self._control_gates: dict[TopicPartition, str] = {}
         self._watcher: Watcher | None = None
+        self._handlers_due = -math.inf
         _alive.add(self)
 
     # ------------------------------------------------------------ reading
@@ -129,6 +139,19 @@ class PauseLedger:
         if in_signal_handler() or not self._settle():
             return self._preview()
         return self._view
+
+    def applied(self) -> PauseView:
+        """
+        Return what was applied last, and nothing that waits; takes no lock.
+        """
+        return self._view
+
+    def wake(self) -> None:
+        """
+        Wake those who wait for a change of what is quiet.
+        """
+        for wake in self.wakers:
+            wake()
 
     def view_about(self, topic: str) -> PauseView:
         """
@@ -310,6 +333,10 @@ class PauseLedger:
             Whether what is gained will be gated.
         """
         self.view()  # applies what waits
+        now = self._clock()
+        if now >= self._handlers_due:
+            self._handlers_due = now + _HANDLERS_EVERY
+            meet_handlers()
         with self._lock:
             return self._call_gates.begin(self._view)
 
@@ -405,10 +432,13 @@ class PauseLedger:
     def _submit(self, *changes: Change) -> bool:
         # Applied when this returns, by whichever thread; or, if it answers False, by
         # this thread, once it goes on with the change that a handler interrupted.
+        # What was before is noted first: another thread may apply this at once, and
+        # this one must not go on before all who look have seen it.
+        before = self._view
         self._inbox.extend(changes)
-        return self._settle()
+        return self._settle(before)
 
-    def _settle(self) -> bool:
+    def _settle(self, before: PauseView | None = None) -> bool:
         """
         Apply all that waits, and wake those who wait for a change of what is quiet.
 
@@ -416,16 +446,18 @@ class PauseLedger:
             False if this thread is in the middle of it already: this is a signal
             handler, and what waits will be applied when the handler has returned.
         """
-        quiet = self._view.quiet
+        before = self._view if before is None else before
         while (questions := self._apply_all()) or self._inbox:
             if questions is None:
                 return False
             self._patterns.ask_safely(questions)
         if questions is None:
             return False
-        if self._view.quiet is not quiet:
-            for wake in self.wakers:
-                wake()
+        if self._view is not before:
+            for look in tuple(self.lookers):
+                look()
+        if self._view.quiet is not before.quiet:
+            self.wake()
         return True
 
     def _apply_all(self) -> list[Question] | None:

@@ -16,6 +16,11 @@ except ImportError:  # not CPython
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
+# Handlers met so far, the last of them: one may put another in its place, or the
+# default, before it calls us, as those do that let a second Ctrl-C kill.
+_met: dict[CodeType, None] = {}
+_MOST_MET = 256
+
 
 def in_signal_handler() -> bool:
     """
@@ -23,14 +28,16 @@ def in_signal_handler() -> bool:
 
     A handler interrupts the main thread between two instructions, possibly while it
     holds a lock, so whoever is called from one must take none. Python does not mark
-    such frames; they are recognised by the code of the installed handlers.
+    such frames; they are recognised by the code of the handlers that are installed, or
+    were when this was asked before.
 
     Thread rules: any thread. Costs some microseconds on the main thread and next to
     nothing on others, where handlers never run.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
-    handlers = set(_handler_codes())
+    meet_handlers()
+    handlers = _met
     if not handlers:
         return False
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented, CPython and PyPy have it
@@ -39,6 +46,17 @@ def in_signal_handler() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def meet_handlers() -> None:
+    """
+    Remember the handlers that are installed now. Any thread.
+    """
+    found = tuple(_handler_codes())
+    if len(_met) > _MOST_MET:
+        _met.clear()
+    for code in found:
+        _met.setdefault(code)
 
 
 def _handler_codes() -> Iterator[CodeType]:

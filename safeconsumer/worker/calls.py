@@ -6,7 +6,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from kafka.structs import TopicPartition
 
@@ -19,6 +19,7 @@ from safeconsumer.worker.control import (
 )
 from safeconsumer.worker.lanes import Indexes, Task
 from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.showing import shown
 
 Handler: TypeAlias = Callable[..., Any]
 StackOf: TypeAlias = Callable[[], str | None]
@@ -35,11 +36,15 @@ class Slot:
         began: when it began with that, seconds of the monotonic clock.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
+        name: of what runs there, for people.
+        ended: why nothing runs there any more; None while it does.
     """
 
-    __slots__ = ("began", "index", "stack", "task", "told")
+    __slots__ = ("began", "ended", "index", "name", "stack", "task", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.ended: BaseException | None = None
         self.task: Task | None = None
         self.index = 0
         self.began = 0.0
@@ -62,7 +67,7 @@ def call_each(
     Call the handler record by record, for about so many seconds.
     """
     records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
-    clock = time.monotonic
+    clock, epoch = time.monotonic, task.epoch
     slot.task = task
     began = now = clock()
     until = began + seconds
@@ -72,9 +77,12 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
+            if epoch.is_held:  # asked once it is said that this one is being handled
+                count = indexes.index(index)
+                break
             answer = handle(records[index], context)
             if answer is not None:
-                refuse_coroutine(answer)
+                refuse_undone(answer)
             records[index] = None
             done[index] = 1
             now = clock()
@@ -106,7 +114,9 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
     records = [task.chunk.records[index] for index in task.indexes]
     try:
-        refuse_coroutine(handle(records, context))
+        if task.epoch.is_held:
+            return Outcome(task=task, left=task.indexes)
+        refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
         return batch_failed(task, error, time.monotonic() - slot.began)
     finally:
@@ -114,20 +124,40 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     return all_done(task, time.monotonic() - slot.began)
 
 
-def refuse_coroutine(answer: object) -> None:
+def refuse_undone(answer: object) -> None:
     """
-    Return if what a handler, or a sink of dead letters, returned is no coroutine.
+    Return if what a handler returned does not say that nothing has run yet.
 
     Raises:
-        HandlersFailError: it is one: nobody awaits it, so nothing was done.
+        HandlersFailError: it is a coroutine, a generator or something to be awaited:
+            nobody does, so nothing was done.
+    """
+    refuse_coroutine(answer)
+    if inspect.isawaitable(answer):
+        _refuse(answer, "awaits")
+
+
+def refuse_coroutine(answer: object) -> None:
+    """
+    Return if what a handler, or a sink of dead letters, returned has begun to run.
+
+    Raises:
+        HandlersFailError: it is a coroutine or a generator, and has not.
     """
     if inspect.iscoroutine(answer):
-        message = (
-            f"{answer!r} was returned, and nobody awaits it: a handler must be async "
-            f"def itself, with executor='asyncio'; dead_letter a plain function"
-        )
         answer.close()
-        raise HandlersFailError(message)
+        _refuse(answer, "awaits")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        _refuse(answer, "iterates over")
+
+
+def _refuse(answer: object, does: str) -> NoReturn:
+    message = (
+        f"{shown(answer)} was returned, and nobody {does} it: a handler does its work "
+        f"before it returns, and is async def itself, with executor='asyncio', if it "
+        f"awaits anything; dead_letter is a plain function"
+    )
+    raise HandlersFailError(message)
 
 
 def is_async(function: object) -> bool:
@@ -136,6 +166,15 @@ def is_async(function: object) -> bool:
     """
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def is_generator(function: object) -> bool:
+    """
+    Tell whether calling it makes a generator, of either kind.
+    """
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
+    kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
@@ -148,6 +187,24 @@ def all_done(task: Task, seconds: float) -> Outcome:
 
 
 _NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
+
+
+def broken(task: Task, error: BaseException) -> Outcome:
+    """
+    Tell that our own part of a call broke: whatever is marked complete is.
+    """
+    done = task.chunk.done
+    left = [index for index in task.indexes if not done[index]]
+    finished = [index for index in task.indexes if done[index]]
+    message = f"what calls the handler broke: {shown(error)}"
+    wrong = HandlersFailError(message)
+    wrong.__cause__ = error
+    return Outcome(
+        task=task,
+        finished=finished,
+        failed=[(index, wrong) for index in left[:1]],
+        left=left[1:],
+    )
 
 
 def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
@@ -167,19 +224,28 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    bad = {
-        task.indexes[at]: one
-        for at, one in error.errors.items()
-        if 0 <= at < len(task.indexes)
-    }
-    if len(bad) != len(error.errors) or not bad:  # it does not fit: nothing is believed
-        wrong = IndexError(f"BatchFailure names records out of range: {error.errors}")
+    wrong = _misfit(error.errors, len(task.indexes))
+    if wrong is not None:  # nothing of it is believed
+        wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
+    bad = {task.indexes[at]: one for at, one in error.errors.items()}
     good = [index for index in task.indexes if index not in bad]
     for index in good:
         task.chunk.finish(index)
     failed = [(index, bad[index]) for index in task.indexes if index in bad]
     return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
+
+
+def _misfit(errors: object, size: int) -> Exception | None:
+    if not isinstance(errors, dict) or not errors:
+        return TypeError(f"BatchFailure names no record: {shown(errors)}")
+    for at, one in errors.items():
+        if type(at) is not int or not 0 <= at < size:
+            message = f"BatchFailure names record {shown(at)} of {size}"
+            return IndexError(message)
+        if not isinstance(one, BaseException):
+            return TypeError(f"BatchFailure has {shown(one)}, which is no exception")
+    return None
 
 
 # ------------------------------------------------------------ in another process
@@ -204,13 +270,13 @@ def call_elsewhere(
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
     if is_batch:
         try:
-            refuse_coroutine(handle(records, context))
+            refuse_undone(handle(records, context))
         except BaseException as error:  # noqa: BLE001 - it is the batch's
             return 0, error
         return len(records), None
     for count, record in enumerate(records):
         try:
-            refuse_coroutine(handle(record, context))
+            refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count, error
         if time.monotonic() > until:

@@ -8,8 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from safeconsumer.holds.view import PauseView
 from safeconsumer.worker.held import Epoch, Held
 from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
+from safeconsumer.worker.others import Others, covers
 from safeconsumer.worker.outcomes import Policy
 from safeconsumer.worker.progress import Chunk, Record
 
@@ -27,14 +29,15 @@ KEPT_LANES = 2048
 class Claims:
     """
     Lanes that are ready or asleep, and handing them out.
-
-    Attributes:
-        on_ready: called, under the held's lock, when there is something to claim, for
-            who does not wait in :meth:`wait_claim`.
     """
 
     def __init__(
-        self, held: Held, lanes: Lanes, policy: Policy, clock: Callable[[], float]
+        self,
+        held: Held,
+        lanes: Lanes,
+        policy: Policy,
+        clock: Callable[[], float],
+        others: Others | None,
     ) -> None:
         self._held = held
         self._lanes = lanes
@@ -47,7 +50,33 @@ class Claims:
         self._is_over = False
         self._resting: list[threading.Lock] = []
         self._coming = 0
-        self.on_ready: Callable[[], None] | None = None
+        self._others = others
+        self._seen: PauseView | None = None
+        self._on_ready: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------ what others hold
+
+    def look(self) -> None:
+        """
+        Obey the holds of this moment. Any thread, under no lock of ours.
+        """
+        if self._others is not None and self._others.look() is not self._seen:
+            self.obey()
+
+    def obey(self) -> None:
+        """
+        Obey the holds that are applied: what they cover is shelved, the rest goes on.
+        """
+        if self._others is None:
+            return
+        with self._held.lock:
+            self._seen = view = self._others.seen()
+            for epoch in self._held.epochs.values():
+                epoch.is_held = covers(view, epoch.tp)
+                if epoch.shelf and not epoch.is_held:
+                    self._ready.extendleft(reversed(epoch.shelf))  # type: ignore[arg-type]  # lanes are Lanes
+                    epoch.shelf.clear()
+                    self._notify()
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -87,6 +116,13 @@ class Claims:
             while self._resting:
                 self._rouse()
 
+    def listen(self, on_ready: Callable[[], None] | None) -> None:
+        """
+        Have it called when there is something to claim; None: not any more.
+        """
+        with self._held.lock:
+            self._on_ready = on_ready
+
     def turn(self) -> float:
         """
         Wake what has slept long enough; return the seconds until the next is due.
@@ -110,13 +146,15 @@ class Claims:
         """
         Wait for work and take it; None once it is over.
         """
-        with self._held.lock:
-            while not self._is_over:
+        while True:
+            self.look()
+            with self._held.lock:
+                if self._is_over:
+                    return None
                 tasks = self._claim()
                 if tasks:
                     return tasks
                 self._rest()
-        return None
 
     def _rest(self) -> None:
         # As a condition's wait(), but who lay down last is roused first: it is warm.
@@ -145,6 +183,7 @@ class Claims:
         """
         Take work if there is some.
         """
+        self.look()
         with self._held.lock:
             return [] if self._is_over else self._claim()
 
@@ -155,6 +194,9 @@ class Claims:
             lane = ready.popleft()
             if lane.epoch.is_closed or not lane.runs:
                 lane.state = State.IDLE
+                continue
+            if lane.epoch.is_held:
+                lane.epoch.shelf.append(lane)
                 continue
             task = self._task(lane, self._size(lane))
             if task is not None:
@@ -190,7 +232,7 @@ class Claims:
             room -= len(more)
         epoch.running += len(indexes) - before
         self._held.running += len(indexes) - before
-        return Task(task.lane, chunk, indexes, 1, bundle)
+        return Task(task.lane, chunk, indexes, bundle=bundle)
 
     def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
@@ -200,16 +242,18 @@ class Claims:
             epoch.parked.append(lane)
             return None
         chunk, indexes = taken
-        attempt = 1
-        if epoch.failures:
+        attempt, tried = 1, None
+        if epoch.failures or epoch.alone:
             offset = record_at(chunk, indexes[0]).offset
             attempt = epoch.failures.get(offset, 0) + 1
+            if attempt > 1 or offset in epoch.alone:
+                tried = offset
         epoch.running += len(indexes)
         self._held.running += len(indexes)
         lane.state = State.RUNNING
         if lane.is_shared and lane.runs:
             self._make_ready(lane)
-        return Task(lane, chunk, indexes, attempt)
+        return Task(lane, chunk, indexes, attempt, tried)
 
     def _size(self, lane: Lane) -> int:
         if self._policy.is_batch:
@@ -285,8 +329,8 @@ class Claims:
     def _notify(self) -> None:
         if self._resting:
             self._rouse()
-        if self.on_ready is not None:
-            self.on_ready()
+        if self._on_ready is not None:
+            self._on_ready()
 
     def _sleep(self, lane: Lane, delay: float) -> None:
         due = self._clock() + delay

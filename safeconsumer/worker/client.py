@@ -11,6 +11,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.scope import ALL, Everything, Partition
+from safeconsumer.worker.others import Others
 from safeconsumer.worker.progress import Record, Watermark
 
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
@@ -96,6 +97,12 @@ class Client(Protocol):
         Lift the owner's hold of the whole consumer. Any thread.
         """
 
+    @property
+    def others(self) -> Others:
+        """
+        What others hold.
+        """
+
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
         Commit and wait for it.
@@ -116,12 +123,14 @@ class ConsumerClient:
     Attributes:
         membership: who owns what.
         most: records of one poll, at most.
+        others: what others hold.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
         self._consumer = consumer
         self.membership = Facade(consumer)
         self.most: int = consumer.config["max_poll_records"]
+        self.others = Others(self.membership.ledger)
 
     def poll(self, timeout: float, records: int) -> Polled:
         """

@@ -2,11 +2,13 @@
 What becomes of records that failed: tried again, given up, dead letters.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._checks import is_number
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.claims import Claims, record_at
 from safeconsumer.worker.control import (
@@ -20,9 +22,12 @@ from safeconsumer.worker.control import (
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.histogram import Durations
 from safeconsumer.worker.lanes import Lane, Lanes, State, Task
+from safeconsumer.worker.others import Others
 from safeconsumer.worker.outcomes import Letter, Policy
 from safeconsumer.worker.retry import Failing
+from safeconsumer.worker.showing import shown
 
+Blame: TypeAlias = "functools.partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
 
@@ -31,7 +36,6 @@ class Failures(Claims):
     Lets what failed wait, and gives up what failed for good.
 
     Attributes:
-        fatal: what must stop the worker, once something must.
         is_stop_asked: whether a handler asked it to stop.
         retries: how often a record was tried again.
         skipped: records that failed for good and were passed over.
@@ -39,44 +43,62 @@ class Failures(Claims):
         dead_letters: records whose dead letter was acknowledged.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one part each
         self,
         held: Held,
         lanes: Lanes,
         policy: Policy,
         emit: Callable[..., None],
         clock: Callable[[], float],
+        others: Others | None = None,
     ) -> None:
-        super().__init__(held, lanes, policy, clock)
+        super().__init__(held, lanes, policy, clock, others)
         self._emit = emit
         self._told: list[Told] = []
         self.failing = Failing()
-        self.fatal: BaseException | None = None
+        self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
         self.retries = 0
         self.skipped = 0
         self.dead_letters = 0
         self.durations = Durations()
 
+    @property
+    def fatal(self) -> BaseException | None:
+        """
+        What must stop the worker, once something must. Not to be asked under the lock.
+        """
+        made = self._fatal
+        if isinstance(
+            made, functools.partial
+        ):  # it names foreign errors, so it is not made under the lock
+            made = self._fatal = made()
+        return made
+
+    def _stop_for(self, error: "BaseException | Blame") -> None:
+        if self._fatal is None:
+            self._fatal = error
+
     def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
         lane.put_back(task.chunk, [index])
         lane.state = State.WAITING
         offset = record_at(task.chunk, index).offset
         match error:
-            case RetryLater():
+            case RetryLater() if is_number(error.after) and error.after >= 0:
                 lane.join_front()  # a batch that asks for later comes again as one
-                self._sleep(lane, error.after)
-                self._tell_retry(lane.epoch.tp, offset, task.attempt, error)
+                delay = error.after
+                self._sleep(lane, delay)
+                self._tell_retry(lane.epoch.tp, offset, task.attempt, error, delay)
             case StopWorker():
                 self.is_stop_asked = True
             case Reject():
                 self._exhaust(lane, task, index, error)
             case HandlersFailError():
-                self.fatal = self.fatal or error
+                self._stop_for(error)
             case Exception():
                 self._count_failure(lane, task, index, error)
             case _:
-                self.fatal = self.fatal or error
+                self._stop_for(error)
 
     def _count_failure(
         self, lane: Lane, task: Task, index: int, error: Exception
@@ -97,7 +119,7 @@ class Failures(Claims):
         offset: int,
         attempt: int,
         error: Exception,
-        delay: float | None = None,
+        delay: float,
     ) -> None:
         self.retries += 1
         self._tell(
@@ -105,8 +127,8 @@ class Failures(Claims):
             partition=f"{tp.topic}:{tp.partition}",
             offset=offset,
             attempt=attempt,
-            delay=getattr(error, "after", 0.0) if delay is None else delay,
-            error=repr(error),
+            delay=delay,
+            error=error,
         )
 
     def _exhaust(
@@ -121,7 +143,7 @@ class Failures(Claims):
             partition=f"{tp.topic}:{tp.partition}",
             offset=record.offset,
             attempt=task.attempt,
-            error=repr(error),
+            error=error,
             then=then,
         )
         lane.epoch.stuck[record.offset] = self._clock()
@@ -140,7 +162,7 @@ class Failures(Claims):
             self.skipped += 1
             self._pass(letter)
         elif then == "stop":
-            self.fatal = self.fatal or _failed(letter)
+            self._stop_for(functools.partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
             why = self.failing.exceeds(
                 self._policy.max_ratio, self._policy.max_consecutive
@@ -148,7 +170,7 @@ class Failures(Claims):
             if why is None:
                 self._policy.post(letter)
             else:
-                self.fatal = self.fatal or _too_many(why, letter)
+                self._stop_for(functools.partial(_too_many, why, letter))
 
     def _pass(self, letter: Letter) -> None:
         # The record is complete although it failed; it stands at the lane's front.
@@ -181,7 +203,7 @@ class Failures(Claims):
 
     def _tell_all(self, told: Sequence[Told]) -> None:
         for kind, fields in told:
-            self._emit(kind, **fields)
+            self._emit(kind, **{**fields, "error": shown(fields["error"])})
 
     def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
         self._told.append((kind, fields))
@@ -191,8 +213,8 @@ def _failed(letter: Letter) -> RecordFailedError:
     tp = letter.lane.epoch.tp
     message = (
         f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {letter.error!r}; mend the handler or the record, "
-        f"or give dead_letter or on_exhausted='skip'"
+        f"attempt {letter.attempt}: {shown(letter.error)}; mend the handler or the "
+        f"record, or give dead_letter or on_exhausted='skip'"
     )
     error = RecordFailedError(message)
     error.__cause__ = letter.error

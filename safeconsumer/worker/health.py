@@ -11,6 +11,7 @@ from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.lanes import Task
+from safeconsumer.worker.showing import shown
 
 # A loop that has not polled for two of its polls and this long does not turn.
 _GRACE = 1.0
@@ -45,24 +46,27 @@ def examine(
     engine: Engine, slots: Sequence[Slot], age: float, *, is_running: bool
 ) -> Health:
     """
-    Look at the loop, at each handler, and at what failed for good.
+    Look at the loop, at each handler and what runs it, and at what failed for good.
     """
     now = time.monotonic()
     is_alive = not is_running or turns(engine, now)
     reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
+    reasons += [
+        f"{slot.name} has ended: {shown(slot.ended)}"
+        for slot in slots
+        if slot.ended is not None
+    ]
     for slot, task, seconds in stalled(slots, age, now):
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
             f"{slot.stack() or ''}".rstrip()
         )
-    for epoch in tuple(engine.held.epochs.values()):
-        for offset, since in tuple(epoch.stuck.items()):
-            if now - since >= age:
-                tp = epoch.tp
-                reasons.append(
-                    f"{tp.topic}:{tp.partition} offset {offset} failed for good "
-                    f"{now - since:.1f} s ago and blocks"
-                )
+    for tp, offset, since in engine.held.stuck():
+        if now - since >= age:
+            reasons.append(
+                f"{tp.topic}:{tp.partition} offset {offset} failed for good "
+                f"{now - since:.1f} s ago and blocks"
+            )
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 

@@ -1,5 +1,18 @@
 """
 Everything a pump holds: one epoch per owned partition, and what they add up to.
+
+The lock rule, for all that the polling thread and handlers' threads share: it is
+changed, and walked over, under :attr:`Held.lock` and never otherwise. That is the
+epochs and all in them (progress, lanes, counters, failures), the schedule's queues, and
+what it tells. Three things are done without it:
+
+- marking a record complete: one byte of its chunk, by the thread that has the record;
+- reading one number or one reference, where a moment's delay changes nothing;
+- calling foreign code: a key, a handler, a hook, the consumer. Never under the lock.
+
+The lock is innermost: nothing that takes another one is called under it, except for
+waking who waits for work. Only the polling thread opens, fills and closes epochs, so it
+may look at which ones there are without it.
 """
 
 import threading
@@ -33,6 +46,8 @@ class Epoch:
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
+        is_held: whether somebody else than a worker holds the partition.
+        shelf: lanes that were ready while it was held, in their order.
     """
 
     __slots__ = (
@@ -41,6 +56,7 @@ class Epoch:
         "bytes",
         "failures",
         "is_closed",
+        "is_held",
         "lanes",
         "losses",
         "moved_at",
@@ -51,6 +67,7 @@ class Epoch:
         "records",
         "revoked",
         "running",
+        "shelf",
         "stuck",
         "tp",
         "unsorted",
@@ -80,6 +97,8 @@ class Epoch:
         self.allowed = 0
         self.revoked = threading.Event()
         self.is_closed = False
+        self.is_held = False
+        self.shelf: deque[object] = deque()
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -153,9 +172,11 @@ class Held:
         """
         Take over what a poll returned.
         """
-        chunk = epoch.progress.admit(records)
+        # Counted outside of the lock: only this thread admits.
+        chunk = Chunk(records, epoch.progress.admitted)
         size = sum(chunk.sizes)
         with self.lock:
+            epoch.progress.admit(chunk)
             if not epoch.records:
                 epoch.moved_at = self._clock()
             epoch.records += len(records)
@@ -183,10 +204,13 @@ class Held:
         """
         Call ``when_low`` if the low mark was reached. The lock is not held.
         """
-        low = self.low
-        if low is None or self.records > low.records or self.bytes > low.bytes:
+        if self.low is None:  # nearly always: what is set is looked at under the lock
             return
-        self.low = None
+        with self.lock:
+            low = self.low
+            if low is None or self.records > low.records or self.bytes > low.bytes:
+                return
+            self.low = None
         self.when_low()
 
     def close(self, epoch: Epoch) -> Dropped:
@@ -204,11 +228,30 @@ class Held:
             epoch.lanes.clear()
             epoch.unsorted.clear()
             epoch.parked.clear()
+            epoch.shelf.clear()
             epoch.stuck.clear()
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()
         return dropped
+
+    def busy(self) -> set[TopicPartition]:
+        """
+        Return the partitions of which something is being worked on.
+        """
+        with self.lock:
+            return {tp for tp, epoch in self.epochs.items() if epoch.running}
+
+    def stuck(self) -> list[tuple[TopicPartition, int, float]]:
+        """
+        Return what failed for good and blocks: partition, offset, since when.
+        """
+        with self.lock:
+            return [
+                (epoch.tp, offset, since)
+                for epoch in self.epochs.values()
+                for offset, since in epoch.stuck.items()
+            ]
 
     def watermarks(
         self, epochs: Iterable[Epoch] | None = None

@@ -140,6 +140,7 @@ class Task:
 
     Attributes:
         attempt: of the records, from 1.
+        tried: the offset of its one record, if that has failed before or is suspect.
         bundle: several lanes' records of one chunk that travel together, lane by lane;
             ``indexes`` are all of theirs, and ``lane`` is the first.
     """
@@ -148,6 +149,7 @@ class Task:
     chunk: Chunk
     indexes: Indexes
     attempt: int = 1
+    tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
 
     @property

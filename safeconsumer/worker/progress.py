@@ -117,6 +117,8 @@ class Progress:
     """
     The chunks of one ownership in order, from the first incomplete record on.
 
+    Asked and changed under the lock of what is held; only a byte of a chunk is not.
+
     Attributes:
         admitted: how many records were ever admitted.
         next_offset: one behind the last admitted; None before the first.
@@ -130,15 +132,13 @@ class Progress:
         self.admitted = 0
         self.next_offset: int | None = None
 
-    def admit(self, records: list[Record]) -> Chunk:
+    def admit(self, chunk: Chunk) -> None:
         """
         Append what a poll returned; offsets must follow what was admitted before.
         """
-        chunk = Chunk(records, self.admitted)
         self._chunks.append(chunk)
-        self.admitted += len(records)
+        self.admitted += len(chunk.done)
         self.next_offset = chunk.end.offset
-        return chunk
 
     def floor(self) -> int:
         """

@@ -15,6 +15,7 @@ from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.emitting import Emitter
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.others import Others, covers
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.settings import Commit, Drain, Limits, check_consumer
 
@@ -82,8 +83,9 @@ class _HandOut:
     Keeps batches until they are asked for; counts what is out as running.
     """
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, others: Others) -> None:
         self._held = held
+        self._others = others
         self._batches: deque[Batch] = deque()
         self._is_halted = False
 
@@ -93,13 +95,17 @@ class _HandOut:
     def take(self) -> list[Batch]:
         if self._is_halted:
             return []
-        batches = [one for one in self._batches if not one.is_revoked]
-        # One that was revoked is not handed out, and does not run until it is dropped.
-        self._batches = deque(
-            one
-            for one in self._batches
-            if one.is_revoked and not one._epoch.is_closed  # noqa: SLF001 - a class of this module
-        )
+        view = self._others.look()
+        batches: list[Batch] = []
+        kept: deque[Batch] = deque()
+        for one in self._batches:
+            if one._epoch.is_closed:  # noqa: SLF001 - a class of this module
+                continue
+            # One that was revoked is not handed out, and does not run until it is
+            # dropped; one of a held partition waits.
+            is_kept = one.is_revoked or covers(view, one.partition)
+            (kept if is_kept else batches).append(one)
+        self._batches = kept
         return batches
 
     def drop_queued(self, epochs: Sequence[Epoch]) -> None:
@@ -120,6 +126,10 @@ class _HandOut:
             if one._epoch in open_  # noqa: SLF001 - a class of this module
         )
         return sum(epoch.records for epoch in open_) - kept
+
+    def busy(self) -> frozenset[TopicPartition]:
+        held = tuple(self._held.epochs.values())
+        return frozenset(epoch.tp for epoch in held if self.running([epoch]))
 
     def has_waiting(self, _epoch: Epoch) -> bool:
         return False
@@ -163,14 +173,16 @@ class Pump:
         check_consumer(consumer, limits, drain)
         config = consumer.config
         emit = Emitter(on_event, config["client_id"], config["group_id"])
+        client = ConsumerClient(consumer)
         self._engine = Engine(
-            ConsumerClient(consumer),
+            client,
             limits=limits,
             drain=drain,
             commit=commit,
             emit=emit,
         )
-        self._out = _HandOut(self._engine.held)
+        self._out = _HandOut(self._engine.held, client.others)
+        client.others.report_busy(self._out.busy)
         self._drain = drain
         self._is_stop_asked = False
         self._is_open = False

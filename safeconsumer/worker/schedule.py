@@ -28,13 +28,16 @@ class Schedule(Failures):
         """
         Queue a chunk. The polling thread's.
         """
-        epoch.unsorted.append((chunk, 0))
+        with self._held.lock:
+            epoch.unsorted.append((chunk, 0))
+        self.obey()  # a new epoch has seen nothing yet
         self._sort(epoch)
 
     def turn(self) -> float:
         """
         Wake what has slept long enough; return the seconds until the next is due.
         """
+        self.look()
         soon = super().turn()
         for epoch in self._held.epochs.values():
             if epoch.unsorted:
@@ -43,8 +46,8 @@ class Schedule(Failures):
 
     def _sort(self, epoch: Epoch) -> None:
         # What stands behind a record without a key waits for it: it may be of its lane.
-        while epoch.unsorted and KEYLESS not in epoch.lanes:
-            chunk, first = epoch.unsorted.popleft()
+        while (taken := self._next_unsorted(epoch)) is not None:
+            chunk, first = taken
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
             with self._held.lock:
                 self._clear_lanes(epoch)
@@ -56,6 +59,12 @@ class Schedule(Failures):
                 self._wake_one()
                 told = self._taken()
             self._tell_all(told)
+
+    def _next_unsorted(self, epoch: Epoch) -> tuple[Chunk, int] | None:
+        with self._held.lock:
+            if not epoch.unsorted or KEYLESS in epoch.lanes:
+                return None
+            return epoch.unsorted.popleft()
 
     def _fail_keyless(
         self, epoch: Epoch, chunk: Chunk, index: int, error: BaseException
@@ -86,15 +95,21 @@ class Schedule(Failures):
             if not self._held.running:
                 self._held.idle.notify_all()
             told = self._taken()
+            is_quiet = any(
+                one.task.epoch.is_held and not one.task.epoch.running
+                for one in outcomes
+            )
         self._tell_all(told)
         self._held.tell_low()
+        if is_quiet and self._others is not None:
+            self._others.became_quiet()
 
     def fail(self, error: BaseException) -> None:
         """
         Have the worker stop for this, unless something else stops it already.
         """
         with self._held.lock:
-            self.fatal = self.fatal or error
+            self._stop_for(error)
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
@@ -125,20 +140,10 @@ class Schedule(Failures):
         self.durations.add(outcome.seconds, count)
         if outcome.seconds:
             epoch.keep_pace(outcome.seconds / count)
-        if outcome.task.attempt > 1 or epoch.alone:
-            self._forget(outcome)
-
-    def _forget(self, outcome: Outcome) -> None:
-        # The records are gone already; offsets below the watermark never come again.
-        epoch = outcome.task.epoch
-        open_ = {
-            record.offset
-            for chunk, index in epoch.progress.incomplete()
-            if (record := chunk.records[index]) is not None
-        }
-        epoch.alone &= open_
-        for offset in epoch.failures.keys() - open_:
-            del epoch.failures[offset]
+        tried = outcome.task.tried
+        if tried is not None:
+            epoch.failures.pop(tried, None)
+            epoch.alone.discard(tried)
 
     def _put_back(self, outcome: Outcome) -> None:
         task, lane = outcome.task, outcome.task.lane

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
+from kafka.structs import TopicPartition
+
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
@@ -38,6 +40,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
+from safeconsumer.worker.showing import shown
 from safeconsumer.worker.stats import Report, Stats, taken
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -152,6 +155,7 @@ class Worker:
             policy,
             self._emit,
             time.monotonic,
+            self._client.others,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
@@ -164,6 +168,7 @@ class Worker:
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
         self._state = State.NEW
+        self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
         self._given_up = 0
         self._asked_at: float | None = None
@@ -200,6 +205,7 @@ class Worker:
         with self._stopping_on(signals):
             self._state = State.RUNNING
             try:
+                self._obey_others()
                 self._engine.begin(self._schedule)
                 self._runner.start()
                 self._work()
@@ -259,6 +265,18 @@ class Worker:
 
     # ------------------------------------------------------------ inside
 
+    def _obey_others(self) -> None:
+        others = self._client.others
+        self._stop_obeying = others.tell(self._schedule.obey)
+        others.report_busy(self._busy)
+
+    def _busy(self) -> frozenset[TopicPartition]:
+        # Those of which something is claimed, and those that a handler still works on
+        # although they were taken away.
+        tasks = [slot.task for slot in self._runner.slots]
+        there = {task.epoch.tp for task in tasks if task is not None}
+        return frozenset(there | self._engine.held.busy())
+
     def _work(self) -> None:
         while not self._is_finished():
             try:
@@ -299,6 +317,7 @@ class Worker:
             left = end - _LEAVE_SECONDS - time.monotonic()
             committed = self._engine.conclude(left)
         finally:
+            self._stop_obeying()
             self._runner.stop()
             if self._letters is not None:
                 self._letters.stop()
@@ -334,7 +353,7 @@ class Worker:
             done=self._report.done,
             dropped=self._report.dropped,
             committed=committed,
-            error=None if error is None else repr(error),
+            error=None if error is None else shown(error),
         )
         self._closed.set()
         return self._report
@@ -356,6 +375,9 @@ class Worker:
 # leaving the group gets this much.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
+
+
+def _nothing() -> None: ...
 
 
 def _check_counts(concurrency: object, batch: object) -> None:

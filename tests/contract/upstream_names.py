@@ -55,7 +55,6 @@ ELSEWHERE = {
     "committed": "a call of our hand-over",
     "epoch": "a field of ours",
     "failed": "a call of our hand-over",
-    "first": "a field of ours",
     "generation": "a field of our marks and joins",
     "partitions": "a field of messages, and of our view",
     "paused": "a call of our view",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark
+from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks, marks_of_one
 from tests.core.strategies import quick
@@ -51,7 +51,8 @@ def test_the_watermark_is_the_first_incomplete_record(
         for gap in chunk_gaps:
             offset += gap
             offsets.append(offset)
-        chunk = progress.admit(records(*offsets))  # type: ignore[arg-type]  # a record
+        chunk = Chunk(records(*offsets), progress.admitted)  # type: ignore[arg-type]  # a record
+        progress.admit(chunk)
         open_ += [(chunk, index, at) for index, at in enumerate(offsets)]
     draw.shuffle(open_)
     total = len(open_)
@@ -77,7 +78,7 @@ def test_sizes_count_what_is_there_and_an_overhead() -> None:
     """
     A missing key, value or header counts nothing.
     """
-    chunk = Progress().admit(records(5, 6, 7))  # type: ignore[arg-type]  # a record
+    chunk = Chunk(records(5, 6, 7), 0)  # type: ignore[arg-type]  # a record
     assert chunk.sizes == [12 + OVERHEAD_BYTES] * 3
     assert chunk.bytes_of(range(1, 3)) == 2 * (12 + OVERHEAD_BYTES)
     assert chunk.bytes_of([0, 2]) == chunk.bytes_of(range(2))

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import NoOffsetForPartitionError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import BlockingCallInListenerError, SafeConsumer
@@ -177,6 +178,63 @@ def test_nothing_that_was_not_read_is_acknowledged(team: Team) -> None:
     consumer.pause(first)
     poll_until(consumer, lambda: stored(team, first)[1])
     assert stored(team, first) == (1, True)
+
+
+@any_broker
+def test_nothing_that_was_read_is_acknowledged(team: Team) -> None:
+    """Nothing committed; it went back from the end, read, and committed nothing."""
+    consumer = joined(team, auto_offset_reset="latest")
+    first = team.partitions[0]
+    consumer.seek(first, 2)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: got.get(first) == [2, 3, 4], got=got)
+    consumer.pause(first)
+    poll_until(consumer, lambda: stored(team, first)[1])
+    assert stored(team, first) == (2, True)
+
+
+@any_broker
+def test_going_back_to_the_beginning_is_waited_for(team: Team) -> None:
+    """Until a broker has said where that is, nobody knows what the mark may say."""
+    consumer = joined(team, auto_offset_reset="latest")
+    first = team.partitions[0]
+    consumer.seek_to_beginning(first)
+    consumer.pause(first)
+    poll_until(consumer, lambda: stored(team, first)[1])
+    assert stored(team, first) == (0, True)
+
+
+@any_broker
+def test_a_position_set_for_want_of_one_is_where_reading_begins(team: Team) -> None:
+    """The group was asked and has none; there is no reset."""
+    consumer = team.subscribed(
+        "a", control=None, pause_handover="offsets", auto_offset_reset="none"
+    )
+    with pytest.raises(NoOffsetForPartitionError):
+        poll_until(consumer, lambda: False)
+    for tp in team.partitions:
+        consumer.seek(tp, 1)
+    until_at_home(team, consumer)
+    consumer.pause(*team.partitions)
+    poll_until(consumer, lambda: all(stored(team, tp)[1] for tp in team.partitions))
+    assert {stored(team, tp)[0] for tp in team.partitions} == {1}
+
+
+@embedded_broker
+def test_a_seek_before_the_reset_is_answered_is_where_reading_begins(
+    team: Team,
+) -> None:
+    """It is known that nothing is committed, and where to begin is being asked."""
+    consumer = team.subscribed("a", control=None, pause_handover="offsets")
+    hold = team.broker.hold("ListOffsets", "a")
+    poll_until(consumer, lambda: bool(hold.count))
+    for tp in team.partitions:
+        consumer.seek(tp, 1)
+    hold.release()
+    until_at_home(team, consumer)
+    consumer.pause(*team.partitions)
+    poll_until(consumer, lambda: all(stored(team, tp)[1] for tp in team.partitions))
+    assert {stored(team, tp)[0] for tp in team.partitions} == {1}
 
 
 @embedded_broker

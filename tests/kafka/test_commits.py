@@ -56,12 +56,20 @@ def test_a_question_knows_what_was_begun_since() -> None:
 
 
 def test_what_has_no_committed_offset_for_sure() -> None:
-    """Not what a producer was given, and nothing if one may commit without a word."""
+    """
+    Only what the broker said, in this ownership.
+
+    Not what a producer was given, and nothing if one may commit without a word.
+    """
     commits = KnownCommits()
+    assert commits.without(frozenset({A, B})) == frozenset()
+    commits.lack([A, B])
     assert commits.without(frozenset({A, B})) == {A, B}
     commits.has([A])
     assert commits.without(frozenset({A, B})) == {B}
-    commits.forget(frozenset({A}))
+    commits.forget_all_but([A])
+    assert commits.without(frozenset({A, B})) == frozenset()
+    commits.lack([A, B])
     commits.given_to_producer({B: at(5)})
     assert commits.without(frozenset({A, B})) == {A}
     commits.elsewhere()
@@ -128,9 +136,50 @@ def test_what_leaves_with_the_membership_is_lost() -> None:
     assert (told.gained, told.lost, told.revoked) == ((A,), (A,), ())
 
 
+def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
+    """Upstream prepares again if a listener has raised."""
+    lab = Lab()
+    lab.ledger.assign([A, B])
+    lab.ledger.place([partition(B.topic, B.partition)], owner="app")
+    watch = RebalanceWatch(lab.ledger)
+    watch.prepared()
+    lab.ledger.assign([])
+    watch.lost()
+    watch.prepared()
+    lab.ledger.assign([A])
+    assert watch.completed(4, "me") == {B}
+    lab.ledger.deliver()
+    (told,) = lab.told.of(RebalanceCompleted)
+    assert (told.kept, told.gained, told.revoked) == ((), (A,), ())
+    assert set(told.lost) == {A, B}
+
+
+def test_what_no_join_will_tell_is_returned_once() -> None:
+    """Nor again by a join that completes in the end."""
+    lab = Lab()
+    lab.ledger.assign([A, B])
+    lab.ledger.place([partition(B.topic, B.partition)], owner="app")
+    watch = RebalanceWatch(lab.ledger)
+    watch.prepared()
+    assert watch.departed(frozenset({B})) == frozenset()
+    lab.ledger.assign([])
+    watch.lost()
+    assert watch.departed(frozenset()) == {B}
+    assert watch.departed(frozenset()) == frozenset()
+    lab.ledger.assign([B])
+    lab.ledger.assign([])
+    assert watch.departed(frozenset({B})) == {B}  # by hand, once more
+    assert watch.completed(4, "me") == frozenset()
+    lab.ledger.assign([B])
+    watch.prepared()
+    lab.ledger.assign([])
+    assert watch.completed(5, "me") == {B}
+
+
 def test_without_a_ledger_nothing_is_compared() -> None:
     """Beside a plain subscription."""
     watch = RebalanceWatch(None)
     watch.prepared()
     watch.lost()
+    assert watch.departed(frozenset({A})) == frozenset()
     assert watch.completed(1, "me") == frozenset()

@@ -11,14 +11,16 @@ from kafka import TopicPartition
 
 from safeconsumer import (
     ALL,
+    ConcurrentPollError,
     HoldSettingError,
     Lifetime,
     NotConsumedError,
     SafeConsumer,
 )
+from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from safeconsumer.holds.scope import Target
 from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
+from tests.kafka.fetches import answer, assigned, batch, offsets
 from tests.shell.lab import Told
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -441,3 +443,85 @@ def test_failures_of_hooks_can_be_read(
     consumer.resume("orders")
     assert consumer.hook_failures == {"Broken()": 2}
     assert "Broken() failed" in caplog.text
+
+
+@pytest.mark.parametrize("target", ["orders", "re:ord.*", ALL])
+def test_resume_names_what_still_holds_a_part(
+    consumer: SafeConsumer, target: Target
+) -> None:
+    """
+    Empty means that all of it flows (P3).
+    """
+    consumer.pause(target)
+    consumer.pause(A, owner="ops")
+    assert [str(hold.scope) for hold in consumer.resume(target)] == ["orders:0"]
+    consumer.resume(A, owner="ops")
+    assert consumer.resume(target) == ()
+
+
+def test_each_pattern_that_covers_nothing_is_named(
+    consumer: SafeConsumer, told: Told
+) -> None:
+    """
+    And nothing else is: a topic is no pattern.
+    """
+    told.events.clear()
+    consumer.pause("re:ord.*", "re:typo.*", "audit")
+    (warning,) = told.of(PatternCoversNothing)
+    assert [str(hold.scope) for hold in warning.holds] == ["re:typo.*"]
+    (placed,) = told.of(HoldsPlaced)
+    assert placed.topics == ("audit", "orders")
+
+
+def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) -> None:
+    """
+    In the event as in ``holds()``.
+    """
+    told.events.clear()
+    consumer.pause(A, "orders:0", for_=100)
+    (placed,) = told.of(HoldsPlaced)
+    assert len(placed.holds) == len(consumer.holds()) == 1
+
+
+def test_explain_says_both_ends(consumer: SafeConsumer) -> None:
+    """
+    Whatever comes first.
+    """
+    consumer.pause(A, for_=3600, lifetime=Lifetime.WHILE_ASSIGNED)
+    (line,) = consumer.explain(A)
+    assert "while assigned here, at most until " in line
+
+
+def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
+    """
+    Of whatever owner.
+    """
+    consumer = safe()
+    consumer.pause("payments", owner="ops")
+    with pytest.raises(
+        NotConsumedError, match=re.escape("resume('payments', owner='ops')")
+    ):
+        consumer.subscribe(["orders"])
+    consumer.resume("payments", owner="ops")
+    consumer.subscribe(["orders"])
+
+
+def test_a_hook_that_polls_is_refused_wherever_it_is_told(safe: Maker) -> None:
+    """
+    By ``pause()`` too: it would take records that nobody sees.
+    """
+    caught: list[Exception] = []
+
+    def hook(_: object) -> None:
+        try:
+            consumer.poll(0)
+        except ConcurrentPollError as error:
+            caught.append(error)
+
+    consumer = safe(hooks=(hook,), log=False)
+    assigned(consumer, A, B)
+    answer(consumer, B, 0, batch(0, 2))
+    caught.clear()
+    consumer.pause(A)
+    assert len(caught) == 1
+    assert offsets(consumer.poll(0)) == {1: [0, 1]}

@@ -3,6 +3,7 @@ Pausing and asking in a signal handler of a whole consumer: no lock, whoever has
 """
 
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -143,3 +144,42 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     consumer.poll(0)
     owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
     assert sorted(owners) == ["app", "signal"]
+
+
+def test_a_handler_that_takes_itself_away_first(safe: Maker) -> None:
+    """
+    So that a second Ctrl-C kills; a lock of the application's is taken meanwhile.
+
+    1. The application counts something under a lock that a hook of its takes, too.
+    2. A signal comes; its handler puts the default back, and pauses. 3. The event must
+    wait: the hook would wait for the thread that it runs on.
+    """
+    metric = threading.Lock()
+    counted: list[object] = []
+
+    def hook(event: object) -> None:
+        with metric:
+            counted.append(event)
+
+    consumer = safe(hooks=(hook,), log=False)
+    assigned(consumer, A, B)
+    handled = threading.Event()
+
+    def handler(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        consumer.pause_all(reason="SIGTERM")
+        handled.set()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        consumer.poll(0)  # by now the handler is known
+        counted.clear()
+        with metric:
+            signal.raise_signal(signal.SIGUSR1)
+            assert handled.is_set()
+            assert counted == []
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert consumer.paused() == {A, B}
+    consumer.poll(0)
+    assert len(counted) == 1

@@ -2,6 +2,7 @@
 A waiting ``poll`` sees a lifted hold at once, and an expired one in time (P10).
 """
 
+import signal
 import statistics
 import threading
 import time
@@ -166,3 +167,35 @@ def test_a_pause_on_another_thread_during_the_wait_is_obeyed(safe: Maker) -> Non
     assert waiting.result == {1: [0]}
     consumer.resume(A)
     assert offsets(consumer.poll(0)) == {0: [0]}
+
+
+def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
+    """
+    Later polls wait and wake as ever.
+
+    1. A poll waits with nothing in flight. 2. A handler wakes it and raises. 3. Later
+    polls wait and wake as ever.
+    """
+    consumer = safe()
+    fetcher = consumer._fetcher
+
+    def interrupt(*_: object) -> None:
+        fetcher.wake()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(0.05, signal.pthread_kill, (_ident(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            fetcher._wait_for_lift(None) or consumer.poll(20_000)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    fetcher.wake()
+    fetcher.wake()
+    assert consumer.poll(0) == {}
+
+
+def _ident() -> int:
+    return threading.main_thread().ident or 0

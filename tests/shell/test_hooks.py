@@ -131,3 +131,74 @@ def test_a_lazy_hook_passes_events_on() -> None:
     for event in events:
         hook(event)
     assert events == SEEN
+
+
+class Counting:
+    """
+    A hook that raises, and whose name changes each time.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, event: Event) -> None:
+        self.count += 1
+        raise BrokenError(event.name)
+
+    def __repr__(self) -> str:
+        return f"Counting({self.count})"
+
+
+def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Logged once, counted under it.
+    """
+    lab = Lab(Counting())
+    for _ in range(3):
+        lab.hold(ORDERS)
+        lab.lift(ORDERS)
+    assert list(lab.ledger.hook_failures().values()) == [6]
+    assert len(caplog.records) == 1
+
+
+class Full(logging.Handler):
+    """
+    A log whose disk is full.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError(record.getMessage())
+
+
+def test_a_log_that_fails_breaks_nothing() -> None:
+    """
+    Neither as a hook nor when the hook's failure is to be logged.
+    """
+    after = Told()
+    lab = Lab(Broken(), after)
+    logger, full = logging.getLogger("safeconsumer"), Full()
+    logger.addHandler(full)
+    try:
+        lab.hold(ORDERS)
+    finally:
+        logger.removeHandler(full)
+    assert len(after.events) == 1
+    assert lab.ledger.hook_failures() == {"Broken()": 1}
+
+
+def test_who_makes_events_without_rest_tells_them_himself() -> None:
+    """
+    Another thread that hands out, the network's for example, goes back to its work.
+
+    A hook that holds and lifts at each event stands in for that thread.
+    """
+    lab: Lab
+    told: list[Event] = []
+
+    def restless(event: Event) -> None:
+        told.append(event)
+        lab.ledger.emit(type(event), holds=())
+
+    lab = Lab(restless)
+    lab.hold(ORDERS)
+    assert 1 < len(told) <= 200

@@ -2,78 +2,16 @@
 What a schedule hands out next, decided without a broker and while time stands still.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import RecordFailedError, Retry, RetryLater
-from safeconsumer.worker.calls import all_done, batch_failed
-from safeconsumer.worker.claims import record_at
-from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Letter, Outcome, Policy
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.schedule import Schedule
-from tests.worker.model.client import Clock, FakeRecord
-
-TP = TopicPartition("orders", 0)
-
-
-class Desk:
-    """
-    A schedule for one partition, and the clock it looks at.
-    """
-
-    def __init__(
-        self,
-        order: Order,
-        key: Callable[[Any], object] = record_key,
-        **policy: Any,  # noqa: ANN401 - the policy's own
-    ) -> None:
-        self.clock = Clock()
-        self.held = Held(self.clock)
-        settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
-        self.told: list[Any] = []
-        self.schedule = Schedule(
-            self.held,
-            Lanes(order, key),
-            Policy(**settings),
-            lambda kind, **_fields: self.told.append(kind),
-            self.clock,
-        )
-        self.epoch: Epoch = self.held.open(TP, 1, 0)
-        self._next = 0
-
-    def admit(self, count: int) -> Chunk:
-        """
-        Give it the next records.
-        """
-        records = [FakeRecord(*TP, self._next + n) for n in range(count)]
-        self._next += count
-        chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
-        self.schedule.admit(self.epoch, chunk)
-        return chunk
-
-    def work(self) -> list[int]:
-        """
-        Complete all that can be claimed, and return which records these are.
-        """
-        found = []
-        while tasks := self.schedule.claim():
-            for task in tasks:
-                found += [record_at(task.chunk, i).offset for i in task.indexes]
-            self.schedule.complete([all_done(task, 0.0) for task in tasks])
-        return sorted(found)
-
-    def pass_time(self, seconds: float) -> None:
-        """
-        Let time pass, and turn.
-        """
-        self.clock.now += seconds
-        self.schedule.turn()
+from safeconsumer.worker import RecordFailedError, RetryLater
+from safeconsumer.worker.calls import batch_failed
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.outcomes import Letter, Outcome
+from tests.worker.desk import Desk
 
 
 class Failing:

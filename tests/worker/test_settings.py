@@ -2,7 +2,9 @@
 What a worker refuses, before anything is started.
 """
 
+import functools
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +27,31 @@ async def handle_async(_record: object, _context: object) -> None:
     """
 
 
+def handle_and_yield(_record: object, _context: object) -> Iterator[int]:
+    """
+    Do nothing, and not even that before somebody iterates.
+    """
+    yield 1
+
+
+async def handle_async_and_yield(
+    _record: object, _context: object
+) -> AsyncIterator[int]:
+    """
+    Do nothing, and not even that before somebody iterates.
+    """
+    yield 1
+
+
+class YieldingHandler:
+    """
+    The same as an object.
+    """
+
+    def __call__(self, record: object, context: object) -> Iterator[int]:
+        yield from handle_and_yield(record, context)
+
+
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
@@ -39,6 +66,15 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"executor": "fork"}, "concurrent.futures.Executor"),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
         ({}, {"executor": "asyncio"}, "async def"),
+        ({}, {"handle": handle_and_yield}, "generator function"),
+        ({}, {"handle": functools.partial(handle_and_yield, 1)}, "generator function"),
+        ({}, {"handle": YieldingHandler()}, "generator function"),
+        ({}, {"handle": handle_async_and_yield}, "generator function"),
+        (
+            {},
+            {"handle": handle_async_and_yield, "executor": "asyncio"},
+            "generator function",
+        ),
         ({}, {"executor": "process", "handle": lambda _r, _c: None}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),

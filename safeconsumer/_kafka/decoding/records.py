@@ -12,7 +12,7 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
@@ -21,6 +21,8 @@ from kafka.protocol.consumer import IsolationLevel
 from safeconsumer._kafka import fork as _fork
 from safeconsumer._kafka.decoding.record_sizes import record_bytes
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
+
+R = TypeVar("R")
 
 # Takes one of upstream's batches of format 2; gives its records, and the batch with
 # these uncompressed, from HEADER on.
@@ -117,8 +119,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
             if self._deserializes():
                 is_more = self._read_on(taken, left)
             else:
-                with _CollectorPaused():  # batch by batch, however many are asked for
-                    is_more = self._read_on(taken, left)
+                # batch by batch, however many are asked for
+                is_more = _uncollected(self._read_on, taken, left)
             if not is_more:
                 return
 
@@ -178,8 +180,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
-                with _CollectorPaused():
-                    self._chunk, self._plain = self.decode(batch)
+                self._chunk, self._plain = _uncollected(self.decode, batch)
             except Exception:  # noqa: BLE001 - upstream's decoder tells what is wrong
                 self._chunk = []
             else:
@@ -244,8 +245,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         return self._keys is not None or self._values is not None
 
     def _finished(self, raw: list[Any]) -> list[ConsumerRecord]:
-        with _CollectorPaused():
-            return self._tuples(raw)
+        return _uncollected(self._tuples, raw)
 
     def _tuples(self, raw: list[Any]) -> list[ConsumerRecord]:
         topic, partition = self.topic_partition
@@ -326,23 +326,23 @@ def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
     )
 
 
-class _CollectorPaused:
+def _uncollected(call: Callable[..., R], *args: object) -> R:
     # Thousands of new tuples in a row, none of them garbage, would start the cyclic
     # garbage collector every 700, and it would walk the whole heap again and again:
     # up to a quarter of the CPU time. So it stands still, for the whole process, while
     # one batch is decoded or becomes tuples: about a millisecond, and never while code
     # of the application runs, which may wait and leave other threads' garbage lying.
-
-    __slots__ = ("_paused",)
-
-    def __enter__(self) -> None:
-        self._paused = gc.isenabled()
-        if self._paused:
+    # No context manager: an interrupt between its two halves would leave it switched
+    # off for good.
+    was_enabled = False
+    try:
+        was_enabled = gc.isenabled()
+        if was_enabled:
             _pausing.add(threading.get_ident())  # first: a fork in between does no harm
             gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._paused:
+        return call(*args)
+    finally:
+        if was_enabled:
             gc.enable()
             _pausing.discard(threading.get_ident())
 

@@ -2,12 +2,14 @@
 Marks in joins: an assignor carries pauses through them, as KAFKA-13463 suggests.
 
 What it cannot do stands in ``design/0031-hand-over.md``: a mark set since the last join
-dies with its owner, and a leader without it merges nothing.
+dies with its owner, and a leader without it merges nothing. What did not reach the
+group stays paused at its old owner.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import (
     AbstractPartitionAssignor,
     ConsumerProtocolAssignment,
@@ -16,11 +18,13 @@ from kafka.coordinator.assignors.abstract import (
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.structs import TopicPartition
 
+from safeconsumer import events
 from safeconsumer._kafka.handover import envelope
 from safeconsumer._kafka.handover.carrying import HandOver, arrive, travelling
 from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.holds.merge import Register, merge
+from safeconsumer.events import group as control_events
+from safeconsumer.holds.merge import Register, held, merge
 
 # Read as "nothing owned" by every dialect of the assignor. With nothing before it,
 # Java's cooperative-sticky would take an envelope's first bytes for a generation.
@@ -61,13 +65,14 @@ class MarkBook:
         Return what is known now; the owner's own word on what it owns.
 
         A partition that was heard of as paused and that its owner resumed is said to be
-        resumed, so that an older mark does not come back.
+        resumed, so that an older mark does not come back. The last word counts: a
+        listener may lift what the same join would have said before.
         """
         own = {}
         for tp in self._owned():
             if self._is_paused(tp) or tp in self._heard:
                 own[tp] = Register((self._generation, 1), self._is_paused(tp))
-        return merge(self._heard, own)
+        return {**self._heard, **own}
 
     def known(self) -> Marks:
         """
@@ -92,7 +97,8 @@ class MarkBook:
         """
         Settle what the next join will say, before anything is given up by it.
 
-        Once per join: a retry with other bytes would start one more rebalance.
+        Not once JoinGroup is sent: a retry with other bytes would start one more
+        rebalance.
         """
         self._heard = self.snapshot()
 
@@ -210,8 +216,11 @@ class MarksInJoins(HandOver):
     def __init__(
         self, coordinator: ConsumerCoordinator, subscription: LedgerSubscription
     ) -> None:
+        self._subscription = subscription
         self._ledger = subscription.ledger
-        self._ledger.is_carried = lambda _: True
+        self._ledger.is_carried = self._is_carried
+        self._in_group: frozenset[TopicPartition] = frozenset()  # as its leader said
+        self._owned: Mapping[TopicPartition, int] = {}
         self._arrived: dict[TopicPartition, int] = {}  # in which ownership
         self._book = MarkBook(
             lambda tp: travelling(self._ledger, tp), subscription.assigned_partitions
@@ -226,6 +235,53 @@ class MarksInJoins(HandOver):
         Settle what the join says.
         """
         self._book.freeze()
+
+    async def revoked(self) -> None:
+        """
+        Settle it anew: the listener may have paused and resumed.
+        """
+        self._book.freeze()
+
+    def joined(self, assignment: bytes) -> None:
+        """
+        Take note of which pauses the group knows, before anything departs.
+
+        A pause made since JoinGroup was sent is none of them, nor is any under a plain
+        leader or where the marks were too many.
+        """
+        data = ConsumerProtocolAssignment.decode(assignment).user_data
+        _, found = envelope.unwrap(data or b"")
+        is_merged = found is not None and found.direction == Direction.ASSIGNMENT
+        known = held(found.marks) if found is not None and is_merged else ()
+        self._in_group = frozenset(TopicPartition(*tp) for tp in known)
+
+    def reassigned(self) -> None:
+        """
+        Say which pauses were left behind.
+        """
+        owned = self._ledger.ownership().epochs
+        before, self._owned = self._owned, owned
+        left = [
+            tp
+            for tp, epoch in before.items()
+            if owned.get(tp) != epoch
+            and tp not in self._in_group
+            and travelling(self._ledger, tp)
+        ]
+        if left:
+            self._ledger.emit(
+                control_events.PauseNotHandedOver,
+                partitions=events.sorted_partitions(left),
+            )
+
+    def _is_carried(self, tp: TopicPartition) -> bool:
+        # unsubscribe() and assign() are no joins: what is paused then stays paused
+        kind = self._subscription.subscription_type
+        is_member = kind in {
+            SubscriptionType.AUTO_TOPICS,
+            SubscriptionType.AUTO_PATTERN,
+        }
+        return is_member and tp in self._in_group
 
     def _take_over(self, paused: Iterable[TopicPartition]) -> None:
         # With the assignment, before anything has a position.

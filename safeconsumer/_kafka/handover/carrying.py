@@ -94,6 +94,11 @@ class HandOver:
         Do what the listener gave reason for; the join is about to begin.
         """
 
+    def joined(self, assignment: bytes) -> None:
+        """
+        Take note of the answer to a join; what it takes away departs after that.
+        """
+
     def reassigned(self) -> None:
         """
         Take note of what has departed since the last call.

@@ -46,14 +46,12 @@ class _Known:
 
     Attributes:
         epoch: of the ownership.
-        first: the lowest offset at which reading is known to have begun.
         mark: what was last known to be on the committed offset.
         is_sure: whether the broker has that mark, or none, for sure.
         is_read: whether the committed offset was looked at in this ownership.
     """
 
     epoch: int
-    first: int | None = None
     mark: Mark | None = None
     is_sure: bool = False
     is_read: bool = False
@@ -113,7 +111,6 @@ class MarksOnOffsets(HandOver):
         self._is_failing = False
         self._is_closed = False
         self._ledger.is_carried = self._is_marked
-        subscription.on_seek = self._note_start
 
     # ------------------------------------------------------------ when to write
 
@@ -322,12 +319,11 @@ class MarksOnOffsets(HandOver):
     def _start_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
         # Nothing committed yet: the mark goes to where reading began, whatever is read
         # since, and pins what auto_offset_reset decided.
-        known, state = self._of(tp), self._subscription.assignment.get(tp)
-        if known is None or known.first is None or state is None:
-            return None
-        now = state.position
-        first = known.first if now is None else min(known.first, now.offset)
-        return OffsetAndMetadata(first, "", -1)
+        state = self._subscription.assignment.get(tp)
+        now = None if state is None else state.delivered_position()
+        if now is None or state.began_at is None:
+            return None  # a reset that is under way may lead to before all that
+        return OffsetAndMetadata(min(state.began_at, now.offset), "", -1)
 
     # ------------------------------------------------------------ what passes by
 
@@ -355,10 +351,12 @@ class MarksOnOffsets(HandOver):
         _, found = unmarked(complete)
         for tp in complete:
             self._given[tp] = tp in found
+        self._wait_for_marks(offsets)
+        # Now, not before: a mark that was on its way has told by now what it wrote.
+        for tp in complete:
             known = self._of(tp)
             if known is not None and (known.mark is not None) != (tp in found):
                 self._note(tp, is_sure=False)
-        self._wait_for_marks(offsets)
         return complete
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -469,12 +467,6 @@ class MarksOnOffsets(HandOver):
         is_sure = is_last or self._given.get(tp) == (mark is not None)
         self._note(tp, mark=mark, is_sure=is_sure)
 
-    def _note_start(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        first = offset if isinstance(offset, int) else offset.offset
-        known = self._of(tp)
-        if known is None or known.first is None or first < known.first:
-            self._note(tp, first=first)
-
     def _note_sought(self) -> None:
         # The application set a position itself, and nobody asked what is committed.
         for tp in self._ledger.ownership().epochs:
@@ -482,7 +474,7 @@ class MarksOnOffsets(HandOver):
                 state = self._subscription.assignment.get(tp)
                 position = None if state is None else state.position
                 if position is not None:
-                    self._note(tp, first=position.offset)
+                    self._note(tp)
 
     def _note_lifted(self) -> None:
         # Resumed, and the mark is still on the broker. If this member regains the

@@ -1,5 +1,5 @@
 """
-What a coordinator knows of commits: who has one, which are in flight, what is outdated.
+What a coordinator knows of commits: who has none, which are in flight or outdated.
 """
 
 from collections import Counter
@@ -14,18 +14,19 @@ Partitions = frozenset[TopicPartition]
 
 class KnownCommits:
     """
-    Counts commits by partition, and remembers which partitions have one.
+    Counts commits by partition, and remembers which partitions have none.
 
     An answer about committed offsets that nobody waited for is used only while nothing
     has changed since it was asked for; upstream 3.0.12 keeps it, and may start from it
     hours and generations later.
 
     Thread rules: the coroutines on the IO thread; :meth:`given_to_producer`,
-    :meth:`elsewhere`, :meth:`without`, :meth:`forget` and :meth:`floor` on any thread.
+    :meth:`elsewhere`, :meth:`without`, :meth:`forget_all_but` and :meth:`floor`
+    on any thread.
     """
 
     def __init__(self) -> None:
-        self._committed: set[TopicPartition] = set()
+        self._without: set[TopicPartition] = set()
         self._answered: Counter[TopicPartition] = Counter()
         self._begun: Counter[TopicPartition] = Counter()
         self._in_flight: Counter[TopicPartition] = Counter()
@@ -64,7 +65,7 @@ class KnownCommits:
         while any(self._in_flight[tp] > 0 for tp in partitions):
             await self._settled
 
-    # ------------------------------------------------------------ who has one
+    # ------------------------------------------------------------ who has none
 
     def answered(self, partitions: Iterable[TopicPartition]) -> None:
         """
@@ -76,7 +77,13 @@ class KnownCommits:
         """
         Note that these partitions have a committed offset.
         """
-        self._committed.update(partitions)
+        self._without.difference_update(partitions)
+
+    def lack(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Note that the broker said of these that they have no committed offset.
+        """
+        self._without.update(partitions)
 
     def given_to_producer(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -105,17 +112,13 @@ class KnownCommits:
         """
         if self._is_elsewhere:
             return frozenset()
-        return frozenset(
-            tp
-            for tp in partitions
-            if tp not in self._committed and tp not in self._given
-        )
+        return partitions & self._without - self._given.keys()
 
-    def forget(self, partitions: Partitions) -> None:
+    def forget_all_but(self, partitions: Collection[TopicPartition]) -> None:
         """
-        Forget who of them has one: others own them now.
+        Forget what is known of all others: their next owners commit.
         """
-        self._committed -= partitions
+        self._without.intersection_update(partitions)
 
     # ------------------------------------------------------------ questions
 

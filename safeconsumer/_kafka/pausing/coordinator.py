@@ -296,6 +296,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._drop_stale_join(generation)
             return
         self._has_stale_join = False
+        self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
         try:
@@ -409,17 +410,27 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Fetch committed offsets as the user wrote them, and remember who has one.
+        Fetch committed offsets as the user wrote them, and remember who has none.
         """
         asked = frozenset(partitions)
-        since = (self._generation, *self._states(asked).items())
+        states = self._states(asked)
+        since = (self._generation, *states.items())
         if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
             self._offset_fetch_futures.pop(asked, None)
         question = self.handover.asking(asked)
+        begun = {tp: self.commits.begun(tp) for tp in asked}
         offsets: dict[TopicPartition, OffsetAndMetadata]
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         self.commits.forget_question(asked)
         self.commits.has(offsets)
+        now = self._states(asked - offsets.keys())
+        self.commits.lack(
+            tp
+            for tp, state in now.items()
+            if state is not None
+            and state is states[tp]
+            and self.commits.begun(tp) == begun[tp]
+        )
         return self.handover.fetched(offsets, question)
 
     async def refresh_committed_offsets_if_needed_async(
@@ -438,10 +449,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             )
         except KafkaTimeoutError:
             return False
-        now = self._states(self._subscription.missing_fetch_positions())
-        for tp in offsets.keys() & now.keys():
-            if now[tp] is missing[tp]:
-                self._subscription.seek(tp, offsets[tp].offset)
+        with self._subscription._lock:  # one step against a seek on another thread
+            now = self._states(self._subscription.missing_fetch_positions())
+            for tp in offsets.keys() & now.keys():
+                if now[tp] is missing[tp]:
+                    self._subscription.seek(tp, offsets[tp].offset)
         # What is without an offset for sure is reset next; the rest is asked about.
         return all(missing.get(tp) is state for tp, state in now.items())
 
@@ -472,16 +484,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Warn of quiet partitions that departed where no join was involved.
         """
-        # Not upstream's assignment: after close() it stands as it was.
-        if self.ledger is not None:
-            owned = self.ledger.ownership().epochs
-            self._warn_uncommitted(quiet_before.difference(owned))
-            self.handover.reassigned()
+        self._warn_uncommitted(self._watch.departed(quiet_before))
+        self.handover.reassigned()
 
     def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
         strategy = self._subscription._default_offset_reset_strategy
         skipped = self.commits.without(departed)
-        self.commits.forget(departed)
+        self.commits.forget_all_but(self._subscription.assignment.keys() - departed)
         if skipped and strategy == OffsetResetStrategy.LATEST and self.group_id:
             self._emit(
                 events.HeldPartitionUncommitted,

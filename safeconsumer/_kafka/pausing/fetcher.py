@@ -2,6 +2,7 @@
 Upstream's fetcher: parked data comes back, data of an ended ownership never does.
 """
 
+import contextlib
 import math
 import threading
 from collections import defaultdict
@@ -119,7 +120,9 @@ class PauseSafeFetcher(Fetcher):
         ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         self.journal: FetchJournal | None = None
-        self._lifted = threading.Event()
+        # Not an Event: whoever an interrupt throws out of one leaves its lock taken.
+        self._was_lifted = False
+        self._alarm: threading.Lock | None = None
         self._waker: Future | None = None
 
     # ------------------------------------------------------------ polling
@@ -136,7 +139,7 @@ class PauseSafeFetcher(Fetcher):
         As upstream's method of this name, but a hold that is lifted or expires while
         it waits ends the wait, with nothing to wait for too.
         """
-        self._lifted.clear()
+        self._was_lifted = False
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -155,9 +158,15 @@ class PauseSafeFetcher(Fetcher):
 
     def wake(self) -> None:
         """
-        End the wait of :meth:`fetch_records`, if one is under way. Any thread.
+        End the wait of :meth:`fetch_records`, if one is under way.
+
+        Thread rules: any thread, and a signal handler; takes no lock.
         """
-        self._lifted.set()
+        self._was_lifted = True
+        alarm = self._alarm
+        if alarm is not None:
+            with contextlib.suppress(RuntimeError):  # somebody else was quicker
+                alarm.release()
         wakeup = self._waker
         if wakeup is not None and not wakeup.is_done:
             try:
@@ -173,7 +182,7 @@ class PauseSafeFetcher(Fetcher):
         try:
             for future in futures:
                 future.add_both(lambda _: _resolve(wakeup))
-            if not self._lifted.is_set():
+            if not self._was_lifted:
                 self._net.run(self._manager.wait_for, wakeup, timeout_ms)
         except kafka_errors.KafkaTimeoutError:
             return
@@ -185,7 +194,13 @@ class PauseSafeFetcher(Fetcher):
         # resume from another thread. This waits as long, but can be woken.
         backoff_ms = self.config["retry_backoff_ms"]
         wait_ms = backoff_ms if timeout_ms is None else min(timeout_ms, backoff_ms)
-        self._lifted.wait(wait_ms / 1000)
+        self._alarm = alarm = threading.Lock()
+        alarm.acquire()
+        try:
+            if not self._was_lifted:
+                alarm.acquire(timeout=wait_ms / 1000)
+        finally:
+            self._alarm = None
         return bool(wait_ms > 0)
 
     def _until_expiry(self, timeout_ms: float | None) -> float | None:
@@ -545,9 +560,13 @@ class PauseSafeFetcher(Fetcher):
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:
-        state = self._subscriptions.assignment.get(partition)
-        if getattr(timestamp, "reset", None) == getattr(state, "reset_number", None):
-            super()._reset_offset_if_needed(partition, timestamp, offset)
+        with self._subscriptions._lock:  # one step against a seek on another thread
+            state = self._subscriptions.assignment.get(partition)
+            asked, reset = getattr(timestamp, "reset", None), None
+            if state is not None:
+                reset = getattr(state, "reset_number", None)
+            if asked == reset:
+                super()._reset_offset_if_needed(partition, timestamp, offset)
 
     # ------------------------------------------------------------ ownership
 
@@ -562,7 +581,8 @@ class PauseSafeFetcher(Fetcher):
         # Epochs first: what is gained while the request is built is not in it.
         epochs = self._epochs()
         requests: dict[int, tuple[object, dict[Any, int]]]
-        requests = super()._create_fetch_requests()
+        with self._subscriptions._lock:  # upstream reads each position in steps
+            requests = super()._create_fetch_requests()
         if self._ours is None:
             return requests
         return {

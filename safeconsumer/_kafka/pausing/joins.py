@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
@@ -64,13 +64,17 @@ class RebalanceWatch:
     Args:
         ledger: of the consumer; None beside a plain subscription: nothing is done.
 
-    Thread rules: the IO thread.
+    A join may be prepared several times before one completes, if a listener raises, and
+    none may complete at all.
+
+    Thread rules: the IO thread; :meth:`departed` on any.
     """
 
     def __init__(self, ledger: PauseLedger | None) -> None:
         self._ledger = ledger
         self._snapshot: rebalance.Snapshot | None = None
         self._lost: frozenset[TopicPartition] = frozenset()
+        self._returned: frozenset[TopicPartition] = frozenset()
 
     def prepared(self) -> None:
         """
@@ -78,8 +82,13 @@ class RebalanceWatch:
         """
         if self._ledger is not None:
             ledger = self._ledger
-            self._snapshot = rebalance.snapshot(ledger.view(), ledger.ownership())
-            self._lost = frozenset()
+            now = rebalance.snapshot(ledger.view(), ledger.ownership())
+            earlier = self._snapshot
+            if earlier is not None:  # what it has and is gone by now, no join has told
+                gone = earlier.quiet.difference(now.epochs)
+                epochs = {**earlier.epochs, **now.epochs}
+                now = evolve(now, epochs=epochs, quiet=now.quiet | gone)
+            self._snapshot = now
 
     def lost(self) -> None:
         """
@@ -87,9 +96,7 @@ class RebalanceWatch:
         """
         if self._ledger is not None and self._snapshot is not None:
             owned = self._ledger.ownership().epochs
-            self._lost = frozenset(
-                tp for tp in self._snapshot.epochs if tp not in owned
-            )
+            self._lost |= self._snapshot.epochs.keys() - owned.keys()
 
     def also_lost(self, partitions: frozenset[TopicPartition]) -> None:
         """
@@ -97,17 +104,36 @@ class RebalanceWatch:
         """
         self._lost |= partitions
 
+    def departed(
+        self, quiet_before: frozenset[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """
+        Return what was quiet before and is gone, where no join has told it.
+
+        Also what went with a join that has not completed, and may never do.
+        """
+        if self._ledger is None:
+            return frozenset()
+        # Not upstream's assignment: after close() it stands as it was.
+        snapshot, owned = self._snapshot, self._ledger.ownership().epochs
+        if snapshot is None:
+            return quiet_before.difference(owned)
+        untold = snapshot.quiet - self._returned
+        gone = (quiet_before | untold).difference(owned)
+        self._returned |= gone
+        return gone
+
     def completed(self, generation: int, member_id: str) -> frozenset[TopicPartition]:
         """
         Emit what the join changed; return what was quiet and has departed.
         """
         snapshot, self._snapshot = self._snapshot, None
+        lost, self._lost = self._lost, frozenset()
+        returned, self._returned = self._returned, frozenset()
         ledger = self._ledger
         if ledger is None or snapshot is None:
             return frozenset()
-        outcome = rebalance.compare(
-            snapshot, ledger.view(), ledger.ownership(), self._lost
-        )
+        outcome = rebalance.compare(snapshot, ledger.view(), ledger.ownership(), lost)
         ledger.emit(
             events.RebalanceCompleted,
             generation=generation,
@@ -119,7 +145,7 @@ class RebalanceWatch:
                 events.PauseForgotten,
                 partitions=events.sorted_partitions(outcome.woken),
             )
-        return (outcome.revoked | outcome.lost) & snapshot.quiet
+        return (outcome.revoked | outcome.lost) & snapshot.quiet - returned
 
 
 def _what_changed(

@@ -43,6 +43,11 @@ class OwnedPartitionState(TopicPartitionState):
     Where the last of these moves led.
     """
 
+    began_at: int | None = None
+    """
+    The lowest offset at which reading began in this ownership, whoever set it.
+    """
+
     reset_number: int = 0
     """
     Which of all resets of this process the last one was.
@@ -65,6 +70,8 @@ class OwnedPartitionState(TopicPartitionState):
             self.moves += 1
             super().seek(offset)
             self.moved_to, self.before = self._position, None
+            at = offset.offset if isinstance(offset, OffsetAndMetadata) else offset
+            self.began_at = at if self.began_at is None else min(self.began_at, at)
 
     def reset(self, strategy: int) -> None:
         """

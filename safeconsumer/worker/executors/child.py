@@ -7,10 +7,12 @@ import pickle
 import signal
 import threading
 from multiprocessing.connection import Connection
+from typing import Any
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import stacks
 from safeconsumer.worker.calls import Answer, Handler, call_elsewhere
+from safeconsumer.worker.showing import shown
 
 
 def serve(
@@ -47,12 +49,21 @@ def _tell_stack(questions: Connection, thread: int) -> None:
             questions.send(stacks.of_thread(thread))
 
 
+def call_and_send(*args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+    """
+    Call the handler in a process of somebody's executor.
+
+    An error that cannot be sent back would break that executor with all it has.
+    """
+    return _sendable(call_elsewhere(*args, **settings))
+
+
 def _sendable(answer: Answer) -> Answer:
     count, error = answer
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes, made just now
-    except Exception:  # noqa: BLE001 - whatever its class does
-        return count, RuntimeError(repr(error))
+    except BaseException:  # noqa: BLE001 - whatever its class does
+        return count, RuntimeError(shown(error))
     return answer
 
 

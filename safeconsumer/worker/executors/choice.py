@@ -7,13 +7,14 @@ from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.calls import is_async
+from safeconsumer.worker.calls import is_async, is_generator
 from safeconsumer.worker.executors.coroutines import Coroutines
 from safeconsumer.worker.executors.foreign import Foreign
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Calls, Runner, Threads
 from safeconsumer.worker.outcomes import LANE_SECONDS, QUANTUM
 from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.showing import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
@@ -62,8 +63,14 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
 
     Raises:
         WorkerSettingError: it awaits, and the handler is no coroutine function, or the
-            other way round.
+            other way round; or the handler is a generator, which nobody iterates over.
     """
+    if is_generator(handle):
+        message = (
+            f"{shown(handle)} is a generator function: calling it runs none of it; let "
+            f"it return instead of yield"
+        )
+        raise WorkerSettingError(message)
     is_coroutine = is_async(handle)
     if is_coroutine and executor != "asyncio":
         message = f"{handle!r} is a coroutine function: use executor='asyncio'"

@@ -15,9 +15,11 @@ from safeconsumer.worker.calls import (
     Slot,
     all_done,
     batch_failed,
+    broken,
     context_of,
+    refuse_undone,
 )
-from safeconsumer.worker.executors.threads import Calls
+from safeconsumer.worker.executors.threads import Calls, end_slot
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
@@ -33,7 +35,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self.slots = [Slot() for _ in range(count)]
+        self.slots = [Slot(f"safeconsumer-worker-asyncio {at}") for at in range(count)]
         self._loop = asyncio.new_event_loop()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._is_woken = False
@@ -47,7 +49,7 @@ class Coroutines:
         """
         Start the loop.
         """
-        self._schedule.on_ready = self._wake
+        self._schedule.listen(self._wake)
         self._thread.start()
 
     def stop(self) -> None:
@@ -55,7 +57,7 @@ class Coroutines:
         Cancel what still runs, and end the loop.
         """
         self._is_over = True
-        self._schedule.on_ready = None
+        self._schedule.listen(None)
         self._schedule.end()
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
@@ -68,6 +70,9 @@ class Coroutines:
             work = self._loop.create_task(self._work_all())
             while not work.done():
                 self._run_until(work)
+        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+            for slot in self.slots:
+                end_slot(slot, self._schedule, error)
         finally:
             self._loop.close()
 
@@ -79,7 +84,9 @@ class Coroutines:
             self._schedule.fail(error)
 
     async def _work_all(self) -> None:
-        self._tasks = [self._loop.create_task(self._work(slot)) for slot in self.slots]
+        self._tasks = [
+            self._loop.create_task(self._work_safely(slot)) for slot in self.slots
+        ]
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _cancel(self) -> None:
@@ -99,6 +106,14 @@ class Coroutines:
             waiting = self._idle.popleft()
             if not waiting.done():
                 waiting.set_result(None)
+
+    async def _work_safely(self, slot: Slot) -> None:
+        try:
+            await self._work(slot)
+        except BaseException as error:
+            if not self._is_over:
+                end_slot(slot, self._schedule, error)
+            raise
 
     async def _work(self, slot: Slot) -> None:
         ours = asyncio.current_task()
@@ -125,14 +140,21 @@ class Coroutines:
             if self._calls.is_batch:
                 return await self._run_batch(task, slot)
             return await self._run_each(task, slot)
+        except BaseException as error:
+            if self._is_over:
+                raise
+            return broken(task, error)
         finally:
             slot.task = None
 
     async def _run_batch(self, task: Task, slot: Slot) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
+        if task.epoch.is_held:
+            return Outcome(task=task, left=task.indexes)
         try:
-            await self._calls.handle(records, context_of(task, self._calls.deadline))
+            context = context_of(task, self._calls.deadline)
+            refuse_undone(await self._calls.handle(records, context))
         except BaseException as error:
             if self._is_over:
                 raise
@@ -149,7 +171,9 @@ class Coroutines:
         try:
             for index in indexes:
                 slot.index, slot.began = index, now
-                await handle(chunk.records[index], context)
+                if task.epoch.is_held:
+                    break
+                refuse_undone(await handle(chunk.records[index], context))
                 chunk.finish(index)
                 count += 1
                 now = time.monotonic()

@@ -15,8 +15,10 @@ from typing import Any
 from safeconsumer.worker import stacks
 from safeconsumer.worker.calls import Answer, Slot, call_elsewhere
 from safeconsumer.worker.control import HandlersFailError
+from safeconsumer.worker.executors.child import call_and_send
 from safeconsumer.worker.executors.threads import Calls, Elsewhere
 from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.showing import shown
 
 
 class Foreign(Elsewhere):
@@ -43,7 +45,7 @@ class Foreign(Elsewhere):
 
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
         is_here = isinstance(self._executor, ThreadPoolExecutor)
-        call = functools.partial(self._call_there, slot) if is_here else call_elsewhere
+        call = functools.partial(self._call_there, slot) if is_here else call_and_send
         try:
             future = self._executor.submit(
                 call,
@@ -54,11 +56,11 @@ class Foreign(Elsewhere):
                 seconds=self._calls.seconds,
             )
         except RuntimeError as error:  # shut down or broken, and stays so
-            message = f"the executor takes nothing more: {error}"
+            message = f"the executor takes nothing more: {shown(error)}"
             raise HandlersFailError(message) from error
         try:
             return future.result()
         except (BrokenExecutor, CancelledError) as error:
             # With all that was in it, whoever is to blame.
-            message = f"the executor broke, or cancelled what it took: {error!r}"
+            message = f"the executor broke, or cancelled what it took: {shown(error)}"
             raise HandlersFailError(message) from error

@@ -17,15 +17,17 @@ from safeconsumer.worker.calls import (
     Handler,
     Slot,
     StackOf,
+    broken,
     call_batch,
     call_each,
     context_of,
     outcome_of,
 )
-from safeconsumer.worker.control import ProcessDiedError
+from safeconsumer.worker.control import HandlersFailError, ProcessDiedError
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.showing import shown
 
 
 class Runner(Protocol):
@@ -74,15 +76,15 @@ class Threads:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self.slots = [Slot() for _ in range(count)]
+        self.slots = [Slot(f"safeconsumer-worker-{at}") for at in range(count)]
         self._threads = [
             threading.Thread(
                 target=self._work,
                 args=(slot,),
-                name=f"safeconsumer-worker-{number}",
+                name=slot.name,
                 daemon=True,
             )
-            for number, slot in enumerate(self.slots)
+            for slot in self.slots
         ]
 
     def start(self) -> None:
@@ -101,8 +103,18 @@ class Threads:
     def _work(self, slot: Slot) -> None:
         slot.stack = self._stack_of(slot)
         wait_claim, complete = self._schedule.wait_claim, self._schedule.complete
-        while (tasks := wait_claim()) is not None:
-            complete([self._run(task, slot) for task in tasks])
+        try:
+            while (tasks := wait_claim()) is not None:
+                complete([self._run_safely(task, slot) for task in tasks])
+        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+            end_slot(slot, self._schedule, error)
+
+    def _run_safely(self, task: Task, slot: Slot) -> Outcome:
+        try:
+            return self._run(task, slot)
+        except BaseException as error:  # noqa: BLE001 - ours: what handlers raise is seen
+            slot.task = None
+            return broken(task, error)
 
     def _stack_of(self, _slot: Slot) -> StackOf:
         return functools.partial(stacks.of_thread, threading.get_ident())
@@ -113,6 +125,16 @@ class Threads:
         if calls.is_batch:
             return call_batch(calls.handle, task, slot, context)
         return call_each(calls.handle, task, slot, context, calls.seconds)
+
+
+def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
+    """
+    Note that nothing runs there any more, and have the worker stop for it.
+    """
+    slot.task, slot.ended = None, error
+    wrong = HandlersFailError(f"{slot.name} has ended: {shown(error)}")
+    wrong.__cause__ = error
+    schedule.fail(wrong)
 
 
 class Elsewhere(Threads, ABC):
@@ -137,6 +159,8 @@ class Elsewhere(Threads, ABC):
         try:
             self._prepare(slot)
             slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+            if task.epoch.is_held:  # since it was claimed
+                return Outcome(task=task, left=task.indexes)
             answer = self._ask(slot, records, about)
         except ProcessDiedError as error:
             failed = [(index, error) for index in task.indexes]

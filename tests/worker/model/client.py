@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, partition
+from safeconsumer.worker.others import Others
 from safeconsumer.worker.progress import Record, Watermark
 
 TOPIC = "orders"
@@ -76,6 +77,7 @@ class FakeClient:
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
+        self.others = Others(self.ledger)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}

@@ -109,7 +109,12 @@ class WorkerMachine(RuleBasedStateMachine):
             draw=lambda: 0.5,
         )
         self.schedule = self.schedule_class(
-            self.engine.held, Lanes(order, self.key_of), policy, self.emit, self.clock
+            self.engine.held,
+            Lanes(order, self.key_of),
+            policy,
+            self.emit,
+            self.clock,
+            self.client.others,
         )
         self.engine.begin(self.schedule)
         self.client.log.update(zip(EVERY, logs, strict=True))
@@ -339,6 +344,8 @@ class WorkerMachine(RuleBasedStateMachine):
 
     def check_start(self, task: Task) -> None:
         chunk, epoch = task.chunk, task.epoch
+        if any(scope.covers(epoch.tp) for scope in self.ops):
+            raise Violated("15: a record of a held partition was begun")
         records = [chunk.records[index] for index in task.indexes]
         for record in records:
             if record is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from safeconsumer.worker import brakes, watermarks
+from safeconsumer.worker import brakes, claims, watermarks
 from safeconsumer.worker.departures import Departures
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
@@ -124,6 +124,10 @@ def sorts_past_what_has_no_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Schedule, "_fail_keyless", failing)
 
 
+def begins_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claims, "covers", lambda *_: False)
+
+
 def joins_undrained(patch: pytest.MonkeyPatch) -> None:
     def note(self: Any) -> None:  # noqa: ANN401
         self._epochs = self._client.epochs()
@@ -144,6 +148,7 @@ MUTANTS: tuple[Patch, ...] = (
     lifts_the_operators_hold,
     passes_over_failures,
     joins_undrained,
+    begins_what_is_held,
 )
 
 

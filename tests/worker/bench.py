@@ -1,0 +1,99 @@
+"""
+An executor with a schedule before it, and neither a consumer nor a broker.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from kafka.structs import TopicPartition
+
+from safeconsumer.worker import Retry
+from safeconsumer.worker.executors import Calls, Runner, choose, cut
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.lab import wait_for
+from tests.worker.model.client import FakeRecord
+
+TP = TopicPartition("orders", 0)
+EXECUTORS = ("thread", "asyncio", "process", "threads of theirs", "processes of theirs")
+
+
+@define(eq=False)
+class Bench:
+    """
+    Handlers run in it as in a worker; somebody has to turn it.
+    """
+
+    held: Held
+    schedule: Schedule
+    runner: Runner
+    events: list[Any] = field(factory=list)
+
+    def admit(self, count: int) -> None:
+        """
+        Give it the first records of its partition.
+        """
+        epoch = self.held.open(TP, 1, 0)
+        records = [FakeRecord(*TP, offset) for offset in range(count)]
+        chunk = self.held.admit(epoch, records)  # type: ignore[arg-type]  # alike
+        self.schedule.admit(epoch, chunk)
+
+    def wait(self, is_so: Callable[[], object], what: str) -> None:
+        """
+        Turn until it is so.
+        """
+
+        def turned() -> object:
+            self.schedule.turn()
+            return is_so()
+
+        wait_for(turned, f"{what}; {self.held.records} held, {self.events}")
+
+
+@contextmanager
+def bench(
+    executor: str,
+    handle: Callable[..., Any],
+    *,
+    count: int = 2,
+    batch: int | None = None,
+    **policy: Any,  # noqa: ANN401 - the policy's own
+) -> Iterator[Bench]:
+    """
+    Run handlers so, until the block ends.
+    """
+    theirs = {
+        "threads of theirs": lambda: ThreadPoolExecutor(count),
+        "processes of theirs": lambda: ProcessPoolExecutor(count),
+    }
+    pool: Any = theirs[executor]() if executor in theirs else executor
+    held, events = Held(time.monotonic), []
+    settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
+    settings |= {**cut(pool, batch), "is_batch": batch is not None, **policy}
+
+    def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
+        events.append(kind(**fields))
+
+    lanes = Lanes(Order.KEY, record_key)
+    schedule = Schedule(held, lanes, Policy(**settings), emit, time.monotonic)
+    calls = Calls(
+        handle=handle,
+        is_batch=batch is not None,
+        seconds=0.005,
+        deadline=lambda: None,
+        emit=emit,
+    )
+    made = Bench(held, schedule, choose(pool, schedule, calls, count), events)
+    made.runner.start()
+    try:
+        yield made
+    finally:
+        made.runner.stop()
+        if pool is not executor:
+            pool.shutdown()

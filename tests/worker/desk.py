@@ -1,0 +1,93 @@
+"""
+A schedule on a desk: no broker, no threads, and time stands still.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kafka.structs import TopicPartition
+
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Everything
+from safeconsumer.worker import Retry
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.claims import record_at
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.others import Others
+from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.progress import Chunk
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.model.client import Clock, FakeRecord
+
+TP = TopicPartition("orders", 0)
+
+
+class Desk:
+    """
+    A schedule for one partition, and the clock it looks at.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        key: Callable[[Any], object] = record_key,
+        **policy: Any,  # noqa: ANN401 - the policy's own
+    ) -> None:
+        self.clock = Clock()
+        self.held = Held(self.clock)
+        self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
+        self.ledger.assign([TP])
+        settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
+        self.told: list[Any] = []
+        self.schedule = Schedule(
+            self.held,
+            Lanes(order, key),
+            Policy(**settings),
+            lambda kind, **_fields: self.told.append(kind),
+            self.clock,
+            Others(self.ledger),
+        )
+        self.ledger.lookers.append(self.schedule.obey)
+        self.epoch: Epoch = self.held.open(TP, 1, 0)
+        self._next = 0
+
+    def admit(self, count: int) -> Chunk:
+        """
+        Give it the next records.
+        """
+        records = [FakeRecord(*TP, self._next + n) for n in range(count)]
+        self._next += count
+        chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
+        self.schedule.admit(self.epoch, chunk)
+        return chunk
+
+    def pause(self, owner: str = "app", for_: float | None = None) -> None:
+        """
+        Hold everything.
+        """
+        self.ledger.place([Everything()], owner=owner, for_=for_)
+
+    def resume(self, owner: str = "app") -> None:
+        """
+        Lift that hold.
+        """
+        self.ledger.remove([(Everything(), owner)])
+
+    def work(self) -> list[int]:
+        """
+        Complete all that can be claimed, and return which records these are.
+        """
+        found = []
+        while tasks := self.schedule.claim():
+            for task in tasks:
+                found += [record_at(task.chunk, i).offset for i in task.indexes]
+            self.schedule.complete([all_done(task, 0.0) for task in tasks])
+        return sorted(found)
+
+    def pass_time(self, seconds: float) -> None:
+        """
+        Let time pass, and turn.
+        """
+        self.clock.now += seconds
+        self.schedule.turn()

@@ -1,0 +1,269 @@
+"""
+W10: what somebody else holds is not begun; it waits in its place, and comes first.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer.worker import Drain, Pump, RetryLater
+from safeconsumer.worker.brakes import BACKPRESSURE
+from safeconsumer.worker.calls import Slot, all_done, call_batch, call_each
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.outcomes import Outcome
+from tests.worker.desk import TP, Desk
+from tests.worker.handlers import AsyncRecording, Recording
+from tests.worker.lab import Lab, wait_for
+
+EACH_ORDER = pytest.mark.parametrize("order", Order)
+
+
+@EACH_ORDER
+def test_what_is_queued_waits_and_comes_in_its_order(order: Order) -> None:
+    """
+    Nothing is handed out under the hold, and afterwards all of it.
+    """
+    desk = Desk(order)
+    desk.admit(6)
+    desk.pause()
+    assert desk.work() == []
+    desk.admit(3)
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == list(range(9))
+
+
+@EACH_ORDER
+def test_what_comes_in_spite_of_a_hold_waits_too(order: Order) -> None:
+    """
+    Held before there was an epoch.
+    """
+    desk = Desk(order)
+    desk.pause()
+    desk.admit(3)
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == [0, 1, 2]
+
+
+def test_the_workers_own_holds_stop_nothing_of_it() -> None:
+    """
+    W9: or what must be worked on before they are lifted would never be.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    desk.pause(BACKPRESSURE)
+    assert desk.work() == [0, 1, 2]
+    desk.admit(3)
+    desk.pause("app")
+    assert desk.work() == []
+    desk.resume("app")
+    assert desk.work() == [3, 4, 5]
+
+
+def test_a_hold_that_expires_lets_go() -> None:
+    """
+    At the next look, and never before.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    desk.pause(for_=5.0)
+    desk.pass_time(4.9)
+    assert desk.work() == []
+    desk.clock.now += 0.1
+    assert desk.work() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ends", ["turn", "resume"])
+def test_who_waits_for_work_is_woken(ends: str) -> None:
+    """
+    By the resume itself, and by the turn after an expiry.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    desk.pause(for_=5.0 if ends == "turn" else None)
+    found: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(desk.schedule.wait_claim() or ())
+    )
+    thread.start()
+    wait_for(lambda: desk.schedule._resting, "the thread to wait")
+    desk.pass_time(5.0) if ends == "turn" else desk.resume()
+    thread.join(10)
+    assert found
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:  # noqa: FBT001 - drawn
+    """
+    The hold comes between two records of one hand-over, or before the first.
+    """
+    desk = Desk(Order.PARTITION, is_batch=is_batch)
+    desk.admit(6)
+    desk.epoch.pace = 0.0
+    (task,) = desk.schedule.claim()
+    assert len(task.indexes) == 6
+    seen: list[int] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        seen.append(record.offset)
+        if record.offset == 2:
+            desk.pause()
+
+    if is_batch:
+        desk.pause()
+        outcome = call_batch(handle, task, Slot(), None)  # type: ignore[arg-type]  # not asked
+    else:
+        outcome = call_each(handle, task, Slot(), None, 9.0)  # type: ignore[arg-type]  # not asked
+    desk.schedule.complete([outcome])
+    assert seen == ([] if is_batch else [0, 1, 2])
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == list(range(len(seen), 6))
+
+
+def test_a_retry_that_is_due_waits_for_the_resume() -> None:
+    """
+    It comes first, and keeps its attempts.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(3)
+    (task,) = desk.schedule.claim()
+    failed = Outcome(
+        task=task, failed=[(task.indexes[0], RetryLater(1.0))], left=task.indexes[1:]
+    )
+    desk.schedule.complete([failed])
+    desk.pause()
+    desk.pass_time(2.0)
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == [0, 1, 2]
+
+
+def test_held_records_are_dropped_with_their_partition() -> None:
+    """
+    W6: and never committed past.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    desk.pause()
+    assert desk.work() == []
+    desk.schedule.drop_queued([desk.epoch])
+    assert desk.held.watermarks() == {}
+    desk.held.close(desk.epoch)
+    desk.resume()
+    assert (desk.work(), desk.held.records, desk.held.running) == ([], 0, 0)
+
+
+def test_quiet_is_told_when_nothing_runs_any_more() -> None:
+    """
+    G8: who waits is woken by the last result, not by the next look.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(2)
+    tasks = [*desk.schedule.claim(), *desk.schedule.claim()]
+    desk.pause()
+    woken: list[set[TopicPartition]] = []
+    desk.ledger.wakers.append(lambda: woken.append(desk.held.busy()))
+    desk.schedule.complete([all_done(tasks[0], 0.0)])
+    assert (woken, desk.held.busy()) == ([], {TP})
+    desk.schedule.complete([all_done(tasks[1], 0.0)])
+    assert woken == [set()]
+
+
+# ---------------------------------------------------------------- with a consumer
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -> None:
+    """
+    No handler begins after ``pause()`` has returned, whoever called it from where.
+    """
+    lab.new_topic(partitions=2)
+    count = lab.produce({0: ["sleep=0.002"] * 300, 1: ["sleep=0.002"] * 300})
+    handle = AsyncRecording(recording.folder) if executor == "asyncio" else recording
+    consumer = lab.consumer()
+    running = lab.run(handle, consumer, executor=executor, order="unordered")
+    running.wait_done(50)
+    consumer.pause_all(owner="somebody")
+    at = time.monotonic()
+    wait_for(lambda: not running.worker.stats().running, "all to be over")
+    assert running.worker.stats().queued
+    done = running.worker.stats().done
+    begun = [one.began for one in recording.traces() if one.began > at]
+    assert len(begun) <= 1  # one that had been begun when pause() took effect
+    wait_for(lambda: time.monotonic() > at + 1.0, "a second to pass")
+    assert running.worker.stats().done == done
+    consumer.resume_all(owner="somebody")
+    running.wait_done(count)
+
+
+@pytest.mark.any_broker
+def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    W8: it is not run, and not committed past.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["sleep=0.01"] * 100})
+    consumer = lab.consumer()
+    running = lab.run(recording, consumer, drain=Drain(shutdown=20.0))
+    running.wait_done(5)
+    consumer.pause_all(owner="somebody")
+    wait_for(lambda: not running.worker.stats().running, "all to be over")
+    report = running.end()
+    assert report.seconds < 10
+    assert report.dropped
+    assert lab.committed() == {0: report.done}
+
+
+@pytest.mark.any_broker
+def test_a_pump_hands_out_nothing_held(lab: Lab) -> None:
+    """
+    What it has waits, and comes first.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 20})
+    with Pump(lab.consumer(max_poll_records=5)) as pump:
+        pump._engine.turn()
+        wait_for(lambda: pump._engine.turn() or pump._out._batches, "something to wait")
+        consumer: Any = pump._engine._client
+        consumer._consumer.pause_all(owner="somebody")
+        assert pump.turn() == []
+        consumer._consumer.resume_all(owner="somebody")
+        batches = pump.turn()
+        assert batches[0].records[0].offset == 0
+        for batch in batches:
+            batch.done()
+
+
+@pytest.mark.any_broker
+def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
+    """
+    G8: while a handler still runs on one.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    go_on = threading.Event()
+    begun = threading.Event()
+
+    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        begun.set()
+        go_on.wait(20)
+
+    consumer = lab.consumer()
+    running = lab.run(handle, consumer, concurrency=1)
+    assert begun.wait(20)
+    busy: Callable[[], Any] = consumer._ledger.busy
+    consumer.pause_all(owner="somebody")
+    assert busy() == {TopicPartition(lab.topic, 0)}
+    go_on.set()
+    wait_for(lambda: not busy(), "nothing to run")
+    consumer.resume_all(owner="somebody")
+    running.wait_done(3)

@@ -1,0 +1,255 @@
+"""
+Nothing that a handler raises or returns ends what runs it.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from safeconsumer.worker import BatchFailure, HandlersFailError, RetryLater, health
+from safeconsumer.worker.executors import threads
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.bench import EXECUTORS, Bench, bench
+from tests.worker.lab import wait_for
+
+
+class NotShownError(Exception):
+    """
+    An exception that cannot be shown, nor sent, nor made again, nor asked for truth.
+    """
+
+    def __repr__(self) -> str:
+        message = "no repr"
+        raise ValueError(message)
+
+    __str__ = __repr__
+
+    def __bool__(self) -> bool:
+        message = "no truth"
+        raise ValueError(message)
+
+    def __reduce__(self) -> Any:  # noqa: ANN401
+        message = "no pickle"
+        raise ValueError(message)
+
+
+class TwoArgumentsError(Exception):
+    """
+    An exception that can be pickled and not made again.
+    """
+
+    def __init__(self, one: object, _two: object) -> None:
+        super().__init__(one)
+
+
+def _not_shown() -> Exception:
+    return NotShownError()
+
+
+def _two_arguments() -> Exception:
+    return TwoArgumentsError(1, 2)
+
+
+def _soon(error: RetryLater, after: object) -> RetryLater:
+    error.after = after  # type: ignore[assignment]  # on purpose
+    return error
+
+
+def _later_than_never() -> Exception:
+    return _soon(RetryLater(1.0), "soon")
+
+
+def _no_index() -> Exception:
+    return BatchFailure({"0": ValueError()})  # type: ignore[dict-item]  # on purpose
+
+
+def _no_error() -> Exception:
+    return BatchFailure({0: "text"})  # type: ignore[dict-item]  # on purpose
+
+
+def _not_shown_index() -> Exception:
+    return BatchFailure({NotShownError(): ValueError()})  # type: ignore[dict-item]  # on purpose
+
+
+def _not_a_mapping() -> Exception:
+    error = BatchFailure({0: ValueError()})
+    error.errors = 7  # type: ignore[assignment]  # on purpose
+    return error
+
+
+def _with_what_cannot_be_shown() -> Exception:
+    return BatchFailure({0: NotShownError()})
+
+
+class Raising:
+    """
+    A handler that raises what is made for it.
+    """
+
+    def __init__(self, make: Callable[[], Exception]) -> None:
+        self.make = make
+
+    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+        raise self.make()
+
+
+class AsyncRaising(Raising):
+    """
+    The same as a coroutine.
+    """
+
+    async def __call__(self, _record: Any, _context: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+        raise self.make()
+
+
+MAKERS = [_not_shown, _two_arguments, _later_than_never, _no_index, _no_error]
+_ODD = (_no_index, 4)
+MAKERS += [_not_shown_index, _not_a_mapping, _with_what_cannot_be_shown]
+
+
+# Processes take their time to start, and share what looks at a batch's answer.
+CASES = [
+    pytest.param(make, executor, batch, id=f"{make.__name__}-{executor}-{batch}")
+    for make in MAKERS
+    for executor in EXECUTORS
+    for batch in (None, 4)
+    if not executor.startswith("process") or make in MAKERS[:2] or (make, batch) == _ODD
+]
+
+
+def _raising(executor: str, make: Callable[[], Exception]) -> Raising:
+    return (AsyncRaising if executor == "asyncio" else Raising)(make)
+
+
+@pytest.mark.parametrize(("make", "executor", "batch"), CASES)
+def test_whatever_is_raised_is_the_records_failure(
+    make: Callable[[], Exception], executor: str, batch: int | None
+) -> None:
+    """
+    It is tried again, and given up; what runs handlers goes on.
+    """
+    with bench(executor, _raising(executor, make), batch=batch) as made:
+        made.admit(6)
+        made.wait(lambda: not made.held.records, "all to be given up")
+        assert [slot.ended for slot in made.runner.slots] == [None, None]
+        assert made.schedule.skipped
+        assert made.schedule.fatal is None
+
+
+class _ThrownError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio", "threads of theirs"])
+def test_what_ended_all_the_same_is_told(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    By ``healthy()``, which says which one and why, and by ``run()`` with its cause.
+    """
+
+    def complete(_self: object, _outcomes: object) -> None:
+        raise _ThrownError
+
+    monkeypatch.setattr(Schedule, "complete", complete)
+    with bench(executor, _raising(executor, ValueError)) as made:
+        made.admit(6)
+        wait_for(lambda: made.schedule.fatal, "the end to be told")
+        fatal = made.schedule.fatal
+        assert isinstance(fatal, HandlersFailError)
+        assert isinstance(fatal.__cause__, _ThrownError)
+        assert "safeconsumer-worker" in str(fatal)
+        assert any("has ended: _ThrownError()" in one for one in _reasons(made))
+
+
+def _reasons(made: Bench) -> tuple[str, ...]:
+    class Engine:
+        held = made.held
+        polled_at = poll_timeout = 0.0
+
+    examined = health.examine(Engine(), made.runner.slots, 60.0, is_running=False)  # type: ignore[arg-type]  # all that is asked
+    return examined.reasons
+
+
+def test_what_breaks_in_our_own_part_is_no_records_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The worker stops for it, and the thread goes on.
+    """
+    broken = threading.Event()
+
+    def context_of(*_: object) -> None:
+        broken.set()
+        raise _ThrownError
+
+    monkeypatch.setattr(threads, "context_of", context_of)
+    with bench("thread", _raising("thread", ValueError)) as made:
+        made.admit(2)
+        wait_for(lambda: made.schedule.fatal, "the end to be told")
+        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert (made.held.records, made.held.running) == (2, 0)
+        assert [slot.ended for slot in made.runner.slots] == [None, None]
+
+
+class _Awaitable:
+    def __await__(self) -> Iterator[None]:
+        yield None
+
+
+async def _coroutine() -> None: ...
+
+
+async def _async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+UNDONE: dict[str, Callable[[], object]] = {
+    "a coroutine": _coroutine,
+    "a generator": lambda: (one for one in range(3)),
+    "an async generator": _async_generator,
+    "an awaitable": _Awaitable,
+}
+
+
+class Returning:
+    """
+    A handler that returns before it has done anything.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+        return UNDONE[self.what]()
+
+
+class AsyncReturning(Returning):
+    """
+    The same as a coroutine.
+    """
+
+    async def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
+        return UNDONE[self.what]()
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize("what", UNDONE)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_has_not_run_is_not_done(
+    executor: str, what: str, batch: int | None
+) -> None:
+    """
+    W4: the worker stops and says what came back; no record is complete, or blamed.
+    """
+    if executor.startswith("process") and (what, batch) != ("a generator", None):
+        pytest.skip("processes take their time to start, and ask the same function")
+    handle = (AsyncReturning if executor == "asyncio" else Returning)(what)
+    with bench(executor, handle, batch=batch) as made:
+        made.admit(6)
+        wait_for(lambda: made.schedule.fatal, "the end to be told")
+        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert "was returned, and nobody" in str(made.schedule.fatal)
+        assert (made.held.done, made.schedule.skipped) == (0, 0)

@@ -1,0 +1,229 @@
+"""
+Two threads on one schedule, with a switch from the one to the other at every place.
+
+Whatever the order: nothing is raised, the counters are what a recount finds, no record
+is handed out twice, and what is owned is finished in the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import define, field, frozen
+
+from safeconsumer import worker
+from safeconsumer.holds import ledger
+from safeconsumer.worker import Reject, RetryLater
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import KeyOf, Order, Task
+from safeconsumer.worker.outcomes import Letter, Outcome
+from tests.explorer import engine
+from tests.explorer.engine import Explorer, sample
+from tests.worker.desk import Desk
+
+INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
+# So many places of each pair are tried.
+PLACES = 8
+PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
+
+
+@define(eq=False)
+class Scene:
+    """
+    A desk in the middle of things: something of every kind is under way.
+
+    Attributes:
+        letters: what waits for an acknowledgement.
+        out: tasks that were handed out and have not come back.
+    """
+
+    desk: Desk
+    letters: list[Letter]
+    out: list[Task] = field(factory=list)
+
+    def claim(self) -> None:
+        self.out += self.desk.schedule.claim()
+
+    def end(self, task: Task, error: Exception | None = None) -> None:
+        """
+        Complete a task, or fail its first record.
+        """
+        self.out.remove(task)
+        self.desk.schedule.complete([_outcome(task, error)])
+
+    def of(self, attempt: int, which: int = 0) -> Task:
+        """
+        Return a task that is out and at this attempt: the first, or the last.
+        """
+        found = [task for task in self.out if task.attempt == attempt]
+        if not found:  # the other thread has it
+            raise engine.InfeasibleError
+        return found[which]
+
+    def finish(self) -> None:
+        """
+        Finish all that is there.
+        """
+        desk = self.desk
+        desk.schedule.go_on()
+        desk.resume()
+        for _ in range(20):
+            while self.letters:
+                desk.schedule.letter_acknowledged(self.letters.pop())
+            while self.out:
+                self.end(self.out[0])
+            desk.pass_time(1.0)
+            self.claim()
+
+
+def _outcome(task: Task, error: Exception | None) -> Outcome:
+    if error is None:
+        return all_done(task, 0.0)
+    failed = [(task.indexes[0], error)]
+    return Outcome(task=task, failed=failed, left=list(task.indexes[1:]))
+
+
+@contextmanager
+def scene(order: Order) -> Iterator[Scene]:
+    """
+    Have a first attempt and a second one out, a letter, a retry that is due, and more.
+    """
+    letters: list[Letter] = []
+    key: KeyOf = lambda record: record.offset % 6  # noqa: E731 - shorter so
+    desk = Desk(order, key, post=letters.append, quantum=1, span=15)
+    made = Scene(desk, letters)
+    desk.admit(6)
+    for error in (PLANTED, PLANTED, REJECTED):
+        made.claim()
+        made.end(made.out[0], error)
+    made.claim()
+    made.claim()
+    desk.admit(6)
+    desk.pass_time(1.0)
+    while sum(task.attempt > 1 for task in made.out) < 2:
+        made.claim()
+    for task in [one for one in made.out if one.attempt == 1][2:]:
+        made.end(task, PLANTED)
+    desk.clock.now += 1.0
+    yield made
+
+
+@frozen
+class Step:
+    """
+    Something that a thread does.
+
+    Attributes:
+        is_polling: whether only the polling thread does it.
+    """
+
+    name: str
+    do: Callable[[Scene], object]
+    is_polling: bool = False
+
+
+def _drop(made: Scene) -> None:
+    desk = made.desk
+    desk.schedule.drop_queued([desk.epoch])
+    desk.held.close(desk.epoch)
+
+
+def _ask(made: Scene) -> None:
+    desk = made.desk
+    desk.held.watermarks()
+    desk.schedule.running([desk.epoch])
+    desk.schedule.is_starving(desk.epoch)
+    desk.schedule.has_waiting(desk.epoch)
+
+
+STEPS = (
+    Step("admit", lambda made: made.desk.admit(3), is_polling=True),
+    Step("turn", lambda made: made.desk.schedule.turn(), is_polling=True),
+    Step("drop", _drop, is_polling=True),
+    Step("halt", lambda made: made.desk.schedule.halt(), is_polling=True),
+    Step("go on", lambda made: made.desk.schedule.go_on(), is_polling=True),
+    Step("end", lambda made: made.desk.schedule.end(), is_polling=True),
+    Step("ask", _ask, is_polling=True),
+    Step("pause", lambda made: made.desk.pause()),
+    Step("resume", lambda made: made.desk.resume()),
+    Step("worker's own pause", lambda made: made.desk.pause("worker:backpressure")),
+    Step("claim", Scene.claim),
+    Step("complete", lambda made: made.end(made.of(1))),
+    Step("complete a retry", lambda made: made.end(made.of(2))),
+    Step("fail", lambda made: made.end(made.of(1, -1), PLANTED)),
+    Step("later", lambda made: made.end(made.of(1, -1), LATER)),
+    Step("reject", lambda made: made.end(made.of(2, -1), REJECTED)),
+    Step(
+        "letter",
+        lambda made: made.desk.schedule.letter_acknowledged(made.letters.pop()),
+    ),
+)
+PAIRS = [
+    (a, b)
+    for a, b in itertools.product(STEPS, STEPS)
+    if not (a.is_polling and b.is_polling) and (a is not b or a.name == "claim")
+]
+
+
+def _recount(held: Held, out: list[Task]) -> Iterator[str]:
+    open_ = [one.progress.incomplete() for one in held.epochs.values()]
+    if held.records != sum(map(len, open_)):
+        yield f"{held.records} are said to be held, {sum(map(len, open_))} are"
+    running = sum(len(task.indexes) for task in out if not task.epoch.is_closed)
+    if held.running != running:
+        yield f"{held.running} are said to run, {running} do"
+    taken = [(id(t.chunk), index) for t in out for index in t.indexes]
+    if len(set(taken)) != len(taken):
+        yield "a record was handed out twice"
+
+
+def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
+    for name, seen in (("A", a), ("B", b)):
+        if seen.error is not None:
+            yield f"{name} {seen.told()}"
+            return
+    desk = made.desk
+    yield from _recount(desk.held, made.out)
+    before = len(made.out)
+    if desk.ledger.view().state.everything:
+        made.claim()
+        is_ours = all(one.is_routine for one in desk.ledger.view().state)
+        if len(made.out) > before and not is_ours:
+            yield "a held record was handed out"
+    if desk.schedule._is_over:
+        return
+    made.finish()
+    if desk.held.records or desk.held.running:
+        yield f"{desk.held.records} are never finished"
+    if not desk.epoch.is_closed and (desk.epoch.failures or desk.epoch.alone):
+        yield f"{desk.epoch} still knows of failures"
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.UNORDERED])
+@pytest.mark.parametrize("name", sorted({a.name for a, _ in PAIRS}))
+@pytest.mark.timeout(120)
+def test_steps_may_meet_anywhere(order: Order, name: str) -> None:
+    """
+    One is interrupted at any line, and another one comes in between.
+    """
+    wrong = []
+    with Explorer(INSIDE) as explorer:
+        for a, b in PAIRS:
+            if a.name != name:
+                continue
+            found = explorer.explore(
+                functools.partial(scene, order),
+                a.do,
+                b.do,
+                _check,
+                places=sample(PLACES, f"{a.name} x {b.name}"),
+                stop_at=3,
+            )
+            wrong += [f"{a.name} x {b.name}: {one}" for one in found.wrong]
+    assert not wrong, "\n".join(wrong)
