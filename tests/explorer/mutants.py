@@ -1,5 +1,5 @@
 """
-Plants the faults that the first consumer had in today's: the explorer must find each.
+Plants faults in today's consumer, the first one's among them: each must be found.
 
 Each is a context manager that patches one class; beside it stands the pair that shows
 it.
@@ -15,9 +15,11 @@ from attrs import frozen
 from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
+from safeconsumer.holds import ledger
 from safeconsumer.holds.gates import CallGates
 
 
@@ -83,6 +85,21 @@ def _everybody_tells() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _nothing_is_checked_at_the_end() -> Iterator[None]:
+    def return_quiet(_: PauseSafeFetcher, records: object) -> object:
+        return records
+
+    with mock.patch.object(PauseSafeFetcher, "return_quiet", return_quiet):
+        yield
+
+
+@contextmanager
+def _handlers_take_the_lock() -> Iterator[None]:
+    with mock.patch.object(ledger, "in_signal_handler", return_value=False):
+        yield
+
+
 PLANTED: Iterable[Planted] = (
     Planted(
         "1: a commit gets ahead of delivery",
@@ -107,5 +124,17 @@ PLANTED: Iterable[Planted] = (
         _everybody_tells,
         "pause x pause, resume",
         "P14: by the events",
+    ),
+    Planted(
+        "P1: a pause in the middle of a poll is not obeyed",
+        _nothing_is_checked_at_the_end,
+        "poll x pause",
+        "P1: orders:0 was held by 'app'",
+    ),
+    Planted(
+        "P12: a signal handler takes a lock",
+        _handlers_take_the_lock,
+        "poll x pause in a handler",
+        "P12: a handler took the locks of ['ledger']",
     ),
 )
