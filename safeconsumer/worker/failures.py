@@ -264,6 +264,8 @@ class Failures(Claims):
             if letter.lane.epoch.is_closed:
                 return
             self._dispose(evolve(letter, error=why), then)
+            if letter.lane.state is State.IDLE:
+                self._next(letter.lane)
             self._unpark(letter.lane.epoch)
             self._notify()
         self._emit(
