@@ -2,7 +2,7 @@
 What a pump needs of a consumer: one class over the real one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from kafka.errors import KafkaError
@@ -103,6 +103,11 @@ class Client(Protocol):
         What others hold.
         """
 
+    def behind(self) -> Collection[TopicPartition]:
+        """
+        Return the partitions of which there may be more at the broker.
+        """
+
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
         Commit and wait for it.
@@ -146,6 +151,12 @@ class ConsumerClient:
         Return the owned partitions with their epochs.
         """
         return self.membership.epochs()
+
+    def behind(self) -> Collection[TopicPartition]:
+        """
+        Return the partitions of which there may be more at the broker.
+        """
+        return self.membership.behind()
 
     def hold(
         self,

@@ -214,6 +214,9 @@ class FakeClient:
             self.clock.now += timeout
         return polled
 
+    def behind(self) -> list[TopicPartition]:
+        return [tp for tp, at in self.positions.items() if at < self.log[tp]]
+
     def holds(self) -> tuple[Hold, ...]:
         """
         Return every hold, as ``SafeConsumer.holds`` does.
