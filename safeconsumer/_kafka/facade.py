@@ -344,6 +344,20 @@ class Facade:
                 lag += max(0, end - position.offset)
         return lag
 
+    def lagging(self) -> list[TopicPartition]:
+        """
+        Return the partitions that have more than polls have returned, or may have.
+
+        Those of which the first fetch has said nothing yet are among them.
+        """
+        return [
+            tp
+            for tp, state in tuple(self._subscription.assignment.items())
+            if state.position is None
+            or state.highwater is None
+            or state.highwater > state.position.offset
+        ]
+
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
         Have ``ask`` called on the polling thread where a join would begin.

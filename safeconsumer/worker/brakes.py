@@ -11,7 +11,8 @@ from safeconsumer.errors import JournalError
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import Client
-from safeconsumer.worker.held import Held
+from safeconsumer.worker.held import Epoch, Held
+from safeconsumer.worker.others import covers
 from safeconsumer.worker.settings import Limits
 from safeconsumer.worker.work import Work
 
@@ -45,8 +46,8 @@ class Brakes:
         self._limits = limits
         self._clock = clock
         self._marks = watermarks.marks(limits)
-        self._shared_by = 0
-        self._share: watermarks.Marks | None = None
+        self._shared_by = (0, 0)
+        self._share: watermarks.Share | None = None
         self._throttled: set[TopicPartition] = set()
         self._is_throttled = False
         self._average = 1.0
@@ -119,26 +120,39 @@ class Brakes:
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
         owned = self._client.epochs()
-        marks = self._marks_of_one(len(owned))
-        if marks is None:
+        share = self._share_of(len(owned), self._sharing())
+        if share is None:
             self._throttled.clear()
             return
-        if not self._throttled and not marks.is_throttled(self._held.load, was=False):
+        if not self._throttled and not share.waiting.is_throttled(
+            self._held.load, was=False
+        ):
             return  # none can be over its share if all together are not
         throttled = set()
         for tp, epoch in self._held.epochs.items():
-            load = watermarks.Load(epoch.records, epoch.bytes)
-            if tp in owned and marks.is_throttled(load, was=tp in self._throttled):
+            if tp in owned and self._is_over(share, epoch, was=tp in self._throttled):
                 throttled.add(tp)
                 yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
         self._throttled = throttled
 
-    def _marks_of_one(self, partitions: int) -> watermarks.Marks | None:
-        if self._shared_by != partitions:
-            self._shared_by = partitions
-            self._share = watermarks.marks_of_one(
-                self._limits, partitions, self._client.most
-            )
+    def _is_over(self, share: watermarks.Share, epoch: Epoch, *, was: bool) -> bool:
+        load = watermarks.Load(epoch.records, epoch.bytes)
+        if share.moving.is_throttled(load, was=was):
+            return True
+        is_much = share.waiting.is_throttled(load, was=was)
+        return is_much and self.work.is_starving(epoch)
+
+    def _sharing(self) -> int:
+        # How many have something, as far as is known; what others hold gets nothing.
+        epochs, view = self._held.epochs, self._client.others.seen()
+        here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
+        there = {tp for tp in self._client.lagging() if not covers(view, tp)}
+        return len(here | there)
+
+    def _share_of(self, partitions: int, sharing: int) -> watermarks.Share | None:
+        if self._shared_by != (partitions, sharing):
+            self._shared_by = partitions, sharing
+            self._share = watermarks.share(self._limits, partitions, sharing)
         return self._share
 
     def _when_low(self) -> None:
@@ -159,7 +173,8 @@ class Brakes:
         the hold is lifted, in the middle of the poll.
         """
         load = self._marks.low if self._is_throttled else self._held.load
-        return max(1, self._credit(load))
+        room = max(1, self._credit(load))
+        return room if self._share is None else min(room, self._share.poll)
 
     def learn(self, sizes: Sequence[int]) -> None:
         """

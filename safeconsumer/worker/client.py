@@ -2,7 +2,7 @@
 What a pump needs of a consumer: one class over the real one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from kafka.errors import KafkaError
@@ -118,6 +118,11 @@ class Client(Protocol):
         What others hold.
         """
 
+    def lagging(self) -> Collection[TopicPartition]:
+        """
+        Return the partitions of which there may be more at the broker.
+        """
+
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
         Commit and wait for it.
@@ -179,6 +184,12 @@ class ConsumerClient:
         Tell whether the group has no committed offset of an owned partition for sure.
         """
         return self.membership.lacks_commit(tp)
+
+    def lagging(self) -> Collection[TopicPartition]:
+        """
+        Return the partitions of which there may be more at the broker.
+        """
+        return self.membership.lagging()
 
     def hold(
         self,

@@ -26,8 +26,9 @@ class Limits:
         age: seconds after which one running handler, or something that failed for
             good, makes the worker unhealthy.
         low: where polling goes on again, as a part of the limits.
-        partition_share: ``fair`` stops a partition by itself once it holds twice its
-            share; None leaves all of the room to whoever comes first.
+        partition_share: ``fair`` stops a partition by itself once it holds its share of
+            the room, or half of it while all that it holds waits for something; None
+            leaves all of the room to whoever comes first.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -93,18 +94,43 @@ def marks(limits: Limits) -> Marks:
     return _marks(limits.records, limits.bytes, limits.low)
 
 
-def marks_of_one(limits: Limits, partitions: int, one_poll: int) -> Marks | None:
+@frozen
+class Share:
     """
-    Return the marks for each partition; None if they share freely.
+    What one partition may hold.
 
-    Twice the even share, so that a few busy ones may use what idle ones leave; no more
-    than half, so that one alone never takes all; never less than one poll.
+    Attributes:
+        moving: while something of it can be worked on.
+        waiting: while nothing can: what failed waits, or blocks.
+        poll: records of one poll, at most, or one would take much more than its share.
+    """
+
+    moving: Marks
+    waiting: Marks
+    poll: int
+
+
+def share(limits: Limits, partitions: int, sharing: int) -> Share | None:
+    """
+    Return the share of each partition; None if they share freely.
+
+    Even between those that have something, and one share is left for who comes next:
+    what holds its share may never let go of it again.
+
+    Args:
+        limits: of all together.
+        partitions: how many are owned.
+        sharing: how many of them have records, here or at the broker.
     """
     if limits.partition_share is None or partitions < 2:  # noqa: PLR2004 - to share with
         return None
-    parts = max(partitions, 4)
-    records = max(min(one_poll, limits.records), 2 * limits.records // parts)
-    return _marks(records, max(1, 2 * limits.bytes // parts), limits.low)
+    parts = max(sharing, 1) + 1
+    records, size = limits.records // parts, limits.bytes // parts
+    return Share(
+        _marks(max(1, records), max(1, size), limits.low),
+        _marks(max(1, records // 2), max(1, size // 2), limits.low),
+        max(1, records // 4, limits.records // 64),
+    )
 
 
 def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:

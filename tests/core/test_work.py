@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
-from safeconsumer.worker.watermarks import Limits, Load, credit, marks, marks_of_one
+from safeconsumer.worker.watermarks import Limits, Load, credit, marks, share
 from tests.core.strategies import quick
 
 
@@ -119,18 +119,20 @@ def test_marks_have_hysteresis() -> None:
     assert both.is_throttled(Load(9, 0), was=True, is_starving=True)
 
 
-def test_a_share_is_twice_the_even_one_and_no_less_than_a_poll() -> None:
+def test_a_share_is_even_and_one_is_left() -> None:
     """
-    One partition, or no wish to share, has no share.
+    Between those that have something; one partition, or no wish to share, has none.
     """
     limits = Limits(records=100, bytes=1000)
-    assert marks_of_one(limits, 1, 5) is None
-    assert marks_of_one(Limits(partition_share=None), 4, 5) is None
-    four, many = marks_of_one(limits, 4, 5), marks_of_one(limits, 100, 5)
+    assert share(limits, 1, 1) is None
+    assert share(Limits(partition_share=None), 4, 4) is None
+    one, four, many = (share(limits, 1000, sharing) for sharing in (0, 4, 1000))
+    assert one is not None
     assert four is not None
     assert many is not None
-    assert (Load(50, 500), Load(5, 20)) == (four.high, many.high)
-    assert four == marks_of_one(limits, 2, 5)
+    assert (Load(50, 500), Load(20, 200)) == (one.moving.high, four.moving.high)
+    assert (Load(10, 100), Load(1, 1)) == (four.waiting.high, many.waiting.high)
+    assert (one.poll, four.poll, many.poll) == (12, 5, 1)
 
 
 @quick

@@ -241,6 +241,9 @@ class FakeClient:
     def lacks_commit(self, tp: TopicPartition) -> bool:
         return tp not in self.committed
 
+    def lagging(self) -> list[TopicPartition]:
+        return [tp for tp, at in self.positions.items() if at < self.log[tp]]
+
     def holds(self) -> tuple[Hold, ...]:
         """
         Return every hold, as ``SafeConsumer.holds`` does.

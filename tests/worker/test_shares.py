@@ -1,0 +1,128 @@
+"""
+W1: partitions share what may be held, and what waits leaves room to the others.
+"""
+
+from collections import Counter
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer.holds.scope import partition
+from safeconsumer.worker import Commit, Limits, Reject, Retry
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Lanes, Order, record_key
+from safeconsumer.worker.outcomes import Outcome, Policy
+from safeconsumer.worker.schedule import Schedule
+from tests.worker.model.client import EVERY, Clock, FakeClient
+from tests.worker.model.standing import DRAIN, StandingEngine
+
+# The client returns whatever it has of the first partition before it looks at the next.
+MOST = 10
+LOG = 200
+
+
+class Share:
+    """
+    A worker without handlers, on partitions that all have more than may be held.
+    """
+
+    def __init__(self, limits: Limits, busy: int = len(EVERY)) -> None:
+        self.clock = Clock()
+        self.client = FakeClient(self.clock, cooperative=False, most=MOST)
+        self.engine = StandingEngine(
+            self.client,
+            limits=limits,
+            drain=DRAIN,
+            commit=Commit(),
+            emit=lambda *_kind, **_fields: None,
+            clock=self.clock,
+        )
+        policy = Policy(retry=Retry(), on_exhausted="block", quantum=1)
+        lanes = Lanes(Order.PARTITION, record_key)
+        self.schedule = Schedule(
+            self.engine.held,
+            lanes,
+            policy,
+            lambda *_a, **_f: None,
+            self.clock,
+            self.client.others,
+        )
+        self.engine.begin(self.schedule)
+        self.client.log.update(dict.fromkeys(EVERY[:busy], LOG))
+        self.client.rebalance(frozenset(EVERY), 0)
+        self.turns(3)
+
+    def turns(self, count: int) -> None:
+        """
+        Let it poll.
+        """
+        for _ in range(count):
+            self.schedule.turn()
+            self.engine.turn()
+
+    def records(self) -> list[int]:
+        """
+        Return how many records of each partition are held.
+        """
+        held = self.engine.held.epochs
+        return [held[tp].records if tp in held else 0 for tp in EVERY]
+
+    def work(self, blocked: frozenset[TopicPartition], rounds: int) -> Counter[int]:
+        """
+        Reject what is of these partitions, do the rest; return what was done, of which.
+        """
+        done: Counter[int] = Counter()
+        for _ in range(rounds):
+            self.turns(1)
+            for task in self.schedule.claim():
+                tp = task.epoch.tp
+                if tp in blocked:
+                    failed = [(task.indexes[0], Reject("planted"))]
+                    outcome = Outcome(task=task, failed=failed, left=task.indexes[1:])
+                else:
+                    outcome = all_done(task, 0.001)
+                    done[tp.partition] += len(task.indexes)
+                self.schedule.complete([outcome])
+        return done
+
+
+def test_each_partition_gets_something_before_one_gets_all() -> None:
+    """
+    However slow the handlers are: here none ever ends.
+    """
+    share = Share(Limits(records=40))
+    share.turns(20)
+    assert min(share.records()) >= 5
+    assert sum(share.records()) <= 40
+
+
+def test_what_idle_partitions_leave_is_used() -> None:
+    """
+    One that has records takes the share of those that have none.
+    """
+    share = Share(Limits(records=40), busy=1)
+    share.turns(20)
+    assert share.records()[0] >= 20
+
+
+@pytest.mark.parametrize("records", [40, 100])
+def test_what_blocks_stops_no_other_partition(records: int) -> None:
+    """
+    Half of them fail for good, and stay; the others are finished.
+    """
+    share = Share(Limits(records=records))
+    done = share.work(frozenset(EVERY[:2]), 2000)
+    assert done == {2: LOG, 3: LOG}
+
+
+def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
+    """
+    W10: it waits in memory, within its share.
+    """
+    share = Share(Limits(records=40))
+    share.turns(20)
+    for tp in EVERY[:2]:
+        share.client.ledger.place([partition(*tp)], owner="ops")
+    share.schedule.obey()
+    done = share.work(frozenset(), 2000)
+    assert (done[2], done[3]) == (LOG, LOG)
