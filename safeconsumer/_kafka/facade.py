@@ -15,6 +15,7 @@ from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
 from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 
@@ -303,6 +304,32 @@ class Facade:
         """
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
+
+    def deserializers(self) -> tuple[Any, Any]:
+        """
+        Return kafka-python's deserializers of keys and of values; None where none is.
+        """
+        config = self._fetcher.config
+        return config["key_deserializer"], config["value_deserializer"]
+
+    def poll_bytes(self) -> None:
+        """
+        Have polls return keys and values as bytes from now on.
+        """
+        config = self._fetcher.config
+        config["key_deserializer"] = config["value_deserializer"] = None
+
+    def consumes(self, topic: str) -> bool:
+        """
+        Tell whether the topic is subscribed to, or a partition of it is assigned.
+        """
+        return self.consumes_anything() and self._is_consumed(topic)
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether the group has no committed offset of an owned partition for sure.
+        """
+        return bool(self._coordinator.commits.without(frozenset((tp,))))
 
     def lag(self) -> int:
         """

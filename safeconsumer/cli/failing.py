@@ -15,6 +15,7 @@ from safeconsumer.errors import (
     ControlSettingError,
     ControlTopicError,
     ControlWriteError,
+    DecoderSettingError,
     HoldSettingError,
     MissingExtraError,
     ScopeSyntaxError,
@@ -52,6 +53,7 @@ EPILOG = "\b\nExit status:\n" + "\n".join(
 _USAGE = (
     ClientPropertyError,
     ControlSettingError,
+    DecoderSettingError,
     HoldSettingError,
     MissingExtraError,
     ScopeSyntaxError,

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,15 @@ from kafka.errors import KafkaConfigurationError, KafkaError
 
 from safeconsumer.cli import probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
-from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.failing import CommandError
+from safeconsumer.errors import (
+    ClientPropertyError,
+    ControlSettingError,
+    MissingExtraError,
+    SafeConsumerError,
+    WorkerSettingError,
+)
 from safeconsumer.worker import (
     Commit,
     DeadLetter,
@@ -50,9 +59,26 @@ MEANINGS = {
     Status.DRAINED: "Stopped by a signal or StopWorker; what ran was finished.",
     Status.FAILED: "A record failed for good, or the consumer did.",
     Status.USAGE: "Wrong usage, or a handler that cannot be imported.",
-    Status.UNREACHABLE: "No Kafka broker answers.",
+    Status.UNREACHABLE: "No Kafka broker answers, or it refuses the login.",
     Status.GIVEN_UP: "Stopped, but running handlers were given up.",
     Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
+}
+
+_USAGE = (
+    ClientPropertyError,
+    CommandError,
+    ControlSettingError,
+    KafkaConfigurationError,
+    MissingExtraError,
+    WorkerSettingError,
+    click.BadParameter,
+)
+# What --set must not say, since an option or the worker does.
+_OWN_OPTIONS = {
+    "bootstrap_servers": "--bootstrap",
+    "control": "--control",
+    "enable_auto_commit": "the worker's: it commits what is done",
+    "group_id": "--group",
 }
 
 _EPILOG = "\b\nExit status:\n" + "\n".join(
@@ -90,7 +116,13 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
 @click.command(epilog=_EPILOG)
 @click.argument("handler", metavar="MODULE:HANDLER")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--bootstrap", required=True, metavar="HOST:PORT", help="The cluster.")
+@connection_options
+@click.option(
+    "--control",
+    "is_controlled",
+    is_flag=True,
+    help="Obey operator and group holds (safeconsumer pause --group).",
+)
 @click.option("--group", required=True, help="The consumer group.")
 @click.option(
     "--order",
@@ -154,11 +186,21 @@ def run(
     """
     try:
         handle = _import(handler)
-        reach(options["bootstrap"], **_shared(options["settings"]))
-        report = _work(handle, topics, options)
+        if options["dead_letter"] in topics:
+            message = (
+                f"{options['dead_letter']} is consumed here: its letters would come "
+                f"back, fail and be written again; give --dead-letter another topic"
+            )
+            raise click.BadParameter(message)
+        _check_settings(options["settings"])
+        base, control = options["connect"]()
+        base = {**base, **_shared(options["settings"])}
+        reach(",".join(base["bootstrap_servers"]), **_without_servers(base))
+        options["control"] = control if options["is_controlled"] else None
+        report = _work(handle, topics, base, options)
     except BrokerNotReachableError as error:
         _give_up(context, error, Status.UNREACHABLE)
-    except (WorkerSettingError, KafkaConfigurationError, click.BadParameter) as error:
+    except _USAGE as error:
         _give_up(context, error, Status.USAGE)
     except (RecordFailedError, DeadLetterLimitError) as error:
         _give_up(context, error, Status.FAILED)
@@ -185,26 +227,76 @@ def _import(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     return found
 
 
-def _work(handle: Any, topics: tuple[str, ...], options: dict[str, Any]) -> Report:  # noqa: ANN401 - see above
+def _check_settings(settings: dict[str, Any]) -> None:
+    # kafka-python compares and adds what it is given: a text where a number belongs is
+    # a traceback from somewhere inside of it.
+    from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    for name, value in settings.items():
+        if name in _OWN_OPTIONS:
+            message = f"--set {name}: that is {_OWN_OPTIONS[name]}"
+            raise click.BadParameter(message)
+        usual = SafeConsumer.DEFAULT_CONFIG.get(name)
+        if isinstance(usual, bool):
+            is_right, kind = isinstance(value, bool), "true or false"
+        elif isinstance(usual, int | float):
+            is_right = isinstance(value, int | float) and not isinstance(value, bool)
+            kind = "a number"
+        elif isinstance(usual, str):
+            is_right, kind = isinstance(value, str), "a text"
+        else:
+            continue
+        if not is_right and value is not None:
+            message = f"--set {name}: {kind}, not {value!r}"
+            raise click.BadParameter(message)
+
+
+def _without_servers(base: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in base.items() if name != "bootstrap_servers"}
+
+
+@contextlib.contextmanager
+def _constructing() -> Iterator[None]:
+    # kafka-python asserts, and raises whatever its arithmetic does.
+    try:
+        yield
+    except (AssertionError, AttributeError, LookupError, TypeError) as error:
+        message = f"a setting is not acceptable: {type(error).__name__}: {error}"
+        raise click.BadParameter(message) from error
+    except ValueError as error:
+        if isinstance(error, SafeConsumerError):
+            raise
+        message = f"a setting is not acceptable: {error}"
+        raise click.BadParameter(message) from error
+
+
+def _work(
+    handle: Any,  # noqa: ANN401 - see above
+    topics: tuple[str, ...],
+    base: dict[str, Any],
+    options: dict[str, Any],
+) -> Report:
     from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
     from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
 
     settings = _settings(handle, options)
-    servers = options["bootstrap"].split(",")
     with contextlib.ExitStack() as stack:
         if options["dead_letter"] is not None:
-            producer = KafkaProducer(
-                bootstrap_servers=servers, acks="all", **_shared(options["settings"])
-            )
+            with _constructing():
+                producer = KafkaProducer(**{**base, "acks": "all"})
             stack.callback(producer.close, timeout=5)
             settings["dead_letter"] = DeadLetter(producer, options["dead_letter"])
-        config = {"enable_auto_commit": False, **options["settings"]}
-        consumer = SafeConsumer(
-            *topics, bootstrap_servers=servers, group_id=options["group"], **config
-        )
-        stack.callback(consumer.close, autocommit=False, timeout_ms=2000)
-        worker = Worker(consumer, handle, **settings)
+        config = {"enable_auto_commit": False, **base, **options["settings"]}
+        with _constructing():
+            consumer = SafeConsumer(
+                *topics,
+                group_id=options["group"],
+                control=options["control"],
+                **config,
+            )
+            stack.callback(consumer.close, autocommit=False, timeout_ms=2000)
+            worker = Worker(consumer, handle, **settings)
         stack.enter_context(probes.touching(options["probe_file"], worker))
         stack.enter_context(
             probes.serving(options["probe_host"], options["probe_port"], worker)

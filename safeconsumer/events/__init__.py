@@ -68,6 +68,8 @@ from safeconsumer.events.group import (
 from safeconsumer.events.worker import (
     CommitRejected,
     DeadLetterFailed,
+    DeadLetterRefused,
+    DeadLetterSlow,
     HandlerStalled,
     RecordExhausted,
     RecordRetried,
@@ -89,6 +91,8 @@ __all__ = [
     "ControlUnavailable",
     "ControlUnchecked",
     "DeadLetterFailed",
+    "DeadLetterRefused",
+    "DeadLetterSlow",
     "Event",
     "FetchEvent",
     "FetchesPurged",

@@ -114,6 +114,8 @@ class RecordExhausted(WorkerEvent):
         attempt: how many there were.
         error: what the last one raised.
         then: what becomes of it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
+        traceback: of the error and of all its causes, as Python prints them, at most
+            16 KiB.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -125,6 +127,7 @@ class RecordExhausted(WorkerEvent):
     attempt: int
     error: str
     then: str
+    traceback: str
 
 
 @frozen(kw_only=True)
@@ -149,6 +152,50 @@ class DeadLetterFailed(WorkerEvent):
     attempt: int
     delay: float
     error: str
+
+
+@frozen(kw_only=True)
+class DeadLetterRefused(WorkerEvent):
+    """
+    A record can never be a dead letter: ``on_exhausted`` says what becomes of it.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        error: why no attempt could be better.
+        then: ``stop``, ``skip`` or ``block``.
+    """
+
+    __match_args__ = ("partition", "offset", "error")
+    name: ClassVar[str] = "dead_letter_refused"
+    level: ClassVar[str] = "error"
+
+    partition: str
+    offset: int
+    error: str
+    then: str
+
+
+@frozen(kw_only=True)
+class DeadLetterSlow(WorkerEvent):
+    """
+    A dead letter has been given to its producer, which does not return.
+
+    kafka-python's waits for a topic that it does not know for ``max_block_ms``.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        seconds: since it was given.
+    """
+
+    __match_args__ = ("partition", "offset", "seconds")
+    name: ClassVar[str] = "dead_letter_slow"
+    level: ClassVar[str] = "warning"
+
+    partition: str
+    offset: int
+    seconds: float
 
 
 @frozen(kw_only=True)

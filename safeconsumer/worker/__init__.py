@@ -6,6 +6,7 @@ from safeconsumer.worker.context import Context
 from safeconsumer.worker.control import (
     BatchFailure,
     DeadLetterLimitError,
+    DeserializationError,
     HandlersFailError,
     ProcessDiedError,
     RecordFailedError,
@@ -27,6 +28,7 @@ __all__ = [
     "Context",
     "DeadLetter",
     "DeadLetterLimitError",
+    "DeserializationError",
     "Drain",
     "Failure",
     "HandlersFailError",

@@ -1,8 +1,8 @@
 """
-What a pump holds back, in its own name: too much, a partition's share, and a drain.
+Holds what a pump must not get now: too much, a share, a drain, an unsafe beginning.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from kafka.structs import TopicPartition
@@ -18,7 +18,8 @@ from safeconsumer.worker.work import Work
 BACKPRESSURE = f"{WORKER}backpressure"
 RETRY = f"{WORKER}retry"
 DRAIN = f"{WORKER}drain"
-OWNERS = (BACKPRESSURE, RETRY, DRAIN)
+FLOOR = f"{WORKER}floor"
+OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
 
 Holding = tuple[str, TopicPartition | None]
 
@@ -57,9 +58,15 @@ class Brakes:
 
     # ------------------------------------------------------------ holding
 
-    def place(self, *, is_draining: bool) -> None:
+    def place(
+        self, *, is_draining: bool, floorless: Iterable[TopicPartition] = ()
+    ) -> None:
         """
         Make the holds what they must be now.
+
+        Args:
+            is_draining: nothing at all may come.
+            floorless: partitions of which nothing may be handed out yet.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -68,6 +75,8 @@ class Brakes:
             wanted[BACKPRESSURE, None] = "too much is held"
         for tp, owner in self._over_share():
             wanted[owner, tp] = "more than its share is held"
+        for tp in floorless:
+            wanted[FLOOR, tp] = "where it begins is not committed yet"
         if is_draining:
             wanted[DRAIN, None] = "running work is waited for"
         self._client.hold(OWNERS, wanted)

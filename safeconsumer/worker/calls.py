@@ -19,7 +19,7 @@ from safeconsumer.worker.control import (
 )
 from safeconsumer.worker.lanes import Indexes, Task
 from safeconsumer.worker.outcomes import Outcome
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 
 Handler: TypeAlias = Callable[..., Any]
 StackOf: TypeAlias = Callable[[], str | None]

@@ -83,6 +83,21 @@ class Client(Protocol):
         Return the owned partitions with their epochs; a new object when it changes.
         """
 
+    def position(self, tp: TopicPartition) -> int | None:
+        """
+        Return the offset of the next record that a poll may return; None: not known.
+        """
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Have records from this offset on come again.
+        """
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether the group has no committed offset of an owned partition for sure.
+        """
+
     def hold(
         self,
         owners: Sequence[str],
@@ -146,6 +161,24 @@ class ConsumerClient:
         Return the owned partitions with their epochs.
         """
         return self.membership.epochs()
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """
+        Return the offset of the next record that a poll may return; None: not known.
+        """
+        return self.membership.position(tp)
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Have records from this offset on come again.
+        """
+        self._consumer.seek(tp, offset)
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether the group has no committed offset of an owned partition for sure.
+        """
+        return self.membership.lacks_commit(tp)
 
     def hold(
         self,

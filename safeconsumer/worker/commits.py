@@ -49,6 +49,26 @@ class Commits:
         self.succeeded = 0
         self.failed = 0
 
+    # ------------------------------------------------------------ floors
+
+    def begin(self, epoch: Epoch) -> None:
+        """
+        Take note of where an ownership begins, if that is committed already.
+
+        Elsewhere its first commit is that: until then it has no floor, and whoever gets
+        the partition next would begin wherever ``auto_offset_reset`` says.
+        """
+        if not self._client.lacks_commit(epoch.tp):
+            self._committed[epoch] = epoch.progress.next_offset
+
+    def has_floor(self, epoch: Epoch) -> bool:
+        """
+        Tell whether the group has a committed offset from which to repeat the epoch.
+        """
+        return epoch in self._committed
+
+    # ------------------------------------------------------------ committing
+
     def turn(self) -> None:
         """
         Commit without waiting, if it is time and there is something new.

@@ -43,6 +43,15 @@ class Reject(WorkerControl):
         self.reason = reason
 
 
+class DeserializationError(Reject):
+    """
+    A key or value cannot be deserialized: as rejected, since no attempt would help.
+
+    Its cause is what the deserializer raised. One that raises anything that is not
+    about the data, such as a ``ConnectionError``, is tried again as a handler is.
+    """
+
+
 class StopWorker(WorkerControl):
     """
     Stop the worker; this record is not complete and comes again after a restart.

@@ -9,17 +9,25 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
+from kafka.errors import (
+    InvalidRecordError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+)
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import is_async, refuse_coroutine
+from safeconsumer.worker.control import Reject
+from safeconsumer.worker.held import Epoch
 from safeconsumer.worker.outcomes import Letter
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.shown import cut, message, shown, stack
 
 
 @frozen(kw_only=True)
@@ -30,32 +38,71 @@ class Failure:
     Attributes:
         error: what the handler raised last.
         attempts: how often it was called.
+        is_brief: whether a letter about it was too large: say less.
     """
 
     error: BaseException
     attempts: int
+    is_brief: bool = False
 
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 Takes a record and its failure. Returning means acknowledged; a future that it returns
-(anything with ``get``, or ``result``, but a mapping) is waited for.
+is waited for: kafka-python's, a ``concurrent.futures`` one, or anything with ``get`` or
+``result`` but a mapping, which holds up the letters behind it. Raising
+:class:`~safeconsumer.Reject` says that the record can never be a letter.
 """
 
 # How long an answer of a callable that returned a future is waited for.
 _SINK_SECONDS = 30.0
+# A producer that does not know its topic yet waits for it in ``send``, up to its
+# ``max_block_ms``: from here on that is an event.
+_SLOW_SECONDS = 5.0
 
 Acknowledged: TypeAlias = Callable[[Letter], None]
+Refused: TypeAlias = Callable[[Letter, BaseException], None]
+Epochs: TypeAlias = Collection[Epoch] | None
+
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
+
+@define(eq=False)
+class _Post:
+    """
+    A letter on its way.
+
+    Attributes:
+        tries: how often it was given to the sink.
+        is_brief: whether it must say less.
+        is_waiting: whether it failed, and waits for another try.
+        ticket: of the last try; what is said about an earlier one is outdated.
+    """
+
+    letter: Letter
+    tries: int = 0
+    is_brief: bool = False
+    is_waiting: bool = False
+    ticket: object = field(factory=object)
+
+
+_Answer: TypeAlias = tuple[_Post, object, BaseException | None]
 
 
 class DeadLetters:
     """
     Posts letters in a daemon thread of its own, where it may wait.
 
+    An answer is waited for without holding up the letters behind it.
+
     Args:
         sink: takes the record.
         timeout: seconds to wait for an acknowledgement.
         retry: its waits are used between attempts; their number is not limited.
+
+    Attributes:
+        then: is told of a letter that was acknowledged.
+        refused: is told of a record that can never be a letter, and why.
     """
 
     def __init__(
@@ -65,10 +112,15 @@ class DeadLetters:
         self._timeout = timeout
         self._retry = retry
         self._emit = emit
-        self._inbox: queue.SimpleQueue[Letter | None] = queue.SimpleQueue()
-        self._waiting: list[tuple[float, int, int, Letter]] = []
+        self._inbox: queue.SimpleQueue[_Answer | Letter | None] = queue.SimpleQueue()
+        self._posts: dict[int, _Post] = {}
+        self._lock = threading.Lock()  # of _posts; nothing is called under it
+        self._due: list[tuple[float, int, _Post, object]] = []
         self._numbers = itertools.count()
+        self._sending: tuple[_Post, float] | None = None
+        self._told_slow: object = None
         self.then: Acknowledged = _nothing
+        self.refused: Refused = _nothing
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
@@ -80,7 +132,36 @@ class DeadLetters:
         if not self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # another letter was quicker
                 self._thread.start()
+        with self._lock:
+            self._posts[id(letter)] = _Post(letter)
         self._inbox.put(letter)
+
+    def in_flight(self, epochs: Epochs = None) -> int:
+        """
+        Return how many letters are on their way: of all epochs or of these.
+
+        One that failed and waits for another try is not. Any thread.
+        """
+        with self._lock:
+            return sum(
+                not post.is_waiting
+                and not (epoch := post.letter.lane.epoch).is_closed
+                and (epochs is None or epoch in epochs)
+                for post in self._posts.values()
+            )
+
+    def tell_slow(self) -> None:
+        """
+        Emit an event, once, if the sink has been at one letter for long. Any thread.
+        """
+        sending = self._sending
+        if sending is None or self._told_slow is sending:
+            return
+        post, began = sending
+        seconds = time.monotonic() - began
+        if seconds >= _SLOW_SECONDS:
+            self._told_slow = sending
+            self._tell(worker_events.DeadLetterSlow, post.letter, seconds=seconds)
 
     def stop(self) -> None:
         """
@@ -88,90 +169,218 @@ class DeadLetters:
         """
         self._inbox.put(None)
 
+    # ------------------------------------------------------------ its thread
+
     def _work(self) -> None:
         while True:
             try:
-                letter = self._inbox.get(timeout=self._until_next())
+                said = self._inbox.get(timeout=self._until_next())
             except queue.Empty:
-                _, _, tries, letter = heapq.heappop(self._waiting)
-                self._try(letter, tries)
+                self._is_due()
                 continue
-            if letter is None:
+            if said is None:
                 return
-            self._try(letter, 1)
+            if isinstance(said, Letter):
+                self._try(self._posts[id(said)])
+            else:
+                self._answered(*said)
 
     def _until_next(self) -> float | None:
-        if not self._waiting:
+        if not self._due:
             return None
-        return max(0.0, self._waiting[0][0] - time.monotonic())
+        return max(0.0, self._due[0][0] - time.monotonic())
 
-    def _try(self, letter: Letter, tries: int) -> None:
-        if letter.lane.epoch.is_closed:
+    def _is_due(self) -> None:
+        _, _, post, ticket = heapq.heappop(self._due)
+        if post.ticket is not ticket:
             return
-        try:
-            self._deliver(letter)
-        except Exception as error:  # noqa: BLE001 - whatever the sink raises
-            self._again(letter, tries, error)
+        if post.is_waiting:
+            self._try(post)
         else:
-            self.then(letter)
+            why = f"no acknowledgement within {self._timeout:g} s"
+            self._failed(post, TimeoutError(why))
 
-    def _deliver(self, letter: Letter) -> None:
-        failure = Failure(error=letter.error, attempts=letter.attempt)
-        answer = self._sink(letter.record, failure)
-        refuse_coroutine(answer)
+    def _after(self, seconds: float, post: _Post) -> None:
+        due = time.monotonic() + seconds
+        heapq.heappush(self._due, (due, next(self._numbers), post, post.ticket))
+
+    def _try(self, post: _Post) -> None:
+        letter = post.letter
+        if letter.lane.epoch.is_closed:
+            self._forget(post)
+            return
+        ticket = post.ticket = object()
+        post.tries += 1
+        post.is_waiting = False
+        failure = Failure(
+            error=letter.error, attempts=letter.attempt, is_brief=post.is_brief
+        )
+        self._sending = (post, time.monotonic())
+        try:
+            answer = self._sink(letter.record, failure)
+            refuse_coroutine(answer)
+            if not self._listen(post, ticket, answer):
+                self._wait(answer)
+                self._answered(post, ticket, None)
+        except BaseException as error:  # noqa: BLE001 - whatever the sink raises
+            self._failed(post, error)
+        finally:
+            self._sending = None
+
+    def _listen(self, post: _Post, ticket: object, answer: Any) -> bool:  # noqa: ANN401 - any
+        # False if it is no future that calls back.
+        say = self._inbox.put
+        if callable(getattr(answer, "add_errback", None)):  # kafka-python's
+            answer.add_callback(lambda _: say((post, ticket, None)))
+            answer.add_errback(lambda error: say((post, ticket, error)))
+        elif callable(getattr(answer, "add_done_callback", None)):
+            answer.add_done_callback(lambda one: say((post, ticket, _error_of(one))))
+        else:
+            return False
+        self._after(self._timeout, post)
+        return True
+
+    def _wait(self, answer: Any) -> None:  # noqa: ANN401 - any
         if isinstance(answer, Mapping):  # it has a get(), and is no future
             return
         wait = getattr(answer, "get", None) or getattr(answer, "result", None)
         if callable(wait):
             wait(timeout=self._timeout)
 
-    def _again(self, letter: Letter, tries: int, error: Exception) -> None:
-        delay = max(0.01, self._retry.delay(tries, random.random()))  # noqa: S311 - jitter
-        due = time.monotonic() + delay
-        heapq.heappush(self._waiting, (due, next(self._numbers), tries + 1, letter))
+    def _answered(
+        self, post: _Post, ticket: object, error: BaseException | None
+    ) -> None:
+        if id(post.letter) not in self._posts:
+            return  # it arrived twice
+        if error is None:  # a late one is as good
+            self.then(post.letter)
+            self._forget(post)
+        elif post.ticket is ticket:
+            self._failed(post, error)
+
+    def _forget(self, post: _Post) -> None:
+        post.ticket = object()
+        with self._lock:
+            self._posts.pop(id(post.letter), None)
+
+    def _failed(self, post: _Post, error: BaseException) -> None:
+        if isinstance(error, _TOO_LARGE) and not post.is_brief:
+            post.is_brief = True
+            self._try(post)
+        elif _is_final(error):
+            self.refused(post.letter, error)
+            self._forget(post)
+        else:
+            self._again(post, error)
+
+    def _again(self, post: _Post, error: BaseException) -> None:
+        delay = max(0.01, self._retry.delay(post.tries, random.random()))  # noqa: S311 - jitter
+        post.ticket = object()
+        post.is_waiting = True
+        self._after(delay, post)
+        self._tell(
+            worker_events.DeadLetterFailed,
+            post.letter,
+            attempt=post.tries,
+            delay=delay,
+            error=shown(error),
+        )
+
+    def _tell(self, kind: Any, letter: Letter, **fields: object) -> None:  # noqa: ANN401 - a class of event
         tp = letter.lane.epoch.tp
         self._emit(
-            worker_events.DeadLetterFailed,
+            kind,
             partition=f"{tp.topic}:{tp.partition}",
             offset=letter.record.offset,
-            attempt=tries,
-            delay=delay,
-            error=repr(error),
+            **fields,
         )
 
 
-def sink_of(setting: DeadLetter) -> Sink:
+class UnsendableError(Reject):
+    """
+    What a record has cannot be written by any producer like this one.
+    """
+
+
+def _is_final(error: BaseException) -> bool:
+    # About this one record, whoever asks and whenever. Not: no permission, an unknown
+    # topic, a closed producer: these are about all letters, and end when mended.
+    return isinstance(error, (*_TOO_LARGE, InvalidRecordError, Reject))
+
+
+def _error_of(future: Any) -> BaseException | None:  # noqa: ANN401 - concurrent.futures'
+    try:
+        error: BaseException | None = future.exception()
+    except BaseException as cancelled:  # noqa: BLE001 - it was
+        return cancelled
+    return error
+
+
+# ------------------------------------------------------------ letters for a topic
+
+
+def sink_of(setting: DeadLetter, group: str) -> Sink:
     """
     Return what sends records to the topic, with headers that say what failed.
     """
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
-        cause = failure.error
-        told = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "attempts": failure.attempts,
-            "exception": f"{type(cause).__module__}.{type(cause).__qualname__}",
-            "message": str(cause),
-        }
-        headers = [
-            *(record.headers or ()),
-            *(
-                (f"dead-letter-{name}", str(value).encode("utf-8", "replace"))
-                for name, value in told.items()
-            ),
+        value, headers = _fitting(record)
+        headers += [
+            (f"dead-letter-{name}", text.encode("utf-8", "replace"))
+            for name, text in _told(record, failure, group).items()
         ]
-        return setting.producer.send(
-            setting.topic, key=record.key, value=record.value, headers=headers
-        )
+        try:
+            return setting.producer.send(
+                setting.topic, key=record.key, value=value, headers=headers
+            )
+        except (TypeError, ValueError, AssertionError) as error:
+            why = f"the producer cannot write it: {shown(error)}"
+            raise UnsendableError(why) from error
 
     return send
 
 
+def _fitting(record: Any) -> tuple[Any, list[tuple[str, bytes]]]:  # noqa: ANN401 - upstream's record
+    # Kafka has null headers, and records with neither key nor value; kafka-python's
+    # producer (3.0.12) takes neither.
+    value = record.value
+    headers = [
+        (name, b"" if one is None else one) for name, one in record.headers or ()
+    ]
+    null = [name for name, one in record.headers or () if one is None]
+    if null:
+        names = cut(",".join(null), 256)
+        headers.append(("dead-letter-null-headers", names.encode()))
+    if value is None and record.key is None:
+        value = b""
+        headers.append(("dead-letter-null-value", b"true"))
+    return value, headers
+
+
+def _told(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
+    error = failure.error
+    kind = type(error)
+    told = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+        "group": group,
+        "attempts": str(failure.attempts),
+        "exception": cut(f"{kind.__module__}.{kind.__qualname__}", 256),
+        "message": message(error),
+    }
+    if failure.is_brief:
+        return {**told, "message": cut(told["message"], 128)}
+    return {**told, "stack": stack(error)}
+
+
 def letters_of(
-    dead_letter: DeadLetter | Sink | None, retry: Retry, emit: Callable[..., None]
+    dead_letter: DeadLetter | Sink | None,
+    retry: Retry,
+    group: str,
+    emit: Callable[..., None],
 ) -> DeadLetters | None:
     """
     Return what takes dead letters; None if nothing does.
@@ -182,18 +391,19 @@ def letters_of(
     if dead_letter is None:
         return None
     if isinstance(dead_letter, DeadLetter):
-        return DeadLetters(sink_of(dead_letter), dead_letter.timeout, retry, emit)
+        sink = sink_of(dead_letter, group)
+        return DeadLetters(sink, dead_letter.timeout, retry, emit)
     check_callable(dead_letter, "dead_letter")
     if is_async(dead_letter):
-        message = (
+        why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
             f"function: give a plain one, which may return a future"
         )
-        raise WorkerSettingError(message)
+        raise WorkerSettingError(why)
     return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
 
 
-def _nothing(_letter: Letter) -> None:
+def _nothing(*_told: object) -> None:
     """
     Do nothing.
     """

@@ -48,6 +48,7 @@ class Departures:
 
     Attributes:
         work: who works on what is held.
+        in_flight: counts the dead letters on their way: of all epochs, or of some.
         dropped: records given up.
         seconds: spent waiting.
     """
@@ -77,6 +78,7 @@ class Departures:
         self._is_stopping = False
         self._departing: list[Epoch] = []
         self._epochs: Mapping[TopicPartition, int] | None = None
+        self.in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
         self.dropped = 0
         self.seconds = 0.0
 
@@ -105,18 +107,17 @@ class Departures:
         """
         waiting = self._waiting
         return (
-            waiting is None
-            or not self.work.running()
-            or self._clock() >= waiting.deadline
+            waiting is None or not self.running() or self._clock() >= waiting.deadline
         )
 
     def running(self) -> int:
         """
-        Return how many records are being worked on that are waited for.
+        Return how many records are waited for: worked on, or a dead letter on its way.
         """
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
-        return self.work.running(self._departing if is_partial else None)
+        epochs = self._departing if is_partial else None
+        return self.work.running(epochs) + self.in_flight(epochs)
 
     # ------------------------------------------------------------ joins
 
@@ -159,12 +160,19 @@ class Departures:
             self._was_joining = True
             return True
         going = self._group.revokes_on_join()
-        if not any(tp in self._held.epochs for tp in going):
+        if not any(map(self._holds_up, going)):
             return True
         if self._waiting is None:
             self.work.halt()
             self._wait(self._drain.revoke, REBALANCE)
         return False
+
+    def _holds_up(self, tp: TopicPartition) -> bool:
+        # Something of it was handed out, or its floor must be committed before it goes.
+        epoch = self._held.epochs.get(tp)
+        return epoch is not None and (
+            epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
+        )
 
     def _note_departed(self) -> None:
         # A new mapping each time ownership changed.

@@ -4,7 +4,7 @@ The poll loop: bounded, never stopping, drained before its partitions go.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from kafka.structs import TopicPartition
 
@@ -17,6 +17,8 @@ from safeconsumer.worker.progress import Record
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.work import Work
 
+# How long a poll loop waits for an ownership's floor before it goes on without.
+_FLOOR_SECONDS = 0.5
 # Seconds of one poll: short while something of ours must be looked after.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
@@ -56,6 +58,7 @@ class Engine:
             client, self.held, self.commits, drain=drain, emit=emit, clock=clock
         )
         self._work: Work
+        self._begun: Mapping[TopicPartition, int] | None = None
         self.soon = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -69,14 +72,16 @@ class Engine:
         Take over the consumer.
         """
         self._work = self.brakes.work = self.departures.work = work
-        self._group.ask_before_join(self.departures.before_join)
+        self._group.ask_before_join(self._before_join)
         self.polled_at = self._clock()
 
     def turn(self) -> None:
         """
         Poll once and look after everything; takes about one poll's timeout at most.
         """
-        self.brakes.place(is_draining=self.departures.is_draining)
+        self.brakes.place(
+            is_draining=self.departures.is_draining, floorless=self._floorless()
+        )
         polled = self._poll()
         self.departures.settle()
         self._admit(polled)
@@ -151,9 +156,56 @@ class Engine:
             if self.departures.running():
                 self.held.idle.wait(seconds)
 
+    # ------------------------------------------------------------ ownerships begin
+
+    def _before_join(self) -> None:
+        self._begin({})  # what this very poll has learned of
+        self.departures.before_join()
+
+    def _begin(self, polled: Polled) -> bool:
+        # An ownership begins once its first position is known, records or not.
+        owned = self._client.epochs()
+        if owned is self._begun or self._group.is_lost():
+            return False
+        is_whole, is_new = True, False
+        for tp, number in owned.items():
+            epoch = self.held.epochs.get(tp)
+            if epoch is not None and epoch.number == number:
+                continue
+            records = polled.get(tp)
+            start = records[0].offset if records else self._client.position(tp)
+            if start is None:
+                is_whole = False
+            else:
+                self._open(tp, number, start)
+                is_new = True
+        if is_whole:
+            self._begun = owned
+        return is_new
+
+    def _open(self, tp: TopicPartition, number: int, start: int) -> Epoch:
+        before = self.held.epochs.get(tp)
+        if before is not None:
+            self.departures.drop(
+                [before], "moved" if before.number == number else REVOKED
+            )
+        epoch = self.held.open(tp, number, self._group.losses, start)
+        self.commits.begin(epoch)
+        return epoch
+
+    def _floorless(self) -> Iterable[TopicPartition]:
+        return [
+            tp
+            for tp, epoch in self.held.epochs.items()
+            if not self.commits.has_floor(epoch)
+        ]
+
     # ------------------------------------------------------------ records
 
     def _admit(self, polled: Polled) -> None:
+        if self._begin(polled) and self._floorless():
+            # Refused, it is tried again without waiting, and they are held meanwhile.
+            self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._client.epochs()
         for tp, records in polled.items():
             if not records or tp not in owned:
@@ -161,16 +213,16 @@ class Engine:
             if self.brakes.leaks(tp):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
+            if not self.commits.has_floor(epoch):
+                self._client.go_back(tp, records[0].offset)
+                continue
             chunk = self.held.admit(epoch, records)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
 
     def _epoch(self, tp: TopicPartition, number: int, first: Record) -> Epoch:
         epoch = self.held.epochs.get(tp)
-        if epoch is not None:
-            after = epoch.progress.next_offset
-            if epoch.number == number and (after is None or first.offset >= after):
-                return epoch
-            reason = "moved" if epoch.number == number else REVOKED
-            self.departures.drop([epoch], reason)
-        return self.held.open(tp, number, self._group.losses)
+        after = math.inf if epoch is None else epoch.progress.next_offset
+        if epoch is not None and epoch.number == number and first.offset >= after:
+            return epoch
+        return self._open(tp, number, first.offset)

@@ -2,10 +2,11 @@
 What becomes of records that failed: tried again, given up, dead letters.
 """
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -25,9 +26,11 @@ from safeconsumer.worker.lanes import Lane, Lanes, State, Task
 from safeconsumer.worker.others import Others
 from safeconsumer.worker.outcomes import Letter, Policy
 from safeconsumer.worker.retry import Failing
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import chain, shown
 
-Blame: TypeAlias = "functools.partial[Any]"
+# A task, an index, what the handler said of it, and when by the clock.
+Answer: TypeAlias = tuple[Task, int, BaseException, float]
+Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
 
 
@@ -70,7 +73,7 @@ class Failures(Claims):
         """
         made = self._fatal
         if isinstance(
-            made, functools.partial
+            made, partial
         ):  # it names foreign errors, so it is not made under the lock
             made = self._fatal = made()
         return made
@@ -79,7 +82,59 @@ class Failures(Claims):
         if self._fatal is None:
             self._fatal = error
 
-    def _fail(self, lane: Lane, task: Task, index: int, error: BaseException) -> None:
+    def _next(self, lane: Lane) -> None:
+        # A record at its front may have been answered for already, in a batch.
+        while lane.epoch.answers and lane.runs:
+            answer = self._answer_to_front(lane)
+            if answer is None:
+                break
+            self._fail(lane, *answer)
+            if lane.state is State.WAITING:
+                return
+        super()._next(lane)
+
+    def _answer_to_front(self, lane: Lane) -> Answer | None:
+        chunk, indexes = lane.runs[0]
+        offset = record_at(chunk, indexes[0]).offset
+        answer: Answer | None = lane.epoch.answers.pop(offset, None)  # type: ignore[assignment]  # they are
+        if answer is not None:
+            lane.runs.popleft()
+            lane.put_back(chunk, indexes[1:])
+        return answer
+
+    def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
+        # What is said of a record behind another one that failed, for when its turn
+        # comes. What stops the worker stops it at once.
+        offset = record_at(task.chunk, index).offset
+        task.epoch.alone.add(offset)
+        match error:
+            case StopWorker():
+                self.is_stop_asked = True
+            case Exception() if not isinstance(error, HandlersFailError):
+                answer: Answer = (task, index, error, self._clock())
+                task.epoch.answers[offset] = answer
+            case _:
+                self._stop_for(error)
+
+    def _fail(
+        self,
+        lane: Lane,
+        task: Task,
+        index: int,
+        error: BaseException,
+        since: float | None = None,
+    ) -> None:
+        """
+        Let a record wait, or give it up; its lane waits then, or is idle without it.
+
+        Args:
+            lane: its lane, at whose front it will stand.
+            task: in which it failed.
+            index: which one it is.
+            error: what the handler said.
+            since: when that was, by the clock; None for now.
+        """
+        late = 0.0 if since is None else self._clock() - since
         lane.put_back(task.chunk, [index])
         lane.state = State.WAITING
         offset = record_at(task.chunk, index).offset
@@ -87,7 +142,7 @@ class Failures(Claims):
             case RetryLater() if is_number(error.after) and error.after >= 0:
                 lane.join_front()  # a batch that asks for later comes again as one
                 delay = error.after
-                self._sleep(lane, delay)
+                self._sleep(lane, max(0.0, delay - late))
                 self._tell_retry(lane.epoch.tp, offset, task.attempt, error, delay)
             case StopWorker():
                 self.is_stop_asked = True
@@ -96,12 +151,12 @@ class Failures(Claims):
             case HandlersFailError():
                 self._stop_for(error)
             case Exception():
-                self._count_failure(lane, task, index, error)
+                self._count_failure(lane, task, index, error, late)
             case _:
                 self._stop_for(error)
 
     def _count_failure(
-        self, lane: Lane, task: Task, index: int, error: Exception
+        self, lane: Lane, task: Task, index: int, error: Exception, late: float
     ) -> None:
         epoch, record = lane.epoch, record_at(task.chunk, index)
         failures = epoch.failures.get(record.offset, 0) + 1
@@ -110,7 +165,7 @@ class Failures(Claims):
             self._exhaust(lane, task, index, error)
             return
         delay = self._policy.retry.delay(failures, self._policy.draw())
-        self._sleep(lane, delay)
+        self._sleep(lane, max(0.0, delay - late))
         self._tell_retry(epoch.tp, record.offset, failures, error, delay)
 
     def _tell_retry(
@@ -128,7 +183,7 @@ class Failures(Claims):
             offset=offset,
             attempt=attempt,
             delay=delay,
-            error=error,
+            error=partial(shown, error),
         )
 
     def _exhaust(
@@ -143,8 +198,9 @@ class Failures(Claims):
             partition=f"{tp.topic}:{tp.partition}",
             offset=record.offset,
             attempt=task.attempt,
-            error=error,
+            error=partial(shown, error),
             then=then,
+            traceback=partial(chain, error),
         )
         lane.epoch.stuck[record.offset] = self._clock()
         letter = Letter(
@@ -160,9 +216,9 @@ class Failures(Claims):
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
             self.skipped += 1
-            self._pass(letter)
+            self._take_out(letter)
         elif then == "stop":
-            self._stop_for(functools.partial(_failed, letter))
+            self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
             why = self.failing.exceeds(
                 self._policy.max_ratio, self._policy.max_consecutive
@@ -170,9 +226,9 @@ class Failures(Claims):
             if why is None:
                 self._policy.post(letter)
             else:
-                self._stop_for(functools.partial(_too_many, why, letter))
+                self._stop_for(partial(_too_many, why, letter))
 
-    def _pass(self, letter: Letter) -> None:
+    def _take_out(self, letter: Letter) -> None:
         # The record is complete although it failed; it stands at the lane's front.
         lane = letter.lane
         if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
@@ -183,7 +239,7 @@ class Failures(Claims):
         lane.epoch.failures.pop(letter.record.offset, None)
         lane.epoch.alone.discard(letter.record.offset)
         self._held.release(lane.epoch, letter.chunk, [letter.index])
-        self._next(lane)
+        lane.state = State.IDLE
 
     def letter_acknowledged(self, letter: Letter) -> None:
         """
@@ -192,9 +248,33 @@ class Failures(Claims):
         with self._held.lock:
             if not letter.lane.epoch.is_closed:
                 self.dead_letters += 1
-                self._pass(letter)
+                self._take_out(letter)
+                if letter.lane.state is State.IDLE:
+                    self._next(letter.lane)
                 self._unpark(letter.lane.epoch)
                 self._notify()
+        self._held.tell_low()
+
+    def letter_refused(self, letter: Letter, why: BaseException) -> None:
+        """
+        Have the policy say what becomes of a record that can never be a dead letter.
+        """
+        tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
+        with self._held.lock:
+            if letter.lane.epoch.is_closed:
+                return
+            self._dispose(evolve(letter, error=why), then)
+            if letter.lane.state is State.IDLE:
+                self._next(letter.lane)
+            self._unpark(letter.lane.epoch)
+            self._notify()
+        self._emit(
+            worker_events.DeadLetterRefused,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=letter.record.offset,
+            error=shown(why),
+            then=then,
+        )
         self._held.tell_low()
 
     def _taken(self) -> list[Told]:
@@ -203,7 +283,14 @@ class Failures(Claims):
 
     def _tell_all(self, told: Sequence[Told]) -> None:
         for kind, fields in told:
-            self._emit(kind, **{**fields, "error": shown(fields["error"])})
+            # What takes its time is made here, under no lock.
+            self._emit(
+                kind,
+                **{
+                    name: one() if callable(one) else one
+                    for name, one in fields.items()
+                },
+            )
 
     def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
         self._told.append((kind, fields))

@@ -11,7 +11,7 @@ from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.calls import Slot
 from safeconsumer.worker.engine import Engine
 from safeconsumer.worker.lanes import Task
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 
 # A loop that has not polled for two of its polls and this long does not turn.
 _GRACE = 1.0

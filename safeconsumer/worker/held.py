@@ -40,6 +40,7 @@ class Epoch:
         lanes: by key; what is queued.
         unsorted: chunks, each with its first record, that are in no lane yet.
         failures: by offset, how often a record has failed.
+        answers: by offset, what a batch said of a record behind another that failed.
         alone: offsets of records that must run by themselves.
         pace: seconds a record takes, lately.
         moved_at: when something was completed last, or the first record came.
@@ -53,6 +54,7 @@ class Epoch:
     __slots__ = (
         "allowed",
         "alone",
+        "answers",
         "bytes",
         "failures",
         "is_closed",
@@ -77,12 +79,12 @@ class Epoch:
     _FIRST_PACE = 0.02
 
     def __init__(
-        self, tp: TopicPartition, number: int, losses: int, now: float
+        self, tp: TopicPartition, number: int, losses: int, start: int, now: float
     ) -> None:
         self.tp = tp
         self.number = number
         self.losses = losses
-        self.progress = Progress()
+        self.progress = Progress(start)
         self.records = 0
         self.bytes = 0
         self.running = 0
@@ -92,6 +94,7 @@ class Epoch:
         self.stuck: dict[int, float] = {}
         self.failures: dict[int, int] = {}
         self.alone: set[int] = set()
+        self.answers: dict[int, object] = {}
         self.pace = self._FIRST_PACE
         self.moved_at = now
         self.allowed = 0
@@ -159,12 +162,12 @@ class Held:
         """
         return Load(self.records, self.bytes)
 
-    def open(self, tp: TopicPartition, number: int, losses: int) -> Epoch:
+    def open(self, tp: TopicPartition, number: int, losses: int, start: int) -> Epoch:
         """
-        Begin an epoch; the partition has none.
+        Begin an epoch that reads from the offset ``start``; the partition has none.
         """
         with self.lock:
-            epoch = Epoch(tp, number, losses, self._clock())
+            epoch = Epoch(tp, number, losses, start, self._clock())
             self.epochs[tp] = epoch
         return epoch
 
@@ -260,12 +263,11 @@ class Held:
         Return up to where each open epoch, or each of those given, is complete.
         """
         with self.lock:
-            found = {
+            return {
                 epoch.tp: epoch.progress.watermark()
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }
-        return {tp: mark for tp, mark in found.items() if mark is not None}
 
 
 def _nothing() -> None:

@@ -119,18 +119,21 @@ class Progress:
 
     Asked and changed under the lock of what is held; only a byte of a chunk is not.
 
+    Args:
+        start: the offset from which the ownership reads.
+
     Attributes:
         admitted: how many records were ever admitted.
-        next_offset: one behind the last admitted; None before the first.
+        next_offset: one behind the last admitted, or where the ownership began.
     """
 
     __slots__ = ("_chunks", "_passed", "admitted", "next_offset")
 
-    def __init__(self) -> None:
+    def __init__(self, start: int) -> None:
         self._chunks: deque[Chunk] = deque()
-        self._passed: Watermark | None = None
+        self._passed = Watermark(start)
         self.admitted = 0
-        self.next_offset: int | None = None
+        self.next_offset = start
 
     def admit(self, chunk: Chunk) -> None:
         """
@@ -152,9 +155,9 @@ class Progress:
             self._passed = chunks.popleft().end
         return self.admitted
 
-    def watermark(self) -> Watermark | None:
+    def watermark(self) -> Watermark:
         """
-        Return up to where everything is complete; None if nothing is known yet.
+        Return up to where everything is complete; at first, where the ownership began.
 
         Offsets that no record has, from compaction or transactions, count as complete.
         """
@@ -166,8 +169,6 @@ class Progress:
         record = chunk.records[first]
         if record is None:  # completed since it was looked for: the next look sees it
             return self._passed
-        if first == 0 and self._passed is None:
-            return None
         # Not older than the last complete record's, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 

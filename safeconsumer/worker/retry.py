@@ -7,8 +7,9 @@ from attrs import evolve, field, frozen
 from safeconsumer._checks import not_negative, positive, positive_int
 from safeconsumer.errors import WorkerSettingError
 
-# A ratio of few records says nothing.
+# A ratio of few records says nothing; and one of a long life says nothing about now.
 _RATIO_SAMPLE = 100
+_WINDOW = 1_000
 
 
 def _exception_types(_self: object, _attribute: object, value: object) -> None:
@@ -79,27 +80,29 @@ class Failing:
     """
     How much went to the dead letters lately.
 
+    Of more than a thousand records only the last five hundred go on counting, about.
+
     Attributes:
         seen: records that ended, one way or the other.
         dead: those that failed for good.
         in_a_row: those since the last success.
     """
 
-    seen: int = 0
-    dead: int = 0
+    seen: float = 0
+    dead: float = 0
     in_a_row: int = 0
 
     def succeeded(self, count: int) -> "Failing":
         """
         Count records that are done.
         """
-        return evolve(self, seen=self.seen + count, in_a_row=0)
+        return _recent(evolve(self, seen=self.seen + count, in_a_row=0))
 
     def failed(self) -> "Failing":
         """
         Count one that failed for good.
         """
-        return Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1)
+        return _recent(Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1))
 
     def exceeds(self, max_ratio: float | None, max_in_a_row: int | None) -> str | None:
         """
@@ -112,5 +115,13 @@ class Failing:
             and self.seen >= _RATIO_SAMPLE
             and self.dead > max_ratio * self.seen
         ):
-            return f"{self.dead} of {self.seen} records failed for good"
+            dead, seen = round(self.dead), round(self.seen)
+            return f"{dead} of the last {seen} records failed for good"
         return None
+
+
+def _recent(failing: Failing) -> Failing:
+    if failing.seen <= _WINDOW:
+        return failing
+    kept = _WINDOW / 2 / failing.seen
+    return evolve(failing, seen=_WINDOW / 2, dead=failing.dead * kept)

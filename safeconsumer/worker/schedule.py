@@ -73,6 +73,8 @@ class Schedule(Failures):
         lane = epoch.lanes[KEYLESS] = Lane(epoch, KEYLESS)
         attempt = epoch.failures.get(record_at(chunk, index).offset, 0) + 1
         self._fail(lane, Task(lane, chunk, [index], attempt), index, error)
+        if lane.state is State.IDLE:
+            self._next(lane)
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -154,8 +156,11 @@ class Schedule(Failures):
         # In order: the first is dealt with now, the others by themselves, after it.
         first = 0 if outcome.is_suspect else 1
         later = [index for index, _ in outcome.failed[first:]]
-        for index in later:
-            task.epoch.alone.add(record_at(task.chunk, index).offset)
+        for index, error in outcome.failed[first:]:
+            if outcome.is_suspect:
+                task.epoch.alone.add(record_at(task.chunk, index).offset)
+            else:
+                self._keep_answer(task, index, error)
         lane.put_back(task.chunk, later)
         for index, error in outcome.failed[:first]:
             self._fail(lane, task, index, error)
@@ -171,6 +176,8 @@ class Schedule(Failures):
             if index == outcome.failed[-1][0]:
                 rest.put_back(task.chunk, outcome.left)
             self._fail(own, task, index, error)
+            if own.state is State.IDLE:
+                self._next(own)
 
     def _next_all(self, bundle: Sequence[tuple[Lane, Indexes]]) -> None:
         # As _next() for each, in line: there is one for nearly every record.
@@ -200,7 +207,7 @@ class Schedule(Failures):
         """
         Tell whether a failed record keeps a lane of the epoch waiting.
         """
-        return bool(epoch.stuck or epoch.failures)
+        return bool(epoch.stuck or epoch.failures or epoch.answers)
 
     def is_starving(self, epoch: Epoch | None) -> bool:
         """

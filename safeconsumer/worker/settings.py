@@ -2,6 +2,7 @@
 Options of workers and pumps: frozen, and impossible ones refused at construction.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -70,20 +71,28 @@ class Drain:
     shutdown: float = field(default=25.0, validator=not_negative)
 
 
+# A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
 @frozen
 class DeadLetter:
     """
     Where records go that failed for good; each is complete once this acknowledged it.
 
     A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; the record blocks its lane meanwhile.
+    never dropped; the record blocks its lane meanwhile. What can never be written, such
+    as a record that is larger than the producer's ``max_request_size``, goes the way of
+    ``on_exhausted``.
 
     Args:
-        producer: a ``kafka.KafkaProducer``, or anything with its ``send``.
-        topic: where to; the letter has the record's key, value and headers, and
-            headers ``dead-letter-*`` that say where it stood and what failed.
+        producer: a ``kafka.KafkaProducer`` without serializers, or anything with its
+            ``send``.
+        topic: where to; the letter has the record's key, value and headers as bytes,
+            and headers ``dead-letter-*`` that say where it stood, in which group, and
+            what failed: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
-            part of at least 100 records failed for good; None for no limit.
+            part of the last 100 to 1,000 records failed for good; None for no limit.
         max_consecutive: the same for records that failed one after the other.
         timeout: seconds to wait for the acknowledgement.
 
@@ -106,10 +115,18 @@ class DeadLetter:
         if not callable(getattr(value, "send", None)):
             message = f"producer must have a send(), as KafkaProducer, not {value!r}"
             raise WorkerSettingError(message)
+        config = getattr(value, "config", None)
+        for name in ("key_serializer", "value_serializer"):
+            if isinstance(config, dict) and config.get(name) is not None:
+                message = (
+                    f"the producer of dead letters must have no {name}: keys and "
+                    f"values are written as the bytes that came"
+                )
+                raise WorkerSettingError(message)
 
     @topic.validator
     def _is_named(self, _attribute: object, value: object) -> None:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or _TOPIC.fullmatch(value) is None:
             message = f"topic must be the name of a topic, not {value!r}"
             raise WorkerSettingError(message)
 

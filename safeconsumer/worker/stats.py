@@ -101,7 +101,9 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
-        spans = [epoch.progress.span() for epoch in held.epochs.values()]
+        spans = [
+            epoch.progress.span() for epoch in held.epochs.values() if epoch.records
+        ]
         queued, running = held.records - held.running, held.running
         handler_seconds = schedule.durations.taken()
     return Stats(

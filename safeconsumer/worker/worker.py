@@ -30,6 +30,7 @@ from safeconsumer.worker.executors import (
 )
 from safeconsumer.worker.lanes import Lanes, order_of, record_key
 from safeconsumer.worker.outcomes import OnExhausted, Policy
+from safeconsumer.worker.reading import Readers
 from safeconsumer.worker.schedule import Schedule
 from safeconsumer.worker.settings import (
     Commit,
@@ -40,7 +41,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 from safeconsumer.worker.stats import Report, Stats, taken
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -68,7 +69,9 @@ class Worker:
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
-            the worker closes it when it ends.
+            the worker closes it when it ends. Its deserializers are called where the
+            handler is, before it: what they raise is a failure of the record. See
+            :class:`DeserializationError`.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; a coroutine function with
             ``executor="asyncio"``. What it returns is ignored; an exception is a
@@ -90,9 +93,10 @@ class Worker:
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
-            a callable ``(record, failure)`` that returns once they are safe.
-        on_exhausted: without ``dead_letter``: ``stop`` the worker, ``skip`` the
-            record, or ``block`` its lane until somebody acts.
+            a callable ``(record, failure)`` that returns once they are safe. Key and
+            value are the bytes as they came, whatever the deserializers.
+        on_exhausted: without ``dead_letter``, and for what can be none: ``stop`` the
+            worker, ``skip`` the record, or ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
         on_event: takes every event; they become structlog lines anyway.
@@ -133,12 +137,19 @@ class Worker:
             raise WorkerSettingError(message)
         config = consumer.config
         self._client = ConsumerClient(consumer)
+        self._dead_topic: str | None = getattr(dead_letter, "topic", None)
+        self._refuse_circle()
+        readers = Readers(*self._client.membership.deserializers())
+        if readers:
+            readers.check_executor(executor)
+            handle = readers.before(handle, is_batch=batch is not None)
+            key = readers.key_of(key)
         self._limits, self._drain = limits, drain
         self._emit = Emitter(on_event, config["client_id"], config["group_id"])
         self._engine = Engine(
             self._client, limits=limits, drain=drain, commit=commit, emit=self._emit
         )
-        self._letters = letters_of(dead_letter, retry, self._emit)
+        self._letters = letters_of(dead_letter, retry, config["group_id"], self._emit)
         policy = Policy(
             retry=retry,
             on_exhausted=on_exhausted,
@@ -159,6 +170,8 @@ class Worker:
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
+            self._letters.refused = self._schedule.letter_refused
+            self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
             handle=handle,
             is_batch=batch is not None,
@@ -206,6 +219,8 @@ class Worker:
             self._state = State.RUNNING
             try:
                 self._obey_others()
+                self._refuse_circle()
+                self._client.membership.poll_bytes()
                 self._engine.begin(self._schedule)
                 self._runner.start()
                 self._work()
@@ -277,6 +292,15 @@ class Worker:
         there = {task.epoch.tp for task in tasks if task is not None}
         return frozenset(there | self._engine.held.busy())
 
+    def _refuse_circle(self) -> None:
+        topic = self._dead_topic
+        if isinstance(topic, str) and self._client.membership.consumes(topic):
+            message = (
+                f"the topic of dead letters, {topic}, is consumed here: its letters "
+                f"would come back, fail and be written again; give it another topic"
+            )
+            raise WorkerSettingError(message)
+
     def _work(self) -> None:
         while not self._is_finished():
             try:
@@ -297,6 +321,8 @@ class Worker:
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
+        if self._letters is not None:
+            self._letters.tell_slow()
         health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
 
     def _must_stop(self) -> bool:

@@ -46,6 +46,7 @@ class Program:
     def __init__(self, folder: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
         self.folder, self.topic = folder, topic
         self.bootstrap = broker.bootstrap
+        self.connection = ("--bootstrap", broker.bootstrap)
         (folder / "handlers.py").write_text(HANDLERS)
         (folder / "broken.py").write_text("def note(")
         config = {**broker.client_config, **broker.group_config}
@@ -61,8 +62,7 @@ class Program:
             "run",
             handler,
             self.topic,
-            "--bootstrap",
-            self.bootstrap,
+            *self.connection,
             "--group",
             f"g-{self.topic}",
             "--set=auto_offset_reset=earliest",
@@ -227,13 +227,59 @@ def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> 
 
 
 @pytest.mark.any_broker
-def test_a_setting_that_kafka_python_has_not(program: Program) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "no_such_setting=1",
+        "max_poll_records=many",
+        "session_timeout_ms=[1]",
+        "check_crcs=yes",
+        "isolation_level=some",
+        "decoder=other",
+        "auto_offset_reset=7",
+        "group_id=other",
+        "enable_auto_commit=true",
+        "partition_assignment_strategy=range",
+        "max_poll_interval_ms=1000",
+    ],
+)
+def test_a_setting_that_cannot_be(program: Program, setting: str) -> None:
     """
     Status 2, and one line too.
     """
-    process = program.start("handlers:note", "--set=no_such_setting=1")
+    process = program.start("handlers:note", f"--set={setting}")
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
+    assert len([line for line in told.splitlines() if "safeconsumer: " in line]) == 1
+
+
+@pytest.mark.any_broker
+def test_a_dead_letter_topic_among_the_consumed(program: Program) -> None:
+    """
+    Status 2: one bad record would go round for ever.
+    """
+    process = program.start("handlers:note", f"--dead-letter={program.topic}")
+    _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, "is consumed here" in told) == (Status.USAGE, True)
+
+
+@pytest.mark.any_broker
+def test_the_cluster_may_stand_in_a_file(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    As for the other commands: a password does not belong in ``ps``.
+    """
+    produce(b"v")
+    (program.folder / "client.properties").write_text(
+        f"bootstrap.servers={program.bootstrap}\n"
+    )
+    program.connection = ("--config", "client.properties")
+    process = program.start()
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DRAINED, told
 
 
 def test_no_broker(tmp_path: Path) -> None:

@@ -159,7 +159,10 @@ def test_lists_are_cut_on_request_only() -> None:
         ("ops", "lift with resume('orders:3', owner='ops')"),
         (
             "operator:jo",
-            "lift with safeconsumer resume --group GROUP --owner jo orders:3 --bootstrap HOST:PORT",
+            (
+                "lift with safeconsumer resume --group GROUP --owner jo orders:3 "
+                "--bootstrap HOST:PORT"
+            ),
         ),
         ("group:app", "lift with resume_group('orders:3')"),
         ("group:ops", "lift with resume_group('orders:3', owner='ops')"),

@@ -45,7 +45,8 @@ def test_the_watermark_is_the_first_incomplete_record(
     """
     Whatever the gaps between offsets, and in whatever order records are completed.
     """
-    progress, offset, open_ = Progress(), 0, []
+    progress, offset, open_ = Progress(0), 0, []
+    assert progress.watermark() == Watermark(0)
     for chunk_gaps in gaps:
         offsets = []
         for gap in chunk_gaps:
@@ -56,7 +57,6 @@ def test_the_watermark_is_the_first_incomplete_record(
         open_ += [(chunk, index, at) for index, at in enumerate(offsets)]
     draw.shuffle(open_)
     total = len(open_)
-    first = min((at for _, _, at in open_), default=None)
     while open_:
         chunk, index, _ = open_.pop()
         assert chunk.finish(index)
@@ -65,8 +65,6 @@ def test_the_watermark_is_the_first_incomplete_record(
         mark = progress.watermark()
         if left is None:
             assert mark == Watermark(offset + 1, 3)
-        elif left == first:
-            assert mark is None
         else:
             assert mark == Watermark(left, 3)
         assert len(progress.incomplete()) == len(open_)
@@ -172,7 +170,19 @@ def test_limits_of_dead_letters() -> None:
     assert failing.succeeded(1).exceeds(None, 0) is None
     many = failing.succeeded(97)
     assert many.exceeds(0.03, None) is None
-    assert many.exceeds(0.02, None) == "3 of 100 records failed for good"
+    assert many.exceeds(0.02, None) == "3 of the last 100 records failed for good"
+
+
+def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
+    """
+    Twenty thousand good records long ago excuse nothing now.
+    """
+    failing = Failing().succeeded(20_000)
+    letters = 0
+    while failing.exceeds(0.1, None) is None:
+        failing, letters = failing.failed().succeeded(1), letters + 1
+        assert letters < 200
+    assert letters > 50
 
 
 @pytest.mark.parametrize(

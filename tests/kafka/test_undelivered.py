@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer, events
@@ -450,3 +451,28 @@ def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
     state.is_fetchable = is_fetchable_and_sought
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
+
+
+@pytest.mark.parametrize("reset", ["latest", "earliest"])
+@pytest.mark.parametrize("decoder", ["python", "compiled"])
+def test_a_reset_behind_records_of_one_drain_waits(
+    safe: Maker, decoder: str, reset: str
+) -> None:
+    """
+    Both were parked; what a pause takes back still has a position to go back to.
+    """
+    consumer = safe(decoder=decoder, auto_offset_reset=reset)
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 5))
+    after_drain(consumer, lambda: consumer.pause(A))
+    assert consumer.poll(0) == {}
+    answer(consumer, A, 5, b"", error=OffsetOutOfRangeError.errno)
+    consumer.resume(A)
+    after_drain(consumer, lambda: consumer.pause(A))
+    assert consumer.poll(0) == {}
+    consumer.resume(A)
+    assert offsets(consumer.poll(0)) == {0: [0, 1, 2, 3, 4]}
+    state = consumer._subscription.assignment[A]
+    assert (state.position.offset, state.awaiting_reset) == (5, False)
+    assert consumer.poll(0) == {}
+    assert (state.position, state.awaiting_reset) == (None, True)

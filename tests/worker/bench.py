@@ -39,7 +39,7 @@ class Bench:
         """
         Give it the first records of its partition.
         """
-        epoch = self.held.open(TP, 1, 0)
+        epoch = self.held.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
         chunk = self.held.admit(epoch, records)  # type: ignore[arg-type]  # alike
         self.schedule.admit(epoch, chunk)

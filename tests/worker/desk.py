@@ -49,7 +49,7 @@ class Desk:
             Others(self.ledger),
         )
         self.ledger.lookers.append(self.schedule.obey)
-        self.epoch: Epoch = self.held.open(TP, 1, 0)
+        self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
         self._next = 0
 
     def admit(self, count: int) -> Chunk:

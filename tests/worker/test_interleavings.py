@@ -24,7 +24,7 @@ from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import KeyOf, Order, Task
 from safeconsumer.worker.outcomes import Letter, Outcome
 from tests.explorer import engine
-from tests.explorer.engine import Explorer, sample
+from tests.explorer.engine import Explorer, Meeting, sample
 from tests.worker.desk import Desk
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
@@ -218,10 +218,7 @@ def test_steps_may_meet_anywhere(order: Order, name: str) -> None:
             if a.name != name:
                 continue
             found = explorer.explore(
-                functools.partial(scene, order),
-                a.do,
-                b.do,
-                _check,
+                Meeting(functools.partial(scene, order), a.do, b.do, _check),
                 places=sample(PLACES, f"{a.name} x {b.name}"),
                 stop_at=3,
             )

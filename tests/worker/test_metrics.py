@@ -56,7 +56,7 @@ def test_pauses_are_timed_by_their_owner() -> None:
     client.rebalance(frozenset(EVERY[:1]), 0)
     while not (polled := client.poll(0.1, 4)):
         pass
-    held.admit(held.open(EVERY[0], 1, 0), polled[EVERY[0]])
+    held.admit(held.open(EVERY[0], 1, 0, 0), polled[EVERY[0]])
     brakes.place(is_draining=True)
     clock.now += 2.0
     brakes.place(is_draining=False)
@@ -65,8 +65,10 @@ def test_pauses_are_timed_by_their_owner() -> None:
     held.tell_low()
     clock.now += 5.0
     brakes.place(is_draining=False)
-    backpressure, retry, drain = (brakes.pause_seconds[owner] for owner in OWNERS)
-    assert (backpressure, retry, drain) == (3.0, 0.0, 2.0)
+    backpressure, retry, drain, floor = (
+        brakes.pause_seconds[owner] for owner in OWNERS
+    )
+    assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
 
 
 def test_every_number_is_a_metric() -> None:

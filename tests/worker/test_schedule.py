@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import RecordFailedError, RetryLater
+from safeconsumer.worker import (
+    BatchFailure,
+    RecordFailedError,
+    Reject,
+    RetryLater,
+    StopWorker,
+)
 from safeconsumer.worker.calls import batch_failed
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.outcomes import Letter, Outcome
@@ -112,3 +118,77 @@ def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
     assert not desk.schedule.claim()
     desk.pass_time(2.0)
     assert [list(task.indexes) for task in desk.schedule.claim()] == [[0, 1, 2, 3]]
+
+
+def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
+    (task,) = desk.schedule.claim()
+    desk.schedule.complete([batch_failed(task, BatchFailure(errors), 0.0)])
+
+
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
+def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
+    """
+    W7: what is rejected is not handled again, what asks for later comes no sooner.
+    """
+    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
+    desk.admit(8)
+    _partly(
+        desk,
+        {
+            1: ValueError("planted"),
+            2: Reject("planted"),
+            4: RetryLater(5.0),
+            5: Reject("planted"),
+            6: Reject("planted"),
+        },
+    )
+    desk.pass_time(0.9)
+    assert desk.work() == []
+    desk.pass_time(0.2)
+    assert desk.work() == [1]
+    desk.pass_time(3.8)
+    assert desk.work() == []
+    desk.pass_time(0.2)
+    assert desk.work() == [4]
+    assert (desk.schedule.skipped, desk.held.records) == (3, 0)
+    assert not desk.epoch.answers
+    assert not desk.epoch.alone
+    assert not desk.epoch.failures
+
+
+def test_a_batch_that_rejects_all_is_given_up_whole() -> None:
+    """
+    W7: however many there are, and none is handled again.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip")
+    desk.admit(2000)
+    (task,) = desk.schedule.claim()
+    desk.schedule.complete([batch_failed(task, Reject("planted"), 0.0)])
+    assert (desk.work(), desk.schedule.skipped) == ([], 2000)
+
+
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
+def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> None:
+    """
+    At once, and the record comes again after the restart.
+    """
+    desk = Desk(order, is_batch=True, quantum=4)
+    desk.admit(4)
+    _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
+    assert desk.schedule.is_stop_asked
+    assert desk.held.records == 2
+
+
+def test_letters_of_one_batch_go_in_order() -> None:
+    """
+    W3: the second once the first is acknowledged.
+    """
+    letters: list[Letter] = []
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, post=letters.append)
+    desk.admit(4)
+    _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
+    assert [one.record.offset for one in letters] == [1]
+    desk.schedule.letter_acknowledged(letters[0])
+    assert [one.record.offset for one in letters] == [1, 2]
+    desk.schedule.letter_acknowledged(letters[1])
+    assert (desk.work(), desk.held.records) == ([], 0)

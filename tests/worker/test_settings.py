@@ -5,6 +5,7 @@ What a worker refuses, before anything is started.
 import functools
 import threading
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +53,7 @@ class YieldingHandler:
         yield from handle_and_yield(record, context)
 
 
+SENDS = SimpleNamespace(send=handle)
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
@@ -80,6 +82,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"batch": 0}, "batch"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({}, {"dead_letter": DeadLetter(SENDS, "orders")}, "is consumed here"),
         ({}, {"limits": Limits(records=10)}, "below one poll"),
         ({}, {"limits": Limits(bytes=10)}, "below one fetch"),
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),

@@ -283,6 +283,7 @@ class PauseSafeFetcher(Fetcher):
 
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
+        later: list[CompletedFetch] = []
         self.drained_from.clear()
         source: tuple[TopicPartition | None, int] = None, -1
         self._unpark_answers()
@@ -294,16 +295,19 @@ class PauseSafeFetcher(Fetcher):
                     max_records -= self._append(
                         drained, part, max_records, update_offsets
                     )
-                elif (completion := self._next_completion()) is not None:
+                elif (completion := self._next_completion()) is None:
+                    break
+                elif _resets(completion) and completion.topic_partition in drained:
+                    later.append(completion)  # with no position nothing could go back
+                else:
                     source = completion.topic_partition, completion.fetched_offset
                     self._next_partition_records = self._parse_fetched_data(completion)
-                else:
-                    break
         except Exception as error:
             if not drained:
                 raise
             # to be raised by the next call, as upstream does
             self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
+        self._completed_fetches.extendleft(reversed(later))
         return dict(drained)
 
     def _next_part(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
@@ -674,3 +678,8 @@ class _AskedFor(int):
 def _resolve(wakeup: Future) -> None:
     if not wakeup.is_done:
         wakeup.success(None)
+
+
+def _resets(answer: CompletedFetch) -> bool:
+    code = answer.partition_data.error_code
+    return bool(code == kafka_errors.OffsetOutOfRangeError.errno)

@@ -12,7 +12,7 @@ from typing import Any
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import stacks
 from safeconsumer.worker.calls import Answer, Handler, call_elsewhere
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import chain, shown
 
 
 def serve(
@@ -60,10 +60,16 @@ def call_and_send(*args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - pass
 
 def _sendable(answer: Answer) -> Answer:
     count, error = answer
+    if error is None:
+        return answer
+    with contextlib.suppress(Exception):  # whatever its class does
+        error.add_note(chain(error))  # a traceback does not travel by itself
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes, made just now
     except BaseException:  # noqa: BLE001 - whatever its class does
-        return count, RuntimeError(shown(error))
+        plain = RuntimeError(shown(error))
+        plain.add_note(chain(error))
+        return count, plain
     return answer
 
 

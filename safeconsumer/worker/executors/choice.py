@@ -14,7 +14,7 @@ from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Calls, Runner, Threads
 from safeconsumer.worker.outcomes import LANE_SECONDS, QUANTUM
 from safeconsumer.worker.schedule import Schedule
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 

@@ -18,7 +18,7 @@ from safeconsumer.worker.control import HandlersFailError
 from safeconsumer.worker.executors.child import call_and_send
 from safeconsumer.worker.executors.threads import Calls, Elsewhere
 from safeconsumer.worker.schedule import Schedule
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 
 
 class Foreign(Elsewhere):

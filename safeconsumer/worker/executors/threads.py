@@ -27,7 +27,7 @@ from safeconsumer.worker.control import HandlersFailError, ProcessDiedError
 from safeconsumer.worker.lanes import Task
 from safeconsumer.worker.outcomes import Outcome
 from safeconsumer.worker.schedule import Schedule
-from safeconsumer.worker.showing import shown
+from safeconsumer.worker.shown import shown
 
 
 class Runner(Protocol):

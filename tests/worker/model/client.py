@@ -68,10 +68,13 @@ class FakeClient:
     One member of a group of two; the other takes what this one does not have.
 
     Attributes:
+        begun_at_end: is told of a position without a committed offset.
         judge: is told of each commit that the broker accepts, before it applies it.
     """
 
-    def __init__(self, clock: Clock, *, cooperative: bool, most: int) -> None:
+    def __init__(
+        self, clock: Clock, *, cooperative: bool, most: int, latest: bool = False
+    ) -> None:
         self.clock = clock
         self.is_cooperative = cooperative
         self.most = most
@@ -81,7 +84,8 @@ class FakeClient:
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}
-        self.committed = dict.fromkeys(EVERY, 0)
+        self.committed = {} if latest else dict.fromkeys(EVERY, 0)
+        self.begun_at_end: Callable[[TopicPartition, int], None] = lambda _tp, _at: None
         self.generation = 0
         self.losses = 0
         self.wanted: frozenset[TopicPartition] = frozenset()
@@ -143,6 +147,7 @@ class FakeClient:
         """
         theirs = self._is_lost or tp not in self.positions
         if theirs and self._second_round is None and self._joining is None:
+            self.committed[tp] = self._first_position(tp)
             for _ in range(count):
                 if self.committed[tp] < self.log[tp]:
                     self.moved(tp, self.committed[tp])
@@ -178,11 +183,18 @@ class FakeClient:
     def _assign(self, wanted: frozenset[TopicPartition]) -> None:
         self.ledger.assign(sorted(wanted))
         self.positions = {
-            tp: self.positions.get(tp, self.committed[tp]) for tp in sorted(wanted)
+            tp: self.positions.get(tp, self._first_position(tp))
+            for tp in sorted(wanted)
         }
         self._began = {
             tp: self._began.get(tp, position) for tp, position in self.positions.items()
         }
+
+    def _first_position(self, tp: TopicPartition) -> int:
+        if tp in self.committed:
+            return self.committed[tp]
+        self.begun_at_end(tp, self.log[tp])
+        return self.log[tp]
 
     def ran(self) -> dict[TopicPartition, tuple[int, int]]:
         """
@@ -213,6 +225,21 @@ class FakeClient:
         if not polled:
             self.clock.now += timeout
         return polled
+
+    def position(self, tp: TopicPartition) -> int | None:
+        return self.positions.get(tp)
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Have what a poll returned come again; it was handed out to nobody.
+        """
+        self.positions[tp] = offset
+        self.delivered = [
+            one for one in self.delivered if one[0] != tp or one[1] < offset
+        ]
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        return tp not in self.committed
 
     def holds(self) -> tuple[Hold, ...]:
         """

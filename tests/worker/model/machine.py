@@ -71,24 +71,30 @@ class WorkerMachine(RuleBasedStateMachine):
         self.concluded = False
         self.stopping = False
         self.sought = 0
+        self.handed_out: set[TopicPartition] = set()
 
     @initialize(
         order=st.sampled_from(Order),
         cooperative=st.booleans(),
+        latest=st.booleans(),
         on_exhausted=st.sampled_from(("skip", "block", "dead_letter")),
         owned=assignments,
         logs=st.lists(st.integers(0, 12), min_size=4, max_size=4),
     )
-    def begin(
+    def begin(  # noqa: PLR0913, PLR0917 - one drawn value each
         self,
         order: Order,
         cooperative: bool,  # noqa: FBT001 - drawn
+        latest: bool,  # noqa: FBT001 - drawn
         on_exhausted: Any,  # noqa: ANN401 - drawn
         owned: frozenset[TopicPartition],
         logs: list[int],
     ) -> None:
         self.order = order
-        self.client = FakeClient(self.clock, cooperative=cooperative, most=MOST)
+        self.client = FakeClient(
+            self.clock, cooperative=cooperative, most=MOST, latest=latest
+        )
+        self.client.begun_at_end = self.judge_beginning
         self.client.judge = self.judge_commit
         self.client.moved = lambda tp, offset: self.complete[tp].add(offset)
         self.engine = self.engine_class(
@@ -335,17 +341,23 @@ class WorkerMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ judging
 
+    def judge_beginning(self, tp: TopicPartition, offset: int) -> None:
+        if tp in self.handed_out:
+            raise Violated(f"15: {tp} begins at its end, and was worked on before")
+        self.complete[tp].update(range(offset))
+
     def judge_commit(self, tp: TopicPartition, offset: int) -> None:
         missing = set(range(offset)) - self.complete[tp]
         if missing:
             raise Violated(f"1: {tp} committed {offset}, incomplete: {sorted(missing)}")
-        if offset < self.client.committed[tp]:
+        if offset < self.client.committed.get(tp, 0):
             raise Violated(f"2: {tp} went back to {offset}")
 
     def check_start(self, task: Task) -> None:
         chunk, epoch = task.chunk, task.epoch
         if any(scope.covers(epoch.tp) for scope in self.ops):
             raise Violated("15: a record of a held partition was begun")
+        self.handed_out.add(epoch.tp)
         records = [chunk.records[index] for index in task.indexes]
         for record in records:
             if record is None:

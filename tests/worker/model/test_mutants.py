@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from safeconsumer.worker import brakes, claims, watermarks
+from safeconsumer.worker.commits import Commits
 from safeconsumer.worker.departures import Departures
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
@@ -33,8 +34,8 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def commits_what_was_polled(patch: pytest.MonkeyPatch) -> None:
-    def watermark(self: Progress) -> Watermark | None:
-        return None if self.next_offset is None else Watermark(self.next_offset)
+    def watermark(self: Progress) -> Watermark:
+        return Watermark(self.next_offset)
 
     patch.setattr(Progress, "watermark", watermark)
 
@@ -135,6 +136,10 @@ def joins_undrained(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Departures, "_note_departed", note)
 
 
+def hands_out_without_a_floor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Commits, "has_floor", lambda _self, _epoch: True)
+
+
 MUTANTS: tuple[Patch, ...] = (
     commits_what_was_polled,
     takes_lost_for_revoked,
@@ -149,6 +154,7 @@ MUTANTS: tuple[Patch, ...] = (
     passes_over_failures,
     joins_undrained,
     begins_what_is_held,
+    hands_out_without_a_floor,
 )
 
 
@@ -169,7 +175,7 @@ def live_through_a_join_that_takes_nothing() -> None:
     Hold records, work on one, and join again.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
     life.claim()
     life.rebalance(frozenset(EVERY[:2]), 1)
     for _ in range(60):
@@ -184,7 +190,7 @@ def live_with_a_record_without_a_key() -> None:
     Tell the key of one late, while another one of it stands behind.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, "skip", frozenset(EVERY[:1]), [0, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:1]), [0, 0, 0, 0])  # noqa: FBT003 - as drawn
     life.produce_one_without_a_key(EVERY[0], 8, 2)
     life.works(4)
     life.keys_are_mended()

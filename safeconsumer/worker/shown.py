@@ -1,0 +1,77 @@
+"""
+Shows errors as text, whatever their classes do, and never more of it than fits.
+"""
+
+import traceback
+from collections.abc import Callable
+
+# Of one error in an event or a header, and of a whole chain in a log line, in bytes.
+MESSAGE_BYTES = 2_048
+CHAIN_BYTES = 16_384
+# Of a traceback in a dead letter: where it was raised, not how it got there.
+_FRAMES = 8
+_STACK_BYTES = 4_096
+
+
+def shown(thing: object) -> str:
+    """
+    Return an error, or what a handler returned, as ``repr`` does, cut; never raises.
+    """
+    return cut(_text(repr, thing), MESSAGE_BYTES)
+
+
+def message(error: BaseException) -> str:
+    """
+    Return what ``str`` says of an error, cut.
+    """
+    return cut(_text(str, error), MESSAGE_BYTES)
+
+
+def chain(error: BaseException) -> str:
+    """
+    Return an error with its causes and all of their tracebacks, as Python prints them.
+
+    Of one that is too long the beginning and the end are kept.
+    """
+    try:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # noqa: BLE001 - whatever its class does
+        text = f"{stack(error)}\n{shown(error)}"
+    half = CHAIN_BYTES // 2
+    if len(text.encode("utf-8", "replace")) <= CHAIN_BYTES:
+        return text
+    return f"{cut(text, half)}\n...\n{_end_of(text, half)}"
+
+
+def stack(error: BaseException) -> str:
+    """
+    Return the last frames of an error's traceback, and what was noted on it, cut.
+    """
+    frames = "".join(traceback.format_tb(error.__traceback__)[-_FRAMES:])
+    notes = getattr(error, "__notes__", None)
+    noted = [str(one) for one in notes] if isinstance(notes, list) else []
+    return _end_of("\n".join([frames.rstrip(), *noted]).strip(), _STACK_BYTES)
+
+
+def cut(text: str, most: int) -> str:
+    """
+    Return the beginning of a text, at most so many bytes of it.
+    """
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return data.decode("utf-8")
+    return data[: most - 3].decode("utf-8", "ignore") + "..."
+
+
+def _end_of(text: str, most: int) -> str:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return data.decode("utf-8")
+    return "..." + data[3 - most :].decode("utf-8", "ignore")
+
+
+def _text(show: Callable[[object], str], thing: object) -> str:
+    try:
+        return str(show(thing))
+    except BaseException:  # noqa: BLE001 - it is anybody's code
+        return f"<{type(thing).__qualname__} that cannot be shown>"

@@ -1,0 +1,93 @@
+"""
+``safeconsumer run`` on a real broker: a login that is refused, a group that obeys.
+"""
+
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.cli.run import Status
+from tests.brokers import choice
+from tests.cli.test_program import command
+from tests.cli.test_run import SECONDS, Program
+from tests.group.secured import PASSWORDS, SecuredBroker
+
+pytestmark = pytest.mark.real_broker
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """
+    Run the program to its end.
+    """
+    return subprocess.run(  # noqa: S603 - our own code
+        command(*arguments),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+@pytest.mark.skipif(
+    choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
+)
+def test_a_wrong_password_is_named(tmp_path: Path) -> None:
+    """
+    Status 3, and one line with the user; the password is in none.
+    """
+    (tmp_path / "handlers.py").write_text("def note(record, context): pass\n")
+    with SecuredBroker() as broker:
+        (tmp_path / "client.properties").write_text(
+            f"bootstrap.servers={broker.bootstrap}\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
+            f'required username="member" password="{PASSWORDS["operator"]}";\n'
+        )
+        done = run(
+            tmp_path,
+            *("run", "handlers:note", "t", "--group=g", "--config=client.properties"),
+        )
+    assert done.returncode == Status.UNREACHABLE, done.stderr
+    assert "refuses the login of member" in done.stderr
+    assert PASSWORDS["operator"] not in done.stderr
+
+
+def test_an_operators_hold_is_obeyed(
+    tmp_path: Path,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
+) -> None:
+    """
+    ``run --control`` takes part: ``wait --quiet`` hears from it that it obeys.
+    """
+    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    suffix = uuid.uuid4().hex[:8]
+    where = (
+        f"--bootstrap={program.bootstrap}",
+        *(
+            f"--{name}-topic={name}-{suffix}"
+            for name in ("operator", "group", "status")
+        ),
+    )
+    assert run(tmp_path, "control", "init", *where).returncode == 0
+    program.connection = where
+    make_producer().send(program.topic, b"v", partition=0).get(SECONDS)
+    process = program.start("handlers:note", "--control")
+    program.wait_seen(1)
+    of = (f"--group=g-{program.topic}", *where)
+    paused = run(tmp_path, "pause", program.topic, "--reason=test", *of)
+    assert paused.returncode == 0, paused.stderr
+    quiet = run(tmp_path, "wait", "--quiet", "--timeout=30s", *of)
+    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DRAINED, told

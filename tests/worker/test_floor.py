@@ -1,0 +1,203 @@
+"""
+An ownership always has a committed floor: nothing is passed over, ``latest`` or not.
+"""
+
+import threading
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import CoordinatorNotAvailableError
+
+from safeconsumer import Pump
+from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import Commit, RecordFailedError, Retry, RetryLater
+from tests.worker.lab import Lab, wait_for
+
+pytestmark = pytest.mark.any_broker
+
+ONCE = Retry(attempts=1)
+
+
+class Handling:
+    """
+    A handler that keeps what it was given, and fails on the values it is told to.
+    """
+
+    def __init__(self, *failing: bytes) -> None:
+        self.values: list[bytes] = []
+        self._failing = failing
+
+    def __call__(self, record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+        if record.value in self._failing:
+            message = "told to"
+            raise ValueError(message)
+        self.values.append(record.value)
+
+
+def latest(lab: Lab, **config: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+    """
+    Make a member of the group with kafka-python's default reset.
+    """
+    return lab.consumer(auto_offset_reset="latest", **config)
+
+
+def wait_positioned(consumer: Any, count: int) -> None:  # noqa: ANN401 - the same
+    """
+    Return once so many partitions are owned and it is known where they begin.
+    """
+    place = consumer._facade
+
+    def known() -> bool:
+        owned = tuple(place.epochs())
+        return len(owned) == count and None not in map(place.position, owned)
+
+    wait_for(known, f"{count} positions")
+
+
+def numbers(count: int, first: int = 0) -> list[str]:
+    """
+    Return values that can be told apart.
+    """
+    return [str(number) for number in range(first, first + count)]
+
+
+def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
+    """
+    W12: the next worker gets it, and what came with it.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["before"], 1: ["before"]})
+    consumer = latest(lab)
+    running = lab.run(Handling(b"0"), consumer, retry=ONCE)
+    wait_positioned(consumer, 2)
+    lab.produce({0: numbers(6), 1: numbers(6, 10)})
+    running.wait_end()
+    assert isinstance(running.error, RecordFailedError)
+    handling = Handling()
+    running_again = lab.run(handling, latest(lab))
+    running_again.wait_done(6)
+    lab.produce({0: ["last"]})
+    wait_for(lambda: b"last" in handling.values, "the last")
+    running_again.end()
+    assert {b"0", b"1", b"2", b"3", b"4", b"5", b"last"} <= set(handling.values)
+
+
+@pytest.mark.parametrize("strategy", ["eager", "cooperative"])
+def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, strategy: str) -> None:
+    """
+    W12: of what was queued, and of partitions whose first record comes meanwhile.
+    """
+    config: dict[str, Any] = {}
+    if strategy == "cooperative":
+        config["partition_assignment_strategy"] = (CooperativeStickyAssignor,)
+    lab.new_topic(partitions=4)
+    lab.produce({number: ["before"] for number in range(4)})
+    first = latest(lab, **config)
+    blocked = threading.Event()
+    handling = Handling()
+
+    def wait(record: Any, context: object) -> None:  # noqa: ANN401 - upstream's
+        if not blocked.wait(0.05) and record.value.endswith(b"0"):
+            raise RetryLater(0.2)
+        handling(record, context)
+
+    running = lab.run(wait, first)
+    wait_positioned(first, 4)
+    lab.produce({number: numbers(9, 100 * number) for number in (1, 2)})
+    wait_for(lambda: running.worker.stats().retries, "a record that waits")
+    second = latest(lab, **config)
+    later = lab.run(handling, second)
+    lab.produce({number: numbers(9, 100 * number) for number in (0, 3)})
+    wait_positioned(second, 2)
+    wait_positioned(first, 2)
+    blocked.set()
+    wanted = {n.encode() for at in range(4) for n in numbers(9, 100 * at)}
+    wait_for(lambda: wanted <= set(handling.values), "every record")
+    later.end()
+    running.end()
+
+
+def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
+    """
+    W12: before any record has come, so that even a kill passes nothing over.
+    """
+    lab.new_topic(partitions=3)
+    lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
+    consumer = latest(lab)
+    running = lab.run(Handling(), consumer)
+    wait_positioned(consumer, 3)
+    wait_for(lambda: None not in lab.committed().values(), "a floor")
+    assert lab.committed() == {0: 4, 1: 2, 2: 0}
+    running.end()
+
+
+def test_partitions_assigned_by_hand_have_a_floor(lab: Lab) -> None:
+    """
+    W12: there is no join that could be waited for.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["before"] * 3})
+    consumer = lab.groupless(auto_offset_reset="latest")
+    consumer.assign([TopicPartition(lab.topic, 0)])
+    running = lab.run(Handling(b"0"), consumer, retry=ONCE)
+    wait_positioned(consumer, 1)
+    wait_for(lambda: lab.committed()[0] == 3, "a floor")
+    lab.produce({0: numbers(3)})
+    running.wait_end()
+    assert lab.committed() == {0: 3, 1: None}
+
+
+def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
+    """
+    One commit in a life in which the first member committed everything.
+    """
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: numbers(3)})
+    running = lab.run(Handling())
+    running.wait_done(count)
+    running.end()
+    again = lab.run(Handling())
+    wait_for(lambda: again.worker.stats().state == "running", "it to run")
+    lab.produce({0: numbers(3)})
+    again.wait_done(3)
+    again.end()
+    assert again.worker.stats().commits == 1
+
+
+@pytest.mark.embedded_broker
+def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> None:
+    """
+    W12: while the broker refuses, the partition is held, visibly; then all comes.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: numbers(5)})
+    lab.broker.fail("OffsetCommit", CoordinatorNotAvailableError, times=1000)
+    handling = Handling()
+    consumer = lab.consumer()
+    running = lab.run(handling, consumer, commit=Commit(timeout=0.5))
+    wait_for(
+        lambda: {hold.owner for hold in consumer.holds()} == {"worker:floor"}, "a hold"
+    )
+    refused = running.worker.stats().commits_failed
+    wait_for(lambda: running.worker.stats().commits_failed > refused + 1, "refusals")
+    assert handling.values == []
+    assert "worker:floor" in running.worker.stats().paused
+    assert [one for one in running.events if type(one) is worker_events.CommitRejected]
+    lab.broker.clear_faults()
+    running.wait_done(5)
+    running.end()
+    assert handling.values == [value.encode() for value in numbers(5)]
+
+
+def test_a_pump_has_a_floor(lab: Lab) -> None:
+    """
+    W12: what was taken and never done comes again.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["before"] * 2})
+    consumer = latest(lab)
+    with Pump(consumer) as pump:
+        wait_for(lambda: pump.turn() or lab.committed()[0] == 2, "a floor")
+    consumer.close(autocommit=False)

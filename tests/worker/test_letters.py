@@ -1,0 +1,152 @@
+"""
+What a dead letter and the log say of a failure, and what becomes of letters at the end.
+"""
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from safeconsumer import WorkerSettingError
+from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import DeadLetter, Drain, Retry, dead_letter
+from safeconsumer.worker.shown import CHAIN_BYTES, chain, shown, stack
+from tests.worker.lab import Lab, wait_for
+from tests.worker.test_contract import read_all
+
+pytestmark = pytest.mark.any_broker
+
+ONCE = Retry(attempts=1, first=0.05, most=0.05)
+
+
+def fails(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+    """
+    Fail on what says so, with a cause.
+    """
+    if record.value == b"bad":
+        try:
+            {}["the cause"]
+        except KeyError as error:
+            message = "the effect"
+            raise ValueError(message) from error
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_failure_is_told_with_its_traceback(lab: Lab, executor: Any) -> None:  # noqa: ANN401
+    """
+    The whole chain in the log; the last frames, group and attempts in the letter.
+    """
+    lab.new_topic(partitions=1)
+    dead = lab.other_topic()
+    lab.produce({0: ["bad"]})
+    running = lab.run(
+        fails,
+        dead_letter=DeadLetter(lab.producer, dead),
+        retry=Retry(attempts=2, first=0.05, most=0.05),
+        executor=executor,
+        concurrency=1,
+    )
+    running.wait_done(1)
+    running.end()
+    (event,) = (
+        one for one in running.events if type(one) is worker_events.RecordExhausted
+    )
+    for part in ("KeyError: 'the cause'", "ValueError: the effect", "in fails"):
+        assert part in event.traceback
+    (letter,) = read_all(lab, dead, 1)
+    headers = dict(letter.headers)
+    assert b"in fails" in headers["dead-letter-stack"]
+    assert headers["dead-letter-group"] == lab.group.encode()
+    assert headers["dead-letter-attempts"] == b"2"
+    assert headers["dead-letter-message"] == b"the effect"
+
+
+def test_what_is_shown_of_an_error_is_cut() -> None:
+    """
+    The beginning of a message, both ends of a chain, the end of a stack.
+    """
+    with pytest.raises(ValueError, match="\u20ac") as raised:
+        raise ValueError("\u20ac" * 100_000)
+    error = raised.value
+    error.add_note("n" * 100_000)
+    assert len(shown(error).encode()) <= 2_048
+    assert len(chain(error).encode()) <= CHAIN_BYTES + 10
+    assert len(stack(error).encode()) <= 4_096
+
+
+def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
+    """
+    W5, W8: a record whose letter is on its way is not handled, and sent, again.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+    answer: Future[None] = Future()
+    taken = threading.Event()
+
+    def sink(_record: object, _failure: object) -> Future[None]:
+        taken.set()
+        return answer
+
+    running = lab.run(fails, dead_letter=sink, retry=ONCE)
+    assert taken.wait(30)
+    running.worker.stop()
+    wait_for(lambda: running.worker.stats().state == "draining", "the drain")
+    assert not running.worker._engine.is_drained()
+    answer.set_result(None)
+    running.wait_end()
+    assert running.report is not None
+    assert (running.report.dead_letters, running.report.dropped) == (1, 0)
+    assert lab.committed() == {0: 1}
+
+
+def test_a_letter_that_fails_again_and_again_does_not_hold_up_the_end(
+    lab: Lab,
+) -> None:
+    """
+    W8: one that waits for another try is not on its way.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+
+    def sink(_record: object, _failure: object) -> None:
+        raise ConnectionError
+
+    slow = Retry(attempts=1, first=60.0, most=60.0)
+    running = lab.run(fails, dead_letter=sink, retry=slow, drain=Drain(shutdown=25.0))
+    kind = worker_events.DeadLetterFailed
+    wait_for(lambda: kind in map(type, running.events), "a failure")
+    report = running.end()
+    assert (report.dead_letters, report.dropped) == (0, 1)
+    assert report.seconds < 10
+
+
+def test_a_sink_that_does_not_return_is_told(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As kafka-python's send(), which waits for an unknown topic for max_block_ms.
+    """
+    monkeypatch.setattr(dead_letter, "_SLOW_SECONDS", 0.05)
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+    opened = threading.Event()
+    running = lab.run(
+        fails, dead_letter=lambda _record, _failure: opened.wait(30), retry=ONCE
+    )
+    kind = worker_events.DeadLetterSlow
+    wait_for(lambda: kind in map(type, running.events), "an event")
+    opened.set()
+    running.wait_done(1)
+    running.end()
+    assert list(map(type, running.events)).count(kind) == 1
+
+
+@pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")
+def test_a_producer_with_serializers_is_refused(make_producer: Any) -> None:  # noqa: ANN401 - a fixture
+    """
+    Letters are bytes: it would refuse each of them, or write them twice over.
+    """
+    producer = make_producer(value_serializer=bytes.hex)
+    with pytest.raises(WorkerSettingError, match="no value_serializer"):
+        DeadLetter(producer, "dead")
