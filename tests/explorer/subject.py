@@ -520,7 +520,8 @@ class Stage:
         answer: tuple[Hold, ...],
     ) -> None:
         # What waits for control topics is nobody's hold, and no resume opens it.
-        paused = frozenset(self.quiet() - self.gated.keys())
+        gated = self.gated.keys() | self.consumer._ledger.control_gates()
+        paused = frozenset(self.quiet() - gated)
         self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
