@@ -174,7 +174,11 @@ class Brakes:
         """
         load = self._marks.low if self._is_throttled else self._held.load
         room = max(1, self._credit(load))
-        return room if self._share is None else min(room, self._share.poll)
+        if self._share is None:
+            return room
+        # All that comes may be of the one partition that has all that is here.
+        left = self._share.moving.high.records - self._held.records
+        return min(room, max(self._share.poll, left))
 
     def learn(self, sizes: Sequence[int]) -> None:
         """
