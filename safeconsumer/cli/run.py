@@ -25,6 +25,7 @@ from safeconsumer.cli.failing import CommandError
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
+    DecoderSettingError,
     MissingExtraError,
     SafeConsumerError,
     WorkerSettingError,
@@ -68,6 +69,7 @@ _USAGE = (
     ClientPropertyError,
     CommandError,
     ControlSettingError,
+    DecoderSettingError,
     KafkaConfigurationError,
     MissingExtraError,
     WorkerSettingError,
