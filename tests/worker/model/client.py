@@ -171,7 +171,7 @@ class FakeClient:
 
     def _apply(self) -> None:
         owned = frozenset(self.positions)
-        if not self.is_cooperative or owned <= self.wanted or self._second_round:
+        if not self.is_cooperative or owned <= self.wanted:
             self._second_round = None
             self._assign(self.wanted)
             return

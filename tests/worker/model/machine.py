@@ -287,11 +287,14 @@ class WorkerMachine(RuleBasedStateMachine):
             chunk.finish(index)
         if not closed:
             self.complete[epoch.tp].update(offsets)
+        left = task.indexes[count + len(failed) :]
+        for index in left:  # handed out, and given back: nobody began it
+            self.starts[epoch, chunk.records[index].offset] -= 1  # type: ignore[union-attr]  # as above
         outcome = Outcome(
             task=task,
             finished=finished,
             failed=failed,
-            left=task.indexes[count + len(failed) :],
+            left=left,
             seconds=0.001 * count,
         )
         self.schedule.complete([outcome])
