@@ -29,12 +29,23 @@ class Teller:
     """
 
     def __init__(self) -> None:
-        self.owned_since: dict[TopicPartition, float] = {}
+        self._owned_since: dict[TopicPartition, float] = {}
+        self._told = threading.Condition()
+
+    def owned_since(self, tp: TopicPartition) -> float:
+        """
+        Return since when; waits for a thread that is still telling it.
+        """
+        with self._told:
+            assert self._told.wait_for(lambda: tp in self._owned_since, 30.0), tp
+            return self._owned_since[tp]
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, AssignmentChanged):
-            for tp in event.gained:
-                self.owned_since[TopicPartition(*tp)] = event.at
+            with self._told:
+                for tp in event.gained:
+                    self._owned_since[TopicPartition(*tp)] = event.at
+                self._told.notify_all()
         if isinstance(event, RebalanceCompleted):
             self.say(generation=event.generation)
 
@@ -92,7 +103,7 @@ def main() -> None:
             teller.say(
                 partition=tp.partition,
                 records=len(records),
-                since=teller.owned_since[tp],
+                since=teller.owned_since(tp),
             )
         now = (len(consumer.assignment()), len(consumer.paused()))
         if now != was:
