@@ -108,6 +108,12 @@ class IoThread:
         self._lock.acquire()
         self.owner = threading.get_ident()
 
+    def is_played_here(self) -> bool:
+        """
+        Tell whether this thread does its work, and no handler is in the way.
+        """
+        return self.owner == threading.get_ident() and not self.in_handler
+
     def work_off(self) -> None:
         """
         Do what was to be done soon; for whoever has it.
@@ -132,8 +138,7 @@ class Net:
 
     @property
     def _io_thread(self) -> threading.Thread | None:
-        mine = self.io.owner == threading.get_ident() and not self.io.in_handler
-        return threading.current_thread() if mine else None
+        return threading.current_thread() if self.io.is_played_here() else None
 
     def start(self) -> None: ...
 

@@ -30,6 +30,7 @@ from safeconsumer import Hold, Lifetime, SafeConsumer
 from safeconsumer._kafka.handover import offsets as marks
 from safeconsumer.holds import scope as scopes
 from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
+from tests.explorer.engine import InfeasibleError
 from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
 from tests.explorer.waits import others_may_come
 from tests.model.network import spawn
@@ -197,26 +198,38 @@ class _Consumer(SafeConsumer):
 class _WatchedLock:
     """
     A lock that says who of a signal handler's calls took it.
+
+    One that the IO thread has, played by the thread that the handler interrupts, is no
+    deadlock: the real IO thread goes on meanwhile, and gives it back.
     """
 
     def __init__(self, lock: Any, name: str, stage: Stage) -> None:  # noqa: ANN401 - either
         self._lock = lock
         self._name = name
         self._stage = stage
+        self._taken_by_io = 0
 
     def acquire(self, *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401 - as a lock
-        if self._stage.io.in_handler:
+        io = self._stage.io
+        if io.in_handler:
+            if self._taken_by_io:
+                raise InfeasibleError
             self._stage.taken_in_handler.add(self._name)
-        return bool(self._lock.acquire(*args, **kwargs))
+        is_taken = bool(self._lock.acquire(*args, **kwargs))
+        if is_taken and (self._taken_by_io or io.is_played_here()):
+            self._taken_by_io += 1
+        return is_taken
 
     def release(self) -> None:
+        if self._taken_by_io:
+            self._taken_by_io -= 1
         self._lock.release()
 
     def __enter__(self) -> bool:
         return self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.release()
 
 
 class Stage:

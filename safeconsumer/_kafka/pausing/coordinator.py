@@ -293,7 +293,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     ) -> None:
         self._joined = None
         if self._is_for_older_subscription(member_assignment_bytes):
-            self._drop_stale_join(generation)
+            self._drop_join()
+            self._emit(events.StaleJoinDropped, generation=generation)
+            self._deliver()
+            return
+        if self._generation.is_lost():  # by another answer, since the one to SyncGroup
+            self._drop_join()
             return
         self._has_stale_join = False
         self.handover.joined(member_assignment_bytes)
@@ -319,18 +324,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         assigned = ConsumerProtocolAssignment.decode(assignment).partitions()
         return any(tp.topic not in current for tp in assigned)
 
-    def _drop_stale_join(self, generation: int) -> None:
-        # What it assigned was asked for by a subscription that is over. Until the
-        # next join completes nothing may flow, and nothing may be committed in the
-        # generation just joined: others own the old partitions now. So this member
-        # is in the middle of joining still; what prepares a join is not done again.
+    def _drop_join(self) -> None:
+        # What it assigned was asked for by a subscription, or given to a member, that
+        # is no more. Until the next join completes nothing may flow, and nothing may be
+        # committed in the generation just joined: others own the old partitions now. So
+        # this member is in the middle of joining still; what prepares a join is not
+        # done again.
         self._has_stale_join = self._subscription.partitions_auto_assigned()
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
         self.request_rejoin()
-        self._emit(events.StaleJoinDropped, generation=generation)
-        self._deliver()
 
     # ------------------------------------------------------------ heartbeats
 
