@@ -22,8 +22,9 @@ Every hook gets every event once, in the order in which things happened, under n
 One thread at a time calls the hooks, so a hook that takes its time delays the other
 hooks and later events, but no ``poll``, ``pause`` or ``resume`` on another thread:
 these may return before the hooks were told, a ``poll`` with records of partitions whose
-``assignment_changed`` is still being told. A hook may pause, resume and ask; what it does is
-told after the event it has. What it raises is counted, logged once and breaks nothing.
+``assignment_changed`` is still being told. A hook may pause, resume and ask; what it
+does is told after the event it has. What it raises is counted, logged once and breaks
+nothing.
 """
 
 from safeconsumer.events.consumer import (
