@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from attrs import frozen
 
 from safeconsumer.worker import Stats
-from safeconsumer.worker.histogram import Histogram
+from safeconsumer.worker.results import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

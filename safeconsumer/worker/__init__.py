@@ -2,9 +2,10 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
-from safeconsumer.worker.context import Context
-from safeconsumer.worker.control import (
+from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.handlers import (
     BatchFailure,
+    Context,
     DeadLetterLimitError,
     DeserializationError,
     HandlersFailError,
@@ -14,11 +15,9 @@ from safeconsumer.worker.control import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker.dead_letter import Failure
-from safeconsumer.worker.health import Health
+from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
-from safeconsumer.worker.stats import Report, Stats
 from safeconsumer.worker.worker import Worker
 
 __all__ = [

@@ -1,7 +1,8 @@
 """
-What a pump needs of a consumer: one class over the real one.
+What a poll loop sees: its consumer, holds of others, its work, hooks.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -9,10 +10,135 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.facade import Facade
+from safeconsumer.events.consumer import Event
+from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
 from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition
-from safeconsumer.worker.others import Others
-from safeconsumer.worker.progress import Record, Watermark
+from safeconsumer.holds.view import PauseView
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Chunk, Record, Watermark
+
+
+class Emitter:
+    """
+    Makes events and hands them to structlog and to a hook; never raises.
+    """
+
+    def __init__(
+        self,
+        on_event: Hook | None,
+        client_id: str | None,
+        group_id: str | None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        structlog = LazyHook("safeconsumer.events.log:log_event")
+        hooks = (structlog,) if on_event is None else (structlog, on_event)
+        self._dispatcher = Dispatcher(hooks)
+        self._ids = {"client_id": client_id, "group_id": group_id}
+        self._wall = wall
+
+    def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
+        """
+        Make the event and hand it on.
+        """
+        self._dispatcher.dispatch(kind(at=self._wall(), **self._ids, **fields))
+
+
+class Others:
+    """
+    Looks at a consumer's ledger for holds that are not a worker's. Any thread.
+    """
+
+    def __init__(self, ledger: PauseLedger) -> None:
+        self._ledger = ledger
+
+    def look(self) -> PauseView:
+        """
+        Return what holds now; applies what waits. Not to be called under a lock.
+        """
+        return self._ledger.view()
+
+    def seen(self) -> PauseView:
+        """
+        Return what was last applied; takes no lock, and may be called under any.
+        """
+        return self._ledger.applied()
+
+    def tell(self, change: Callable[[], None]) -> Callable[[], None]:
+        """
+        Have ``change`` called at each change of holds, before who made it goes on.
+
+        Returns:
+            What ends that.
+        """
+        self._ledger.lookers.append(change)
+        return lambda: self._ledger.lookers.remove(change)
+
+    def report_busy(self, busy: Callable[[], Collection[TopicPartition]]) -> None:
+        """
+        Let reports say quiet only of partitions that are not in ``busy``.
+        """
+        self._ledger.busy = busy
+
+    def became_quiet(self) -> None:
+        """
+        Tell who waits for it that nothing runs of a held partition any more.
+        """
+        self._ledger.wake()
+
+
+def covers(view: PauseView, tp: TopicPartition) -> bool:
+    """
+    Tell whether somebody else's hold, or a gate, covers an assigned partition.
+    """
+    if tp not in view.quiet:  # nearly always
+        return False
+    return tp in view.gates or not all(
+        hold.is_routine for hold in view.state.covering(tp)
+    )
+
+
+class Work(Protocol):
+    """
+    Who works on what is pumped.
+    """
+
+    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
+        """
+        Take what a poll returned.
+        """
+
+    def drop_queued(self, epochs: Sequence[Epoch]) -> None:
+        """
+        Begin nothing more of these.
+        """
+
+    def halt(self) -> None:
+        """
+        Begin nothing more until told to go on.
+        """
+
+    def go_on(self) -> None:
+        """
+        Begin again.
+        """
+
+    def running(self, epochs: Sequence[Epoch] | None = None) -> int:
+        """
+        Return how many records are being worked on.
+        """
+
+    def has_waiting(self, epoch: Epoch) -> bool:
+        """
+        Tell whether something failed keeps the epoch waiting.
+        """
+
+    def is_starving(self, epoch: Epoch | None) -> bool:
+        """
+        Tell whether nothing of the epoch is, or could be, worked on now.
+        """
+
 
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
 Committed: TypeAlias = Callable[[Exception | None], None]

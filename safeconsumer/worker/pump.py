@@ -11,11 +11,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import WorkerStateError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.emitting import Emitter
-from safeconsumer.worker.engine import Engine
-from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.others import Others, covers
+from safeconsumer.worker.client import ConsumerClient, Emitter, Others, covers
+from safeconsumer.worker.loop import Engine
+from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.settings import Commit, Drain, Limits, check_consumer
 

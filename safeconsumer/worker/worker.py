@@ -17,21 +17,15 @@ from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
-from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letter import Sink, letters_of
-from safeconsumer.worker.emitting import Emitter
-from safeconsumer.worker.engine import Engine
-from safeconsumer.worker.executors import (
-    Calls,
-    ExecutorName,
-    check_kind,
-    choose,
-    cut,
-)
-from safeconsumer.worker.lanes import Lanes, order_of, record_key
-from safeconsumer.worker.outcomes import OnExhausted, Policy
-from safeconsumer.worker.reading import Readers
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.client import ConsumerClient, Emitter
+from safeconsumer.worker.dead_letters import Sink, letters_of
+from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors import ExecutorName, check_kind, choose, cut
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.health import Report, Stats, taken
+from safeconsumer.worker.loop import Engine
+from safeconsumer.worker.queue import Lanes, OnExhausted, Policy, order_of, record_key
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
@@ -41,8 +35,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
-from safeconsumer.worker.shown import shown
-from safeconsumer.worker.stats import Report, Stats, taken
+from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 

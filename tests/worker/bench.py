@@ -12,11 +12,11 @@ from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker import Retry
-from safeconsumer.worker.executors import Calls, Runner, choose, cut
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.executors import choose, cut
+from safeconsumer.worker.executors.base import Calls, Runner
+from safeconsumer.worker.partition import Held
+from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.results import Schedule
 from tests.worker.lab import wait_for
 from tests.worker.model.client import FakeRecord
 

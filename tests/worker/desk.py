@@ -10,14 +10,12 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
-from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.claims import record_at
-from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.others import Others
-from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.client import Others
+from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.queue import Lanes, Order, Policy, record_at, record_key
+from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)

@@ -12,9 +12,8 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Retry
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import Clock, FakeClient

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.worker import calls
-from safeconsumer.worker.calls import Slot, call_each, context_of
-from safeconsumer.worker.claims import KEPT_LANES
-from safeconsumer.worker.lanes import KEYLESS, Order
+from safeconsumer.worker import handlers as calls
+from safeconsumer.worker.handlers import Slot, call_each, context_of
+from safeconsumer.worker.queue import KEPT_LANES, KEYLESS, Order
 from tests.worker.lab import wait_for
 from tests.worker.test_schedule import Desk
 

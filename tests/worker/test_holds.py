@@ -11,10 +11,9 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker import Drain, Pump, RetryLater
-from safeconsumer.worker.brakes import BACKPRESSURE
-from safeconsumer.worker.calls import Slot, all_done, call_batch, call_each
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.outcomes import Outcome
+from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
+from safeconsumer.worker.loop import BACKPRESSURE
+from safeconsumer.worker.queue import Order, Outcome
 from tests.worker.desk import TP, Desk
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from safeconsumer.worker import BatchFailure, HandlersFailError, RetryLater, health
 from safeconsumer.worker.executors import threads
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.results import Schedule
 from tests.worker.bench import EXECUTORS, Bench, bench
 from tests.worker.lab import wait_for
 

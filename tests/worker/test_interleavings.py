@@ -19,10 +19,9 @@ from attrs import define, field, frozen
 from safeconsumer import worker
 from safeconsumer.holds import ledger
 from safeconsumer.worker import Reject, RetryLater
-from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import KeyOf, Order, Task
-from safeconsumer.worker.outcomes import Letter, Outcome
+from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.partition import Held
+from safeconsumer.worker.queue import KeyOf, Letter, Order, Outcome, Task
 from tests.explorer import engine
 from tests.explorer.engine import Explorer, Meeting, sample
 from tests.worker.desk import Desk

@@ -10,8 +10,8 @@ import pytest
 
 from safeconsumer import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import DeadLetter, Drain, Retry, dead_letter
-from safeconsumer.worker.shown import CHAIN_BYTES, chain, shown, stack
+from safeconsumer.worker import DeadLetter, Drain, Retry, dead_letters
+from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
 from tests.worker.lab import Lab, wait_for
 from tests.worker.test_contract import read_all
 
@@ -127,7 +127,7 @@ def test_a_sink_that_does_not_return_is_told(
     """
     As kafka-python's send(), which waits for an unknown topic for max_block_ms.
     """
-    monkeypatch.setattr(dead_letter, "_SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(dead_letters, "_SLOW_SECONDS", 0.05)
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
     opened = threading.Event()

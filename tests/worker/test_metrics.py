@@ -9,9 +9,9 @@ from attrs import fields
 
 from safeconsumer.instrumentation import worker_metrics
 from safeconsumer.worker import Limits, Stats
-from safeconsumer.worker.brakes import OWNERS, Brakes
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.histogram import BOUNDS, Durations
+from safeconsumer.worker.loop import OWNERS, Brakes
+from safeconsumer.worker.partition import Held
+from safeconsumer.worker.results import BOUNDS, Durations
 from tests.worker.handlers import Recording
 from tests.worker.lab import Lab
 from tests.worker.model.client import EVERY, Clock, FakeClient

@@ -80,11 +80,12 @@ import sys
 import time
 from pathlib import Path
 from safeconsumer.worker import Retry
-from safeconsumer.worker.executors import Calls, choose
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors import choose
+from safeconsumer.worker.partition import Held
+from safeconsumer.worker.queue import Lanes, Order, record_key
+from safeconsumer.worker.queue import Policy
+from safeconsumer.worker.results import Schedule
 from tests.worker.handlers import Recording
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from safeconsumer.worker import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker.calls import batch_failed
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.outcomes import Letter, Outcome
+from safeconsumer.worker.handlers import batch_failed
+from safeconsumer.worker.queue import Letter, Order, Outcome
 from tests.worker.desk import Desk
 
 

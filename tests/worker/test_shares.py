@@ -9,10 +9,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry
-from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Outcome, Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, record_key
+from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, StandingEngine
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from safeconsumer.worker import Commit, Limits, Retry
-from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.lanes import Lanes, Order, record_key
-from safeconsumer.worker.outcomes import Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.results import Schedule
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import EVERY, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine

@@ -22,7 +22,7 @@ from safeconsumer.worker import (
     Pump,
     Retry,
 )
-from safeconsumer.worker.brakes import BACKPRESSURE
+from safeconsumer.worker.loop import BACKPRESSURE
 from tests.worker.handlers import Recording
 from tests.worker.lab import Lab, wait_for
 

@@ -12,13 +12,13 @@ from concurrent.futures import (
 )
 from typing import Any
 
-from safeconsumer.worker import stacks
-from safeconsumer.worker.calls import Answer, Slot, call_elsewhere
-from safeconsumer.worker.control import HandlersFailError
-from safeconsumer.worker.executors.child import call_and_send
-from safeconsumer.worker.executors.threads import Calls, Elsewhere
-from safeconsumer.worker.schedule import Schedule
-from safeconsumer.worker.shown import shown
+from safeconsumer.worker import tracebacks
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.processes import call_and_send
+from safeconsumer.worker.executors.threads import Elsewhere
+from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
+from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tracebacks import shown
 
 
 class Foreign(Elsewhere):
@@ -34,7 +34,7 @@ class Foreign(Elsewhere):
         self._threads_there: dict[int, int] = {}
 
     def _look(self, slot: Slot) -> str | None:
-        return stacks.of_thread(self._threads_there.get(id(slot)))
+        return tracebacks.of_thread(self._threads_there.get(id(slot)))
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
         self._threads_there[id(slot)] = threading.get_ident()

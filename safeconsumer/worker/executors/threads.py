@@ -6,15 +6,13 @@ import functools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from attrs import frozen
-
-from safeconsumer.worker import stacks
-from safeconsumer.worker.calls import (
+from safeconsumer.worker import tracebacks
+from safeconsumer.worker.executors.base import Calls, end_slot
+from safeconsumer.worker.handlers import (
     Answer,
-    Handler,
+    ProcessDiedError,
     Slot,
     StackOf,
     broken,
@@ -23,49 +21,8 @@ from safeconsumer.worker.calls import (
     context_of,
     outcome_of,
 )
-from safeconsumer.worker.control import HandlersFailError, ProcessDiedError
-from safeconsumer.worker.lanes import Task
-from safeconsumer.worker.outcomes import Outcome
-from safeconsumer.worker.schedule import Schedule
-from safeconsumer.worker.shown import shown
-
-
-class Runner(Protocol):
-    """
-    Runs handlers on what a schedule hands out.
-    """
-
-    @property
-    def slots(self) -> Sequence[Slot]:
-        """
-        Where handlers run.
-        """
-
-    def start(self) -> None:
-        """
-        Begin.
-        """
-
-    def stop(self) -> None:
-        """
-        End soon, without waiting for handlers that do not.
-        """
-
-
-@frozen(kw_only=True)
-class Calls:
-    """
-    What is called, and how.
-
-    Attributes:
-        deadline: when running handlers are no longer waited for; None while nobody is.
-    """
-
-    handle: Handler
-    is_batch: bool
-    seconds: float
-    deadline: Callable[[], float | None]
-    emit: Callable[..., None]
+from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.results import Schedule
 
 
 class Threads:
@@ -117,7 +74,7 @@ class Threads:
             return broken(task, error)
 
     def _stack_of(self, _slot: Slot) -> StackOf:
-        return functools.partial(stacks.of_thread, threading.get_ident())
+        return functools.partial(tracebacks.of_thread, threading.get_ident())
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         calls = self._calls
@@ -125,16 +82,6 @@ class Threads:
         if calls.is_batch:
             return call_batch(calls.handle, task, slot, context)
         return call_each(calls.handle, task, slot, context, calls.seconds)
-
-
-def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
-    """
-    Note that nothing runs there any more, and have the worker stop for it.
-    """
-    slot.task, slot.ended = None, error
-    wrong = HandlersFailError(f"{slot.name} has ended: {shown(error)}")
-    wrong.__cause__ = error
-    schedule.fail(wrong)
 
 
 class Elsewhere(Threads, ABC):

@@ -12,7 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, partition
-from safeconsumer.worker.others import Others
+from safeconsumer.worker.client import Others
 from safeconsumer.worker.progress import Record, Watermark
 
 TOPIC = "orders"

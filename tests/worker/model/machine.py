@@ -20,11 +20,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Reject, RetryLater
-from safeconsumer.worker.brakes import OWNERS
-from safeconsumer.worker.engine import Engine
-from safeconsumer.worker.lanes import Lanes, Order, Task
-from safeconsumer.worker.outcomes import Letter, Outcome, Policy
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.loop import OWNERS, Engine
+from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Task
+from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 

@@ -3,7 +3,7 @@ An engine in which time stands still until somebody moves it, and its settings.
 """
 
 from safeconsumer.worker import Drain, Limits, Retry
-from safeconsumer.worker.engine import Engine
+from safeconsumer.worker.loop import Engine
 
 RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)
 LIMITS = Limits(records=12, bytes=5000, span=20)

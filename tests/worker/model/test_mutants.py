@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from safeconsumer.worker import brakes, claims, watermarks
-from safeconsumer.worker.commits import Commits
-from safeconsumer.worker.departures import Departures
-from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import KEYLESS, Groups, Lane, Lanes, Order
+from safeconsumer.worker import loop, queue, watermarks
+from safeconsumer.worker.leaving import Commits, Departures
+from safeconsumer.worker.partition import Held, Lane
 from safeconsumer.worker.progress import Progress, Watermark
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.queue import KEYLESS, Groups, Lanes, Order
+from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY
 from tests.worker.model.machine import Violated, WorkerMachine
 
@@ -69,7 +68,7 @@ def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def polls_without_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(brakes.Brakes, "room", lambda self: self._client.most)
+    patch.setattr(loop.Brakes, "room", lambda self: self._client.most)
 
 
 def never_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +98,7 @@ def drops_what_stays(patch: pytest.MonkeyPatch) -> None:
 
 
 def lifts_the_operators_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(brakes, "OWNERS", (*brakes.OWNERS, "ops"))
+    patch.setattr(loop, "OWNERS", (*loop.OWNERS, "ops"))
 
 
 def passes_over_failures(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +125,7 @@ def sorts_past_what_has_no_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_what_is_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims, "covers", lambda *_: False)
+    patch.setattr(queue, "covers", lambda *_: False)
 
 
 def joins_undrained(patch: pytest.MonkeyPatch) -> None:
@@ -154,7 +153,6 @@ MUTANTS: tuple[Patch, ...] = (
     passes_over_failures,
     joins_undrained,
     begins_what_is_held,
-    hands_out_without_a_floor,
 )
 
 
@@ -198,9 +196,25 @@ def live_with_a_record_without_a_key() -> None:
     life.teardown()
 
 
+def live_through_a_loss_before_a_commit() -> None:
+    """
+    Work on a partition of which nothing is committed, and lose it.
+    """
+    life = WorkerMachine()
+    life.begin(Order.KEY, False, True, "skip", frozenset(EVERY[:1]), [2, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.produce(EVERY[0], 4)
+    life.turns(2)
+    life.claim()
+    assert life.tasks
+    life.lose()
+    life.turns(4)
+    life.teardown()
+
+
 LIVES: dict[Patch, Callable[[], None]] = {
     drops_what_stays: live_through_a_join_that_takes_nothing,
     sorts_past_what_has_no_key: live_with_a_record_without_a_key,
+    hands_out_without_a_floor: live_through_a_loss_before_a_commit,
 }
 
 

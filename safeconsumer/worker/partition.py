@@ -15,15 +15,100 @@ waking who waits for work. Only the polling thread opens, fills and closes epoch
 may look at which ones there are without it.
 """
 
+import enum
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from sys import getsizeof
+from typing import TypeAlias
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.progress import Chunk, Progress, Record, Watermark
 from safeconsumer.worker.watermarks import Load
+
+# Keys of lanes that may be kept: of these types, and no more bytes than this.
+_PLAIN = frozenset({bytes, str, int, type(None)})
+_LIGHT = 128
+Indexes: TypeAlias = Sequence[int]
+
+
+class State(enum.Enum):
+    """
+    Where a lane is.
+    """
+
+    IDLE = "idle"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For a time, an acknowledgement, the watermark, or for ever."""
+
+
+class Lane:
+    """
+    Records that are worked on one after the other, unless it is shared.
+
+    Attributes:
+        is_light: whether it may be kept while it is empty: its key takes little memory.
+    """
+
+    __slots__ = ("epoch", "is_light", "is_shared", "key", "runs", "state")
+
+    def __init__(self, epoch: "Epoch", key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
+        self.epoch = epoch
+        self.key = key
+        self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
+        self.is_shared = is_shared
+        self.runs: deque[tuple[Chunk, Indexes]] = deque()
+        self.state = State.IDLE
+
+    def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
+        """
+        Put records in front again.
+        """
+        if indexes:
+            self.runs.appendleft((chunk, indexes))
+
+    def join_front(self) -> None:
+        """
+        Make one run of the first two, if they are of one chunk.
+        """
+        if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
+            chunk, first = self.runs.popleft()
+            _, more = self.runs.popleft()
+            self.runs.appendleft((chunk, [*first, *more]))
+
+    def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
+        """
+        Take up to so many records of one chunk; None if all are beyond the span.
+
+        A record that has failed, or is suspect, comes by itself.
+        """
+        chunk, indexes = self.runs[0]
+        most = min(most, _allowed(self.epoch, chunk, indexes, span))
+        if most <= 0:
+            return None
+        if self.epoch.failures or self.epoch.alone:
+            most = min(most, self._untried(chunk, indexes))
+        if most >= len(indexes):
+            self.runs.popleft()
+            return chunk, indexes
+        self.runs[0] = (chunk, indexes[most:])
+        return chunk, indexes[:most]
+
+    def _untried(self, chunk: Chunk, indexes: Indexes) -> int:
+        # How many stand before the first that must run by itself; at least one.
+        for count, index in enumerate(indexes):
+            record = chunk.records[index]
+            assert record is not None  # noqa: S101 - it is queued, so not finished
+            if (
+                record.offset in self.epoch.failures
+                or record.offset in self.epoch.alone
+            ):
+                return max(1, count)
+        return len(indexes)
 
 
 class Epoch:
@@ -88,9 +173,9 @@ class Epoch:
         self.records = 0
         self.bytes = 0
         self.running = 0
-        self.lanes: dict[object, object] = {}
+        self.lanes: dict[object, Lane] = {}
         self.unsorted: deque[tuple[Chunk, int]] = deque()
-        self.parked: list[object] = []
+        self.parked: list[Lane] = []
         self.stuck: dict[int, float] = {}
         self.failures: dict[int, int] = {}
         self.alone: set[int] = set()
@@ -101,7 +186,7 @@ class Epoch:
         self.revoked = threading.Event()
         self.is_closed = False
         self.is_held = False
-        self.shelf: deque[object] = deque()
+        self.shelf: deque[Lane] = deque()
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -115,6 +200,18 @@ class Epoch:
 
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+
+
+def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
+    # How many of these may be started before the watermark moves.
+    last = chunk.base + indexes[-1]
+    if last < epoch.allowed:
+        return len(indexes)
+    epoch.allowed = epoch.progress.floor() + span
+    if last < epoch.allowed:
+        return len(indexes)
+    limit = epoch.allowed - chunk.base
+    return sum(index < limit for index in indexes)
 
 
 @frozen

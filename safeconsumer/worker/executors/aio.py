@@ -9,8 +9,9 @@ import threading
 import time
 from collections import deque
 
-from safeconsumer.worker import stacks
-from safeconsumer.worker.calls import (
+from safeconsumer.worker import tracebacks
+from safeconsumer.worker.executors.base import Calls, end_slot
+from safeconsumer.worker.handlers import (
     Errors,
     Slot,
     all_done,
@@ -19,10 +20,8 @@ from safeconsumer.worker.calls import (
     context_of,
     refuse_undone,
 )
-from safeconsumer.worker.executors.threads import Calls, end_slot
-from safeconsumer.worker.lanes import Task
-from safeconsumer.worker.outcomes import Outcome
-from safeconsumer.worker.schedule import Schedule
+from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.results import Schedule
 
 _END_SECONDS = 1.0
 
@@ -118,7 +117,7 @@ class Coroutines:
     async def _work(self, slot: Slot) -> None:
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
-        slot.stack = functools.partial(stacks.of_task, ours, self._thread.ident)
+        slot.stack = functools.partial(tracebacks.of_task, ours, self._thread.ident)
         while not self._is_over:
             tasks = self._schedule.claim()
             if not tasks:

@@ -1,21 +1,242 @@
 """
-What is worked on next.
+Chooses which queued record a free handler gets.
 """
 
+import enum
 import heapq
 import itertools
+import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
 
+from attrs import field, frozen
+
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.holds.view import PauseView
-from safeconsumer.worker.held import Epoch, Held
-from safeconsumer.worker.lanes import Lane, Lanes, Order, State, Task
-from safeconsumer.worker.others import Others, covers
-from safeconsumer.worker.outcomes import Policy
+from safeconsumer.worker.client import Others, covers
+from safeconsumer.worker.partition import Epoch, Held, Indexes, Lane, State
 from safeconsumer.worker.progress import Chunk, Record
+from safeconsumer.worker.retry import Retry
 
-# As :data:`~safeconsumer.worker.outcomes.LANE_SECONDS`, for records that several
+KeyOf: TypeAlias = Callable[[Any], object]
+
+# The lane of a record whose key could not be told.
+KEYLESS = object()
+
+
+class Order(enum.Enum):
+    """
+    Which records are worked on one after the other.
+    """
+
+    PARTITION = "partition"
+    """Those of one partition."""
+
+    KEY = "key"
+    """Those of one key within a partition."""
+
+    UNORDERED = "unordered"
+    """None."""
+
+
+def order_of(name: str) -> Order:
+    """
+    Return the order of this name.
+
+    Raises:
+        WorkerSettingError: there is none.
+    """
+    try:
+        return Order(name)
+    except ValueError:
+        message = f"order is 'partition', 'key' or 'unordered', not {name!r}"
+        raise WorkerSettingError(message) from None
+
+
+@frozen
+class Task:
+    """
+    Records of one lane that a handler is to work on, in this order.
+
+    Attributes:
+        attempt: of the records, from 1.
+        tried: the offset of its one record, if that has failed before or is suspect.
+        bundle: several lanes' records of one chunk that travel together, lane by lane;
+            ``indexes`` are all of theirs, and ``lane`` is the first.
+    """
+
+    lane: Lane
+    chunk: Chunk
+    indexes: Indexes
+    attempt: int = 1
+    tried: int | None = None
+    bundle: Sequence[tuple[Lane, Indexes]] = ()
+
+    @property
+    def epoch(self) -> Epoch:
+        """
+        The epoch it belongs to.
+        """
+        return self.lane.epoch
+
+
+@frozen
+class Groups:
+    """
+    Records of a chunk by their lanes' keys.
+
+    Attributes:
+        sorted: each key with its records' indexes.
+        failed: the index of the one whose key could not be told, and why.
+    """
+
+    sorted: Collection[tuple[object, Indexes]]
+    failed: tuple[int, BaseException] | None = None
+
+
+_IDLE = State.IDLE  # looking up a member takes its time, and this is per key
+
+
+class Lanes:
+    """
+    Sorts records into lanes.
+
+    Args:
+        order: which records belong together.
+        key: of a record, for order by key; any hashable value.
+    """
+
+    def __init__(self, order: Order, key: KeyOf) -> None:
+        self.order = order
+        self._key = key
+
+    def group(self, chunk: Chunk, first: int = 0) -> Groups:
+        """
+        Return which records of a chunk, from ``first`` on, go to which lane.
+
+        Ends at one whose key cannot be told; what stands behind it may be of its lane.
+        """
+        if self.order is not Order.KEY:
+            return Groups(((None, range(first, len(chunk.records))),))
+        key_of, is_own = self._key, self._key is record_key
+        groups: dict[object, list[int]] = {}
+        index = first
+        try:
+            for index, record in enumerate(chunk.records[first:], first):
+                # In line, as nearly every key is: a call is a third of this.
+                key = record.key if is_own else None  # type: ignore[union-attr]  # queued
+                if type(key) is not bytes:
+                    key = key_of(record)
+                if key in groups:
+                    groups[key].append(index)
+                else:
+                    groups[key] = [index]
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
+            return Groups(groups.items(), (index, error))
+        return Groups(groups.items())
+
+    def queue(
+        self, epoch: Epoch, chunk: Chunk, groups: Iterable[tuple[object, Indexes]]
+    ) -> list[Lane]:
+        """
+        Queue them; return the lanes that are to be made ready. The lock is held.
+        """
+        lanes = epoch.lanes
+        is_shared = self.order is Order.UNORDERED
+        idle = []
+        for key, indexes in groups:
+            lane = lanes.get(key)
+            if lane is None:
+                lane = lanes[key] = Lane(epoch, key, is_shared)
+                idle.append(lane)
+            elif lane.state is _IDLE or (
+                # Its tasks are out, and nothing that comes has to wait for them.
+                lane.is_shared and lane.state is State.RUNNING
+            ):
+                idle.append(lane)
+            lane.runs.append((chunk, indexes))
+        return idle
+
+
+def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
+    """
+    Return a record's own key; a key that cannot be hashed, by its text.
+    """
+    key = record.key
+    if type(key) is bytes or getattr(key, "__hash__", None):
+        return key
+    return repr(key)
+
+
+# One hand-over: as many records as take about this long, and no more than these.
+QUANTUM = 256
+LANE_SECONDS = 0.005
+
+OnExhausted = Literal["stop", "skip", "block"]
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """
+    What became of a task.
+
+    Attributes:
+        task: which.
+        finished: indexes that are done, and marked so.
+        failed: indexes with what is wrong.
+        left: indexes that were not begun.
+        seconds: how long the others took.
+        is_suspect: whether several records failed together and any of them, but not
+            all, may be to blame: they are tried one by one, and none has failed yet.
+    """
+
+    task: Task
+    finished: Indexes = ()
+    failed: Sequence[tuple[int, BaseException]] = ()
+    left: Indexes = ()
+    seconds: float = 0.0
+    is_suspect: bool = False
+
+
+@frozen(kw_only=True)
+class Letter:
+    """
+    A record that failed for good, on its way to the dead letters.
+    """
+
+    lane: Lane
+    chunk: Chunk
+    index: int
+    record: Any
+    attempt: int
+    error: BaseException
+
+
+@frozen(kw_only=True)
+class Policy:
+    """
+    How failures are handled, and how work is cut.
+
+    Attributes:
+        post: takes a letter without waiting; None without dead letters.
+        quantum: most records of one hand-over.
+    """
+
+    retry: Retry
+    on_exhausted: OnExhausted = "stop"
+    post: Callable[[Letter], None] | None = None
+    max_ratio: float | None = None
+    max_consecutive: int | None = None
+    span: int = 50_000
+    quantum: int = QUANTUM
+    lane_seconds: float = LANE_SECONDS
+    is_batch: bool = False
+    draw: Callable[[], float] = field(default=random.random)
+
+
+# As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
 # threads could share.
 SHARED_SECONDS = 0.001
 # Records that take less are not worth another thread: they compute, and two threads
@@ -74,7 +295,7 @@ class Claims:
             for epoch in self._held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 if epoch.shelf and not epoch.is_held:
-                    self._ready.extendleft(reversed(epoch.shelf))  # type: ignore[arg-type]  # lanes are Lanes
+                    self._ready.extendleft(reversed(epoch.shelf))
                     epoch.shelf.clear()
                     self._notify()
 
@@ -88,7 +309,7 @@ class Claims:
             for epoch in epochs:
                 epoch.revoked.set()
                 for lane in epoch.lanes.values():
-                    lane.runs.clear()  # type: ignore[attr-defined]  # lanes are Lanes
+                    lane.runs.clear()
                 epoch.unsorted.clear()
                 epoch.parked.clear()
 
@@ -289,7 +510,7 @@ class Claims:
         # Those of keys that do not come any more would keep out those of keys that do.
         if len(epoch.lanes) <= self._room_of_lanes():
             return
-        lanes: dict[object, Lane] = epoch.lanes  # type: ignore[assignment]  # they are
+        lanes = epoch.lanes
         empty = [
             key
             for key, lane in lanes.items()
@@ -304,7 +525,7 @@ class Claims:
             return
         parked, epoch.parked = epoch.parked, []
         for one in parked:
-            self._make_ready(one)  # type: ignore[arg-type]  # lanes are Lanes
+            self._make_ready(one)
         self._notify()
 
     def _make_ready(self, lane: Lane) -> None:

@@ -21,13 +21,12 @@ from kafka.errors import (
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.calls import is_async, refuse_coroutine
-from safeconsumer.worker.control import Reject
-from safeconsumer.worker.held import Epoch
-from safeconsumer.worker.outcomes import Letter
+from safeconsumer.worker.handlers import Reject, is_async, refuse_coroutine
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import DeadLetter, check_callable
-from safeconsumer.worker.shown import cut, message, shown, stack
+from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 
 @frozen(kw_only=True)

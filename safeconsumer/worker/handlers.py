@@ -1,25 +1,173 @@
 """
-Calling a handler with the records of a task, and telling what became of them.
+What a handler is given and may raise, and calling it with the records of a task.
 """
 
 import inspect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+import structlog
 from kafka.structs import TopicPartition
 
-from safeconsumer.worker.context import Context
-from safeconsumer.worker.control import (
-    BatchFailure,
-    HandlersFailError,
-    Reject,
-    WorkerControl,
-)
-from safeconsumer.worker.lanes import Indexes, Task
-from safeconsumer.worker.outcomes import Outcome
-from safeconsumer.worker.shown import shown
+from safeconsumer._checks import is_number
+from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.worker.partition import Indexes
+from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.tracebacks import shown
+
+
+class WorkerControl(Exception):  # noqa: N818 - control, not errors
+    """
+    Parent of what a handler may raise to steer its worker.
+    """
+
+
+class RetryLater(WorkerControl):
+    """
+    Not now: try the record again after some seconds; it uses up no attempt.
+
+    Args:
+        after: seconds, at least.
+    """
+
+    def __init__(self, after: float) -> None:
+        if not is_number(after) or after < 0:
+            message = f"after must be seconds, 0 or more, not {after!r}"
+            raise WorkerSettingError(message)
+        super().__init__(after)
+        self.after = float(after)
+
+
+class Reject(WorkerControl):
+    """
+    Never: the record has failed for good, without another attempt.
+
+    Args:
+        reason: for people; it goes into the dead letter.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class DeserializationError(Reject):
+    """
+    A key or value cannot be deserialized: as rejected, since no attempt would help.
+
+    Its cause is what the deserializer raised. One that raises anything that is not
+    about the data, such as a ``ConnectionError``, is tried again as a handler is.
+    """
+
+
+class StopWorker(WorkerControl):
+    """
+    Stop the worker; this record is not complete and comes again after a restart.
+    """
+
+
+class BatchFailure(WorkerControl):
+    """
+    Some records of a batch failed; the others are done.
+
+    Args:
+        errors: by index in the batch, what is wrong with the record; the values may
+            be :class:`RetryLater`, :class:`Reject` and :class:`StopWorker` too.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        super().__init__(dict(errors))
+        self.errors = dict(errors)
+
+
+class RecordFailedError(SafeConsumerError):
+    """
+    A record failed for good and the worker stopped: nothing was committed past it.
+
+    Raised by ``run()``; its cause is what the handler raised.
+    """
+
+
+class DeadLetterLimitError(SafeConsumerError):
+    """
+    Too many records failed for good: ``max_ratio`` or ``max_consecutive`` is exceeded.
+
+    Nothing was committed past the record that exceeded it.
+    """
+
+
+class HandlersFailError(SafeConsumerError):
+    """
+    Handlers cannot be run, whatever the record: the worker stops, and blames none.
+
+    A process does not start, an executor of yours broke, cancels, or takes nothing
+    more, or a coroutine came back that nobody awaits. Raised by ``run()``.
+    """
+
+
+class ProcessDiedError(SafeConsumerError):
+    """
+    A process of the process executor ended while it worked on this record.
+    """
+
+
+class Context:
+    """
+    Circumstances of one call of a handler; shared by the calls of one hand-over.
+
+    Attributes:
+        partition: where the records come from.
+        attempt: of the record, from 1.
+        assignment_epoch: grows each time this member gains the partition.
+        revoked: an event, set once the partition is being taken away: what is done
+            from then on may be done again elsewhere. Never set in the process
+            executor, nor in a foreign one that runs other processes.
+    """
+
+    __slots__ = ("_deadline", "assignment_epoch", "attempt", "partition", "revoked")
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        attempt: int,
+        assignment_epoch: int,
+        revoked: threading.Event,
+        deadline: Callable[[], float | None],
+    ) -> None:
+        self.partition = partition
+        self.attempt = attempt
+        self.assignment_epoch = assignment_epoch
+        self.revoked = revoked
+        self._deadline = deadline
+
+    @property
+    def deadline(self) -> float | None:
+        """
+        When running handlers are no longer waited for, by ``time.monotonic()``.
+
+        None while nobody waits; also always in another process.
+        """
+        return self._deadline()
+
+    @property
+    def log(self) -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
+        """
+        A structlog logger that names topic, partition and attempt.
+        """
+        return structlog.get_logger("safeconsumer.worker").bind(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            attempt=self.attempt,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Context({self.partition.topic}:{self.partition.partition}, "
+            f"attempt={self.attempt})"
+        )
+
 
 Handler: TypeAlias = Callable[..., Any]
 StackOf: TypeAlias = Callable[[], str | None]

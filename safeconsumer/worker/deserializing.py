@@ -13,10 +13,14 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker.calls import is_async, refuse_coroutine
-from safeconsumer.worker.control import BatchFailure, DeserializationError
-from safeconsumer.worker.lanes import KeyOf, record_key
-from safeconsumer.worker.shown import shown
+from safeconsumer.worker.handlers import (
+    BatchFailure,
+    DeserializationError,
+    is_async,
+    refuse_coroutine,
+)
+from safeconsumer.worker.queue import KeyOf, record_key
+from safeconsumer.worker.tracebacks import shown
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 

@@ -1,0 +1,428 @@
+"""
+The poll loop: bounded, never stopping; and what it holds back.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from kafka.structs import TopicPartition
+
+from safeconsumer.errors import JournalError
+from safeconsumer.holds.hold import WORKER
+from safeconsumer.worker import watermarks
+from safeconsumer.worker.client import Client, Polled, Work, covers
+from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
+from safeconsumer.worker.partition import Epoch, Held
+from safeconsumer.worker.progress import Record
+from safeconsumer.worker.settings import Commit, Drain, Limits
+
+BACKPRESSURE = f"{WORKER}backpressure"
+RETRY = f"{WORKER}retry"
+DRAIN = f"{WORKER}drain"
+FLOOR = f"{WORKER}floor"
+OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
+
+Holding = tuple[str, TopicPartition | None]
+
+
+class Brakes:
+    """
+    Derives a pump's holds anew each turn from what is held. The polling thread's.
+
+    Nothing remembers what it paused: what stands in the consumer is asked.
+
+    Attributes:
+        work: who works on what is held.
+        pause_seconds: by owner, for how long it has held something.
+    """
+
+    work: Work
+
+    def __init__(
+        self, client: Client, held: Held, limits: Limits, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._held = held
+        self._limits = limits
+        self._clock = clock
+        self._marks = watermarks.marks(limits)
+        self._shared_by = (0, 0)
+        self._share: watermarks.Share | None = None
+        self._throttled: set[TopicPartition] = set()
+        self._is_throttled = False
+        self._average = 1.0
+        self._wanted: frozenset[Holding] = frozenset()
+        self._counted_at = clock()
+        self._lifted_at: float | None = None
+        self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
+        held.when_low = self._when_low
+
+    # ------------------------------------------------------------ holding
+
+    def place(
+        self, *, is_draining: bool, floorless: Iterable[TopicPartition] = ()
+    ) -> None:
+        """
+        Make the holds what they must be now.
+
+        Args:
+            is_draining: nothing at all may come.
+            floorless: partitions of which nothing may be handed out yet.
+        """
+        self._count()
+        self._is_throttled = self._is_full()
+        wanted: dict[Holding, str] = {}
+        if self._is_throttled:
+            wanted[BACKPRESSURE, None] = "too much is held"
+        for tp, owner in self._over_share():
+            wanted[owner, tp] = "more than its share is held"
+        for tp in floorless:
+            wanted[FLOOR, tp] = "where it begins is not committed yet"
+        if is_draining:
+            wanted[DRAIN, None] = "running work is waited for"
+        self._client.hold(OWNERS, wanted)
+        self._wanted = frozenset(wanted)
+        self._held.low = self._marks.low if self._is_throttled else None
+
+    def release(self) -> None:
+        """
+        Lift everything, for good.
+        """
+        self._count()
+        self._held.low = None
+        self._wanted = frozenset()
+        self._client.hold(OWNERS, {})
+
+    def _count(self) -> None:
+        now, lifted = self._clock(), self._lifted_at
+        for owner in {owner for owner, _ in self._wanted}:
+            is_lifted = owner == BACKPRESSURE and not self._throttled
+            until = lifted if is_lifted and lifted is not None else now
+            self.pause_seconds[owner] += max(0.0, until - self._counted_at)
+        self._counted_at, self._lifted_at = now, None
+
+    def _is_full(self) -> bool:
+        load, was = self._held.load, self._is_throttled
+        starving = was and self._is_starving()
+        if self._marks.is_throttled(load, was=was, is_starving=starving):
+            return True
+        # Polls for the last few records of room would cost more than they bring.
+        room = self._credit(load)
+        return 4 * room < min(self._client.most, self._credit(self._marks.low))
+
+    def _is_starving(self) -> bool:
+        # A partition that would flow but for us, and has nothing to be worked on.
+        return any(
+            tp not in self._throttled
+            and self.work.is_starving(self._held.epochs.get(tp))
+            for tp in self._client.epochs()
+        )
+
+    def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
+        owned = self._client.epochs()
+        share = self._share_of(len(owned), self._sharing())
+        if share is None:
+            self._throttled.clear()
+            return
+        if not self._throttled and not share.waiting.is_throttled(
+            self._held.load, was=False
+        ):
+            return  # none can be over its share if all together are not
+        throttled = set()
+        for tp, epoch in self._held.epochs.items():
+            if tp in owned and self._is_over(share, epoch, was=tp in self._throttled):
+                throttled.add(tp)
+                yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
+        self._throttled = throttled
+
+    def _is_over(self, share: watermarks.Share, epoch: Epoch, *, was: bool) -> bool:
+        load = watermarks.Load(epoch.records, epoch.bytes)
+        if share.moving.is_throttled(load, was=was):
+            return True
+        is_much = share.waiting.is_throttled(load, was=was)
+        return is_much and self.work.is_starving(epoch)
+
+    def _sharing(self) -> int:
+        # How many have something, as far as is known; what others hold gets nothing.
+        epochs, view = self._held.epochs, self._client.others.seen()
+        here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
+        there = {tp for tp in self._client.lagging() if not covers(view, tp)}
+        return len(here | there)
+
+    def _share_of(self, partitions: int, sharing: int) -> watermarks.Share | None:
+        if self._shared_by != (partitions, sharing):
+            self._shared_by = partitions, sharing
+            self._share = watermarks.share(self._limits, partitions, sharing)
+        return self._share
+
+    def _when_low(self) -> None:
+        # By the thread that finished: it wakes the poll that waits meanwhile. If that
+        # cannot be written down, the next turn lifts it, or says so where it is heard:
+        # here it would end a thread that is wanted for handlers.
+        self._lifted_at = self._clock()
+        with suppress(JournalError):
+            self._client.lift_all(BACKPRESSURE)
+
+    # ------------------------------------------------------------ room
+
+    def room(self) -> int:
+        """
+        Return how many records the next poll may take.
+
+        While all is held that is what there will be when the low mark is reached and
+        the hold is lifted, in the middle of the poll.
+        """
+        load = self._marks.low if self._is_throttled else self._held.load
+        room = max(1, self._credit(load))
+        if self._share is None:
+            return room
+        # All that comes may be of the one partition that has all that is here.
+        left = self._share.moving.high.records - self._held.records
+        return min(room, max(self._share.poll, left))
+
+    def learn(self, sizes: Sequence[int]) -> None:
+        """
+        Take note of the sizes of records that came.
+        """
+        mean = sum(sizes) / len(sizes)
+        self._average += 0.2 * (mean - self._average)
+        self._average = max(self._average, mean)
+
+    def _credit(self, load: watermarks.Load) -> int:
+        return watermarks.credit(self._limits, load, self._average, self._client.most)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def is_on(self) -> bool:
+        """
+        Whether anything is held for what is held.
+        """
+        return self._is_throttled or bool(self._throttled)
+
+    def is_held(self, owner: str) -> bool:
+        """
+        Tell whether the last turn held something in this owner's name.
+        """
+        return any(holding[0] == owner for holding in self._wanted)
+
+    def leaks(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a hold covers the partition that nobody has lifted since.
+        """
+        if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
+            return True
+        return any((owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY))
+
+
+# How long a poll loop waits for an ownership's floor before it goes on without.
+_FLOOR_SECONDS = 0.5
+# Seconds of one poll: short while something of ours must be looked after.
+BUSY_POLL = 0.05
+CALM_POLL = 0.25
+
+
+class Engine:
+    """
+    Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
+
+    Attributes:
+        held: what is held.
+        brakes: what is held back.
+        commits: what commits it.
+        departures: what is waited for, and dropped.
+        soon: seconds until the work wants the next turn.
+        leaked: records that came for a partition of ours that was held.
+        gap: the longest time between two polls, in seconds, drains left out.
+    """
+
+    def __init__(  # noqa: PLR0913 - one part each
+        self,
+        client: Client,
+        *,
+        limits: Limits,
+        drain: Drain,
+        commit: Commit,
+        emit: Callable[..., None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._group = client.membership
+        self._clock = clock
+        self.held = Held(clock)
+        self.brakes = Brakes(client, self.held, limits, clock)
+        self.commits = Commits(client, self.held, commit, emit, clock)
+        self.departures = Departures(
+            client, self.held, self.commits, drain=drain, emit=emit, clock=clock
+        )
+        self._work: Work
+        self._begun: Mapping[TopicPartition, int] | None = None
+        self.soon = math.inf
+        self.polled_at = clock()
+        self.poll_timeout = CALM_POLL
+        self.gap = 0.0
+        self.leaked = 0
+
+    # ------------------------------------------------------------ its life
+
+    def begin(self, work: Work) -> None:
+        """
+        Take over the consumer.
+        """
+        self._work = self.brakes.work = self.departures.work = work
+        self._group.ask_before_join(self._before_join)
+        self.polled_at = self._clock()
+
+    def turn(self) -> None:
+        """
+        Poll once and look after everything; takes about one poll's timeout at most.
+        """
+        self.brakes.place(
+            is_draining=self.departures.is_draining, floorless=self._floorless()
+        )
+        polled = self._poll()
+        self.departures.settle()
+        self._admit(polled)
+        self.departures.turn()
+        self.commits.turn()
+
+    def rest(self) -> None:
+        """
+        Wait a moment for running work, where a poll could not.
+        """
+        self._wait_idle(BUSY_POLL)
+
+    def stop(self, seconds: float) -> None:
+        """
+        Begin to drain for good: everything is held, and nothing more is begun.
+        """
+        self.departures.stop(seconds)
+
+    def is_drained(self) -> bool:
+        """
+        Tell whether, while stopping, nothing runs or the wait is over.
+        """
+        return self.departures.is_drained
+
+    def conclude(self, seconds: float = math.inf) -> bool:
+        """
+        Commit what is complete, drop the rest, lift every hold of ours.
+
+        Args:
+            seconds: for the commit, if that is less than ``Commit.timeout``.
+
+        Returns:
+            Whether all that is complete is committed.
+        """
+        self.departures.tell()
+        try:
+            if self._group.is_lost():  # or never was: then nothing is missing
+                return not self.held.done
+            return self.commits.now(seconds=seconds)
+        finally:
+            self.departures.drop(tuple(self.held.epochs.values()), "stopped")
+            self._group.ask_before_join(None)
+            self.brakes.release()
+
+    # ------------------------------------------------------------ polling
+
+    def _poll(self) -> Polled:
+        now = self._clock()
+        if self.departures.deadline is None:
+            self.gap = max(self.gap, now - self.polled_at)
+        self.polled_at = now
+        self.poll_timeout = self._timeout()
+        try:
+            return self._client.poll(self.poll_timeout, self.brakes.room())
+        except JoinDeferred:
+            self._wait_idle(BUSY_POLL)
+            return {}
+        finally:
+            self.polled_at = self._clock()
+
+    def _timeout(self) -> float:
+        busy = (
+            self.departures.deadline is not None
+            or self.brakes.is_on
+            or self.held.records > self.held.running
+            or self._group.is_joining()
+        )
+        return max(0.001, min(BUSY_POLL if busy else CALM_POLL, self.soon))
+
+    def _wait_idle(self, seconds: float) -> None:
+        with self.held.lock:
+            if self.departures.running():
+                self.held.idle.wait(seconds)
+
+    # ------------------------------------------------------------ ownerships begin
+
+    def _before_join(self) -> None:
+        self._begin({})  # what this very poll has learned of
+        self.departures.before_join()
+
+    def _begin(self, polled: Polled) -> bool:
+        # An ownership begins once its first position is known, records or not.
+        owned = self._client.epochs()
+        if owned is self._begun or self._group.is_lost():
+            return False
+        is_whole, is_new = True, False
+        for tp, number in owned.items():
+            epoch = self.held.epochs.get(tp)
+            if epoch is not None and epoch.number == number:
+                continue
+            records = polled.get(tp)
+            start = records[0].offset if records else self._client.position(tp)
+            if start is None:
+                is_whole = False
+            else:
+                self._open(tp, number, start)
+                is_new = True
+        if is_whole:
+            self._begun = owned
+        return is_new
+
+    def _open(self, tp: TopicPartition, number: int, start: int) -> Epoch:
+        before = self.held.epochs.get(tp)
+        if before is not None:
+            self.departures.drop(
+                [before], "moved" if before.number == number else REVOKED
+            )
+        epoch = self.held.open(tp, number, self._group.losses, start)
+        self.commits.begin(epoch)
+        return epoch
+
+    def _floorless(self) -> Iterable[TopicPartition]:
+        return [
+            tp
+            for tp, epoch in self.held.epochs.items()
+            if not self.commits.has_floor(epoch)
+        ]
+
+    # ------------------------------------------------------------ records
+
+    def _admit(self, polled: Polled) -> None:
+        if self._begin(polled) and self._floorless():
+            # Refused, it is tried again without waiting, and they are held meanwhile.
+            self.commits.now(seconds=_FLOOR_SECONDS)
+        owned = self._client.epochs()
+        for tp, records in polled.items():
+            if not records or tp not in owned:
+                continue
+            if self.brakes.leaks(tp):
+                self.leaked += len(records)
+            epoch = self._epoch(tp, owned[tp], records[0])
+            if not self.commits.has_floor(epoch):
+                self._client.go_back(tp, records[0].offset)
+                continue
+            chunk = self.held.admit(epoch, records)
+            self.brakes.learn(chunk.sizes)
+            self._work.admit(epoch, chunk)
+
+    def _epoch(self, tp: TopicPartition, number: int, first: Record) -> Epoch:
+        epoch = self.held.epochs.get(tp)
+        after = math.inf if epoch is None else epoch.progress.next_offset
+        if epoch is not None and epoch.number == number and first.offset >= after:
+            return epoch
+        return self._open(tp, number, first.offset)
