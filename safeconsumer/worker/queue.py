@@ -247,9 +247,11 @@ WORTH_WAKING = 0.00002
 KEPT_LANES = 2048
 
 
-class Claims:
+class Queue:
     """
     Lanes that are ready or asleep, and handing them out.
+
+    Methods that do not take the lock are called with it: see :class:`Held`.
     """
 
     def __init__(
@@ -260,18 +262,18 @@ class Claims:
         clock: Callable[[], float],
         others: Others | None,
     ) -> None:
-        self._held = held
-        self._lanes = lanes
-        self._policy = policy
-        self._clock = clock
-        self._ready: deque[Lane] = deque()
+        self.held = held
+        self.lanes = lanes
+        self.policy = policy
+        self.clock = clock
+        self.ready: deque[Lane] = deque()
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
         self._is_halted = False
         self._is_over = False
         self._resting: list[threading.Lock] = []
         self._coming = 0
-        self._others = others
+        self.others = others
         self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
 
@@ -281,23 +283,23 @@ class Claims:
         """
         Obey the holds of this moment. Any thread, under no lock of ours.
         """
-        if self._others is not None and self._others.look() is not self._seen:
+        if self.others is not None and self.others.look() is not self._seen:
             self.obey()
 
     def obey(self) -> None:
         """
         Obey the holds that are applied: what they cover is shelved, the rest goes on.
         """
-        if self._others is None:
+        if self.others is None:
             return
-        with self._held.lock:
-            self._seen = view = self._others.seen()
-            for epoch in self._held.epochs.values():
+        with self.held.lock:
+            self._seen = view = self.others.seen()
+            for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 if epoch.shelf and not epoch.is_held:
-                    self._ready.extendleft(reversed(epoch.shelf))
+                    self.ready.extendleft(reversed(epoch.shelf))
                     epoch.shelf.clear()
-                    self._notify()
+                    self.notify()
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -305,7 +307,7 @@ class Claims:
         """
         Forget what is queued of these; what runs goes on.
         """
-        with self._held.lock:
+        with self.held.lock:
             for epoch in epochs:
                 epoch.revoked.set()
                 for lane in epoch.lanes.values():
@@ -317,22 +319,22 @@ class Claims:
         """
         Hand out nothing more until :meth:`go_on`.
         """
-        with self._held.lock:  # a claim is before it, and counted, or is none
+        with self.held.lock:  # a claim is before it, and counted, or is none
             self._is_halted = True
 
     def go_on(self) -> None:
         """
         Hand out again.
         """
-        with self._held.lock:
+        with self.held.lock:
             self._is_halted = False
-            self._wake_one()
+            self.wake_one()
 
     def end(self) -> None:
         """
         Hand out nothing any more; whoever waits in :meth:`wait_claim` gets None.
         """
-        with self._held.lock:
+        with self.held.lock:
             self._is_over = True
             while self._resting:
                 self._rouse()
@@ -341,25 +343,31 @@ class Claims:
         """
         Have it called when there is something to claim; None: not any more.
         """
-        with self._held.lock:
+        with self.held.lock:
             self._on_ready = on_ready
 
     def turn(self) -> float:
         """
         Wake what has slept long enough; return the seconds until the next is due.
         """
-        now = self._clock()
-        with self._held.lock:
+        now = self.clock()
+        with self.held.lock:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if not lane.epoch.is_closed and lane.state is State.WAITING:
                     self._wake(lane)
-            if self._ready:
-                self._notify()
+            if self.ready:
+                self.notify()
             return self._asleep[0][0] - now if self._asleep else float("inf")
 
     def _wake(self, lane: Lane) -> None:
-        self._make_ready(lane)
+        if lane.key is not KEYLESS:
+            self.make_ready(lane)
+            return
+        # Its key is asked for again, by the sorting that follows.
+        del lane.epoch.lanes[KEYLESS]
+        for chunk, (index,) in lane.runs:
+            lane.epoch.unsorted[0] = (chunk, index)
 
     # ------------------------------------------------------------ claiming
 
@@ -369,7 +377,7 @@ class Claims:
         """
         while True:
             self.look()
-            with self._held.lock:
+            with self.held.lock:
                 if self._is_over:
                     return None
                 tasks = self._claim()
@@ -382,11 +390,11 @@ class Claims:
         alarm = threading.Lock()
         alarm.acquire()
         self._resting.append(alarm)
-        self._held.lock.release()
+        self.held.lock.release()
         try:
             alarm.acquire()
         finally:
-            self._held.lock.acquire()
+            self.held.lock.acquire()
             if alarm in self._resting:  # interrupted
                 self._resting.remove(alarm)
             else:
@@ -405,12 +413,12 @@ class Claims:
         Take work if there is some.
         """
         self.look()
-        with self._held.lock:
+        with self.held.lock:
             return [] if self._is_over else self._claim()
 
     def _claim(self) -> list[Task]:
         tasks: list[Task] = []
-        ready = self._ready
+        ready = self.ready
         while ready and not tasks and not self._is_halted:
             lane = ready.popleft()
             if lane.epoch.is_closed or not lane.runs:
@@ -423,7 +431,7 @@ class Claims:
             if task is not None:
                 tasks.append(self._bundled(task))
         if tasks and ready:
-            self._wake_one()
+            self.wake_one()
         return tasks
 
     def _bundled(self, task: Task) -> Task:
@@ -431,11 +439,11 @@ class Claims:
         # per record, is shared by several lanes of one chunk.
         epoch, chunk = task.epoch, task.chunk
         room = self._shared_size(epoch) - len(task.indexes)
-        by_key = self._lanes.order is Order.KEY and not self._policy.is_batch
+        by_key = self.lanes.order is Order.KEY and not self.policy.is_batch
         if room <= 0 or not by_key or task.attempt > 1 or epoch.failures or epoch.alone:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
-        ready, before, base = self._ready, len(indexes), chunk.base
+        ready, before, base = self.ready, len(indexes), chunk.base
         running = State.RUNNING
         while ready and room > 0:
             lane = ready[0]
@@ -452,12 +460,12 @@ class Claims:
             indexes += more
             room -= len(more)
         epoch.running += len(indexes) - before
-        self._held.running += len(indexes) - before
+        self.held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, bundle=bundle)
 
     def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
-        taken = lane.take(most, self._policy.span)
+        taken = lane.take(most, self.policy.span)
         if taken is None:
             lane.state = State.WAITING
             epoch.parked.append(lane)
@@ -470,45 +478,57 @@ class Claims:
             if attempt > 1 or offset in epoch.alone:
                 tried = offset
         epoch.running += len(indexes)
-        self._held.running += len(indexes)
+        self.held.running += len(indexes)
         lane.state = State.RUNNING
         if lane.is_shared and lane.runs:
-            self._make_ready(lane)
+            self.make_ready(lane)
         return Task(lane, chunk, indexes, attempt, tried)
 
     def _size(self, lane: Lane) -> int:
-        if self._policy.is_batch:
-            return self._policy.quantum
+        if self.policy.is_batch:
+            return self.policy.quantum
         if lane.is_shared:
             return self._shared_size(lane.epoch)
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self._policy.quantum, max(1, int(self._policy.lane_seconds / pace)))
+        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
 
     def _shared_size(self, epoch: Epoch) -> int:
         pace = max(epoch.pace, 1e-9)
-        return min(self._policy.quantum, max(1, int(SHARED_SECONDS / pace)))
+        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
 
-    def _next(self, lane: Lane) -> None:
+    def next(self, lane: Lane) -> None:
+        """
+        Have a lane whose last task is over handed out again, or let it go.
+        """
         if lane.runs:
-            self._make_ready(lane)
-            self._wake_one()
+            self.make_ready(lane)
+            self.wake_one()
             return
-        self._let_go(lane)
+        self.let_go(lane)
 
-    def _let_go(self, lane: Lane) -> None:
+    def let_go(self, lane: Lane) -> None:
+        """
+        Note that a lane has run empty.
+        """
         lane.state = State.IDLE
         if lane.is_shared:  # tasks of it may still be out
             return
         lanes = lane.epoch.lanes
-        if not lane.is_light or len(lanes) > self._room_of_lanes():
+        if not lane.is_light or len(lanes) > self.room_of_lanes():
             lanes.pop(lane.key, None)
 
-    def _room_of_lanes(self) -> int:
-        return KEPT_LANES // max(1, len(self._held.epochs))
+    def room_of_lanes(self) -> int:
+        """
+        Return how many lanes of one epoch are kept while they are empty.
+        """
+        return KEPT_LANES // max(1, len(self.held.epochs))
 
-    def _clear_lanes(self, epoch: Epoch) -> None:
+    def clear_lanes(self, epoch: Epoch) -> None:
+        """
+        Forget empty lanes of an epoch that has too many.
+        """
         # Those of keys that do not come any more would keep out those of keys that do.
-        if len(epoch.lanes) <= self._room_of_lanes():
+        if len(epoch.lanes) <= self.room_of_lanes():
             return
         lanes = epoch.lanes
         empty = [
@@ -519,42 +539,59 @@ class Claims:
         for key in empty:
             del lanes[key]
 
-    def _unpark(self, epoch: Epoch) -> None:
-        # Something of it is complete: lanes beyond the span may look again.
+    def unpark(self, epoch: Epoch) -> None:
+        """
+        Let lanes beyond the span look again: something of the epoch is complete.
+        """
         if not epoch.parked:
             return
         parked, epoch.parked = epoch.parked, []
         for one in parked:
-            self._make_ready(one)
-        self._notify()
+            self.make_ready(one)
+        self.notify()
 
-    def _make_ready(self, lane: Lane) -> None:
+    def make_ready(self, lane: Lane) -> None:
+        """
+        Queue a lane behind the others that are ready.
+        """
         lane.state = State.READY
-        self._ready.append(lane)
+        self.ready.append(lane)
 
-    def _make_all_ready(self, lanes: Sequence[Lane]) -> None:
-        # As _make_ready() for each, in line.
+    def make_all_ready(self, lanes: Sequence[Lane]) -> None:
+        """
+        Queue lanes behind the others that are ready.
+        """
+        # As make_ready() for each, in line.
         state = State.READY
         for lane in lanes:
             lane.state = state
-        self._ready.extend(lanes)
+        self.ready.extend(lanes)
 
-    def _wake_one(self) -> None:
-        ready = self._ready
+    def wake_one(self) -> None:
+        """
+        Rouse somebody who waits for work, if it is worth it.
+        """
+        ready = self.ready
         if not ready or self._is_halted:
             return
-        is_busy = self._held.running or self._coming
+        is_busy = self.held.running or self._coming
         if ready[0].epoch.pace >= WORTH_WAKING or not is_busy:
-            self._notify()
+            self.notify()
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """
+        Rouse somebody who waits for work.
+        """
         if self._resting:
             self._rouse()
         if self._on_ready is not None:
             self._on_ready()
 
-    def _sleep(self, lane: Lane, delay: float) -> None:
-        due = self._clock() + delay
+    def sleep(self, lane: Lane, delay: float) -> None:
+        """
+        Have a lane ready again after so many seconds.
+        """
+        due = self.clock() + delay
         heapq.heappush(self._asleep, (due, next(self._numbers), lane))
 
 

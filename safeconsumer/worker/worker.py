@@ -24,7 +24,14 @@ from safeconsumer.worker.executors import ExecutorName, check_kind, choose, cut
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.queue import Lanes, OnExhausted, Policy, order_of, record_key
+from safeconsumer.worker.queue import (
+    Lanes,
+    OnExhausted,
+    Policy,
+    Queue,
+    order_of,
+    record_key,
+)
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import (
     Commit,
@@ -154,12 +161,14 @@ class Worker:
             **cut(executor, batch),
         )
         self._schedule = Schedule(
-            self._engine.held,
-            Lanes(order_of(order), key),
-            policy,
+            Queue(
+                self._engine.held,
+                Lanes(order_of(order), key),
+                policy,
+                time.monotonic,
+                self._client.others,
+            ),
             self._emit,
-            time.monotonic,
-            self._client.others,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
@@ -275,7 +284,7 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.obey)
+        self._stop_obeying = others.tell(self._schedule.queue.obey)
         others.report_busy(self._busy)
 
     def _busy(self) -> frozenset[TopicPartition]:
@@ -329,7 +338,7 @@ class Worker:
 
     def _close(self) -> Report:
         committed = False
-        self._schedule.end()
+        self._schedule.queue.end()
         self._given_up = self._engine.held.running
         end = self._end_by()
         try:

@@ -15,7 +15,7 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.worker.lab import wait_for
 from tests.worker.model.client import FakeRecord
@@ -81,7 +81,9 @@ def bench(
         events.append(kind(**fields))
 
     lanes = Lanes(Order.KEY, record_key)
-    schedule = Schedule(held, lanes, Policy(**settings), emit, time.monotonic)
+    schedule = Schedule(
+        Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
+    )
     calls = Calls(
         handle=handle,
         is_batch=batch is not None,

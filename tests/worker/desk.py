@@ -14,7 +14,7 @@ from safeconsumer.worker.client import Others
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import Lanes, Order, Policy, record_at, record_key
+from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_at, record_key
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import Clock, FakeRecord
 
@@ -39,14 +39,16 @@ class Desk:
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told: list[Any] = []
         self.schedule = Schedule(
-            self.held,
-            Lanes(order, key),
-            Policy(**settings),
+            Queue(
+                self.held,
+                Lanes(order, key),
+                Policy(**settings),
+                self.clock,
+                Others(self.ledger),
+            ),
             lambda kind, **_fields: self.told.append(kind),
-            self.clock,
-            Others(self.ledger),
         )
-        self.ledger.lookers.append(self.schedule.obey)
+        self.ledger.lookers.append(self.schedule.queue.obey)
         self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
         self._next = 0
 
@@ -77,7 +79,7 @@ class Desk:
         Complete all that can be claimed, and return which records these are.
         """
         found = []
-        while tasks := self.schedule.claim():
+        while tasks := self.schedule.queue.claim():
             for task in tasks:
                 found += [record_at(task.chunk, i).offset for i in task.indexes]
             self.schedule.complete([all_done(task, 0.0) for task in tasks])

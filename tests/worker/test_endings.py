@@ -12,7 +12,7 @@ from kafka import TopicPartition
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
-from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Retry
 from tests.worker.lab import Lab, wait_for
@@ -56,7 +56,9 @@ def test_what_never_joined_has_nothing_to_commit() -> None:
         clock=clock,
     )
     policy, lanes = Policy(retry=Retry()), Lanes(Order.PARTITION, record_key)
-    engine.begin(Schedule(engine.held, lanes, policy, lambda *_: None, clock))
+    engine.begin(
+        Schedule(Queue(engine.held, lanes, policy, clock, None), lambda *_: None)
+    )
     engine.stop(1.0)
     assert engine.conclude()
 

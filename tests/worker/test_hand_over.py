@@ -33,10 +33,12 @@ class Resting:
         """
         Return once so many rest.
         """
-        wait_for(lambda: len(self.desk.schedule._resting) == count, "them to rest")
+        wait_for(
+            lambda: len(self.desk.schedule.queue._resting) == count, "them to rest"
+        )
 
     def _take(self) -> None:
-        while (tasks := self.desk.schedule.wait_claim()) is not None:
+        while (tasks := self.desk.schedule.queue.wait_claim()) is not None:
             self.got.append(threading.current_thread().name)
             done = [calls.all_done(task, 0.0) for task in tasks]
             self.desk.schedule.complete(done)
@@ -54,8 +56,8 @@ def test_who_rested_last_is_roused_and_all_end() -> None:
         wait_for(lambda: not desk.held.records, "the work")
         resting.wait_resting(4)
     assert set(resting.got) == {resting.threads[-1].name}
-    assert desk.schedule._coming == 0
-    desk.schedule.end()
+    assert desk.schedule.queue._coming == 0
+    desk.schedule.queue.end()
     for thread in resting.threads:
         thread.join(10)
         assert not thread.is_alive()
@@ -72,12 +74,15 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile() -> None:
     for _ in range(4):
         desk.admit(3)
     with desk.held.lock:
-        desk.schedule._is_halted = False
+        desk.schedule.queue._is_halted = False
         for _ in range(4):
-            desk.schedule._wake_one()
-        assert (len(desk.schedule._resting), desk.schedule._coming) == (2, 1)
+            desk.schedule.queue.wake_one()
+        assert (len(desk.schedule.queue._resting), desk.schedule.queue._coming) == (
+            2,
+            1,
+        )
     wait_for(lambda: not desk.held.records, "the work")
-    desk.schedule.end()
+    desk.schedule.queue.end()
     for thread in resting.threads:
         thread.join(10)
     assert len(set(resting.got)) == 1
@@ -100,7 +105,7 @@ def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(calls, "all_done", meet)
     desk.admit(3)
     wait_for(lambda: not desk.held.records, "the work")
-    desk.schedule.end()
+    desk.schedule.queue.end()
     for thread in resting.threads:
         thread.join(10)
     assert len(set(resting.got)) == 3
@@ -130,7 +135,7 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
         desk.admit(KEPT_LANES)
         desk.work()
         assert len(desk.epoch.lanes) <= KEPT_LANES
-    desk.schedule._lanes._key = lambda record: record.offset % 5
+    desk.schedule.queue.lanes._key = lambda record: record.offset % 5
     desk.admit(10)
     desk.work()
     desk.admit(10)
@@ -159,7 +164,7 @@ def test_what_is_thrown_in_between_two_records_counts_what_is_done(
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     chunk = desk.admit(3)
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     moments = iter([0.0] * ticks + [None, *[0.0] * 3])
 
     def clock() -> float:

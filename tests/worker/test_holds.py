@@ -87,10 +87,10 @@ def test_who_waits_for_work_is_woken(ends: str) -> None:
     desk.pause(for_=5.0 if ends == "turn" else None)
     found: list[Any] = []
     thread = threading.Thread(
-        target=lambda: found.extend(desk.schedule.wait_claim() or ())
+        target=lambda: found.extend(desk.schedule.queue.wait_claim() or ())
     )
     thread.start()
-    wait_for(lambda: desk.schedule._resting, "the thread to wait")
+    wait_for(lambda: desk.schedule.queue._resting, "the thread to wait")
     desk.pass_time(5.0) if ends == "turn" else desk.resume()
     thread.join(10)
     assert found
@@ -104,7 +104,7 @@ def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:
     desk = Desk(Order.PARTITION, is_batch=is_batch)
     desk.admit(6)
     desk.epoch.pace = 0.0
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     assert len(task.indexes) == 6
     seen: list[int] = []
 
@@ -131,7 +131,7 @@ def test_a_retry_that_is_due_waits_for_the_resume() -> None:
     """
     desk = Desk(Order.PARTITION)
     desk.admit(3)
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     failed = Outcome(
         task=task, failed=[(task.indexes[0], RetryLater(1.0))], left=task.indexes[1:]
     )
@@ -165,7 +165,7 @@ def test_quiet_is_told_when_nothing_runs_any_more() -> None:
     """
     desk = Desk(Order.KEY)
     desk.admit(2)
-    tasks = [*desk.schedule.claim(), *desk.schedule.claim()]
+    tasks = [*desk.schedule.queue.claim(), *desk.schedule.queue.claim()]
     desk.pause()
     woken: list[set[TopicPartition]] = []
     desk.ledger.wakers.append(lambda: woken.append(desk.held.busy()))

@@ -47,7 +47,7 @@ class Scene:
     out: list[Task] = field(factory=list)
 
     def claim(self) -> None:
-        self.out += self.desk.schedule.claim()
+        self.out += self.desk.schedule.queue.claim()
 
     def end(self, task: Task, error: Exception | None = None) -> None:
         """
@@ -147,7 +147,7 @@ STEPS = (
     Step("drop", _drop, is_polling=True),
     Step("halt", lambda made: made.desk.schedule.halt(), is_polling=True),
     Step("go on", lambda made: made.desk.schedule.go_on(), is_polling=True),
-    Step("end", lambda made: made.desk.schedule.end(), is_polling=True),
+    Step("end", lambda made: made.desk.schedule.queue.end(), is_polling=True),
     Step("ask", _ask, is_polling=True),
     Step("pause", lambda made: made.desk.pause()),
     Step("resume", lambda made: made.desk.resume()),
@@ -195,7 +195,7 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
         is_ours = all(one.is_routine for one in desk.ledger.view().state)
         if len(made.out) > before and not is_ours:
             yield "a held record was handed out"
-    if desk.schedule._is_over:
+    if desk.schedule.queue._is_over:
         return
     made.finish()
     if desk.held.records or desk.held.running:

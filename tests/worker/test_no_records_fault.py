@@ -83,7 +83,7 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
 from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import Lanes, Order, record_key
+from safeconsumer.worker.queue import (Lanes, Order, record_key, Queue)
 from safeconsumer.worker.queue import Policy
 from safeconsumer.worker.results import Schedule
 from tests.worker.handlers import Recording
@@ -91,7 +91,8 @@ from tests.worker.handlers import Recording
 if __name__ == "__main__":
     tell = lambda *_, **__: None
     lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
-    schedule = Schedule(Held(time.monotonic), lanes, policy, tell, time.monotonic)
+    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, None)
+    schedule = Schedule(queue, tell)
     handle = Recording(Path())
     calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
     processes = choose("process", schedule, calls, 1)

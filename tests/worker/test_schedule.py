@@ -59,11 +59,11 @@ def test_a_key_that_fails_costs_an_attempt() -> None:
     desk.admit(1)
     key.offset = None
     desk.pass_time(1.0)
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     assert task.attempt == 2
     desk.schedule.complete([Outcome(task=task, failed=[(0, ValueError())])])
     desk.pass_time(2.0)
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     assert task.attempt == 3
     desk.schedule.complete([Outcome(task=task, failed=[(0, ValueError())])])
     assert isinstance(desk.schedule.fatal, RecordFailedError)
@@ -111,16 +111,18 @@ def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
     """
     desk = Desk(Order.UNORDERED, is_batch=True, quantum=4)
     desk.admit(6)
-    first, second = desk.schedule.claim()[0], desk.schedule.claim()[0]
+    first, second = desk.schedule.queue.claim()[0], desk.schedule.queue.claim()[0]
     assert [*first.indexes, *second.indexes] == [0, 1, 2, 3, 4, 5]
     desk.schedule.complete([batch_failed(first, RetryLater(2.0), 0.0)])
-    assert not desk.schedule.claim()
+    assert not desk.schedule.queue.claim()
     desk.pass_time(2.0)
-    assert [list(task.indexes) for task in desk.schedule.claim()] == [[0, 1, 2, 3]]
+    assert [list(task.indexes) for task in desk.schedule.queue.claim()] == [
+        [0, 1, 2, 3]
+    ]
 
 
 def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, BatchFailure(errors), 0.0)])
 
 
@@ -161,7 +163,7 @@ def test_a_batch_that_rejects_all_is_given_up_whole() -> None:
     """
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip")
     desk.admit(2000)
-    (task,) = desk.schedule.claim()
+    (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, Reject("planted"), 0.0)])
     assert (desk.work(), desk.schedule.skipped) == ([], 2000)
 

@@ -10,7 +10,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry
 from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, record_key
+from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, StandingEngine
@@ -39,12 +39,8 @@ class Share:
         policy = Policy(retry=Retry(), on_exhausted="block", quantum=1)
         lanes = Lanes(Order.PARTITION, record_key)
         self.schedule = Schedule(
-            self.engine.held,
-            lanes,
-            policy,
+            Queue(self.engine.held, lanes, policy, self.clock, self.client.others),
             lambda *_a, **_f: None,
-            self.clock,
-            self.client.others,
         )
         self.engine.begin(self.schedule)
         self.client.log.update(dict.fromkeys(EVERY[:busy], LOG))
@@ -73,7 +69,7 @@ class Share:
         done: Counter[int] = Counter()
         for _ in range(rounds):
             self.turns(1)
-            for task in self.schedule.claim():
+            for task in self.schedule.queue.claim():
                 tp = task.epoch.tp
                 if tp in blocked:
                     failed = [(task.indexes[0], Reject("planted"))]
@@ -122,6 +118,6 @@ def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
     share.turns(20)
     for tp in EVERY[:2]:
         share.client.ledger.place([partition(*tp)], owner="ops")
-    share.schedule.obey()
+    share.schedule.queue.obey()
     done = share.work(frozenset(), 2000)
     assert (done[2], done[3]) == (LOG, LOG)

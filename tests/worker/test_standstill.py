@@ -9,7 +9,7 @@ import pytest
 
 from safeconsumer.worker import Commit, Limits, Retry
 from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Lanes, Order, Policy, record_key
+from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import EVERY, Clock, FakeClient
@@ -85,18 +85,20 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain() -> None:
     )
     policy = Policy(retry=Retry())
     lanes = Lanes(Order.PARTITION, record_key)
-    schedule = Schedule(engine.held, lanes, policy, lambda *_a, **_f: None, clock)
+    schedule = Schedule(
+        Queue(engine.held, lanes, policy, clock, None), lambda *_a, **_f: None
+    )
     engine.begin(schedule)
     client.log[EVERY[0]] = 8
     client.rebalance(frozenset(EVERY[:1]), 0)
     for _ in range(2):
         engine.turn()
-    (task,) = schedule.claim()
+    (task,) = schedule.queue.claim()
     client.rebalance(frozenset(EVERY[:1]), 0)
     engine.turn()
     client.wants_no_join()
     schedule.complete([all_done(task, 0.0)])
     for _ in range(3):
         engine.turn()
-    assert schedule.claim()
+    assert schedule.queue.claim()
     assert not client.holds()

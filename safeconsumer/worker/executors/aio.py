@@ -48,7 +48,7 @@ class Coroutines:
         """
         Start the loop.
         """
-        self._schedule.listen(self._wake)
+        self._schedule.queue.listen(self._wake)
         self._thread.start()
 
     def stop(self) -> None:
@@ -56,8 +56,8 @@ class Coroutines:
         Cancel what still runs, and end the loop.
         """
         self._is_over = True
-        self._schedule.listen(None)
-        self._schedule.end()
+        self._schedule.queue.listen(None)
+        self._schedule.queue.end()
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
         if self._thread.is_alive():
@@ -119,7 +119,7 @@ class Coroutines:
         assert ours is not None  # noqa: S101 - it runs this
         slot.stack = functools.partial(tracebacks.of_task, ours, self._thread.ident)
         while not self._is_over:
-            tasks = self._schedule.claim()
+            tasks = self._schedule.queue.claim()
             if not tasks:
                 waiting = self._loop.create_future()
                 self._idle.append(waiting)

@@ -55,11 +55,11 @@ class Threads:
         """
         Let the threads end; one that is in a handler ends after it.
         """
-        self._schedule.end()
+        self._schedule.queue.end()
 
     def _work(self, slot: Slot) -> None:
         slot.stack = self._stack_of(slot)
-        wait_claim, complete = self._schedule.wait_claim, self._schedule.complete
+        wait_claim, complete = self._schedule.queue.wait_claim, self._schedule.complete
         try:
             while (tasks := wait_claim()) is not None:
                 complete([self._run_safely(task, slot) for task in tasks])

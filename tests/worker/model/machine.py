@@ -21,7 +21,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.scope import Everything, partition, pattern, topic
 from safeconsumer.worker import Commit, Reject, RetryLater
 from safeconsumer.worker.loop import OWNERS, Engine
-from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Task
+from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Queue, Task
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
@@ -113,12 +113,14 @@ class WorkerMachine(RuleBasedStateMachine):
             draw=lambda: 0.5,
         )
         self.schedule = self.schedule_class(
-            self.engine.held,
-            Lanes(order, self.key_of),
-            policy,
+            Queue(
+                self.engine.held,
+                Lanes(order, self.key_of),
+                policy,
+                self.clock,
+                self.client.others,
+            ),
             self.emit,
-            self.clock,
-            self.client.others,
         )
         self.engine.begin(self.schedule)
         self.client.log.update(zip(EVERY, logs, strict=True))
@@ -178,7 +180,7 @@ class WorkerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.tasks) < 4)
     @rule()
     def claim(self) -> None:
-        for task in self.schedule.claim():
+        for task in self.schedule.queue.claim():
             self.check_start(task)
             self.tasks.append(task)
 
@@ -337,7 +339,7 @@ class WorkerMachine(RuleBasedStateMachine):
 
     def conclude(self) -> None:
         self.concluded = True
-        self.schedule.end()
+        self.schedule.queue.end()
         self.engine.conclude()
 
     # ------------------------------------------------------------ judging

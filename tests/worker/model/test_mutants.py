@@ -80,9 +80,9 @@ def forgets_to_lift(patch: pytest.MonkeyPatch) -> None:
 
 
 def retries_at_once(patch: pytest.MonkeyPatch) -> None:
-    sleep = Schedule._sleep
+    sleep = queue.Queue.sleep
     patch.setattr(
-        Schedule, "_sleep", lambda self, lane, delay: sleep(self, lane, delay / 4)
+        queue.Queue, "sleep", lambda self, lane, delay: sleep(self, lane, delay / 4)
     )
 
 
