@@ -36,7 +36,7 @@ COMPILED_MAGIC = 2
 
 # Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
 _FAR = 2**62
-# Records that are decoded and become tuples while the collector stands still: in some 5 ms.
+# Records that become tuples while the collector stands still: in some 5 ms.
 _AT_ONCE = 5_000
 # The threads that have switched the garbage collector off.
 _pausing: set[int] = set()
