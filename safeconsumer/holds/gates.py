@@ -21,6 +21,7 @@ from safeconsumer.holds.view import PauseView
 
 CALL_GATE = "gained during a poll() that began all paused"
 
+Closed: TypeAlias = "HashTrieMap[TopicPartition, str]"
 Standing: TypeAlias = "HashTrieMap[str, HashTrieSet[HoldKey]]"
 
 
@@ -46,7 +47,7 @@ class CallGates:
         named: what was resumed since by owners who alone still hold something.
     """
 
-    closed: HashTrieMap[TopicPartition, str] = field(factory=HashTrieMap)
+    closed: Closed = field(factory=HashTrieMap)
     in_call: bool = False
     began: PauseView | None = None
     standing: Standing | None = None
@@ -63,19 +64,16 @@ class CallGates:
         """
         Note the start of a call.
         """
-        gates = self
-        if view.assigned:
-            if self.began is not None:
-                gates = gates._forgotten()
-            if _is_held_throughout(view):
-                gates = evolve(gates, began=view)
-        return gates._called(in_call=True)
+        # Written out here and below: twice a poll, evolve() would be felt.
+        if not view.assigned:
+            return CallGates(self.closed, True, self.began, self.standing, self.named)  # noqa: FBT003 - as the class has them
+        return CallGates(self.closed, True, view if _is_held_throughout(view) else None)  # noqa: FBT003 - the same
 
     def end(self) -> CallGates:
         """
         Note the end of a call: nothing is gated from now on.
         """
-        return self._called(in_call=False)
+        return CallGates(self.closed, False, self.began, self.standing, self.named)  # noqa: FBT003 - the same
 
     def all_open(self) -> CallGates:
         """
@@ -104,17 +102,18 @@ class CallGates:
         """
         Drop the gates of what departed, and gate what is gained.
         """
-        gates = self._open(departed)
-        if not gates.is_gating:
-            return gates
-        wide = [one for one in gates.named if not isinstance(one, Partition)]
-        closed = {
-            tp: CALL_GATE
-            for tp in gained
-            if Partition(*tp) not in gates.named
-            and not any(scope.covers(tp) for scope in wide)
-        }
-        return evolve(gates, closed=gates.closed.update(closed))
+        closed = _without(self.closed, departed)
+        if self.is_gating:
+            wide = [one for one in self.named if not isinstance(one, Partition)]
+            closed = closed.update(
+                {
+                    tp: CALL_GATE
+                    for tp in gained
+                    if Partition(*tp) not in self.named
+                    and not any(scope.covers(tp) for scope in wide)
+                }
+            )
+        return self if closed is self.closed else evolve(self, closed=closed)
 
     def lifted(self, keys: Iterable[HoldKey], view: PauseView) -> CallGates:
         """
@@ -136,8 +135,11 @@ class CallGates:
         for scope, owner in keys:
             # One that lifts its own holds speaks for itself only.
             if len(standing) == 1 and owner in standing:
-                named = gates.named.insert(scope, None)
-                gates = evolve(gates, named=named)._open(view.affected_by(scope))
+                gates = evolve(
+                    gates,
+                    closed=_without(gates.closed, view.affected_by(scope)),
+                    named=gates.named.insert(scope, None),
+                )
         return gates
 
     def given_up(self, owner: str) -> CallGates:
@@ -152,10 +154,6 @@ class CallGates:
 
     # ------------------------------------------------------------ inside
 
-    def _called(self, *, in_call: bool) -> CallGates:
-        # Written out: twice a poll, evolve() would be felt.
-        return CallGates(self.closed, in_call, self.began, self.standing, self.named)
-
     def _retired(self) -> CallGates:
         # nobody is left to stand in for
         return CallGates(in_call=self.in_call)
@@ -163,13 +161,12 @@ class CallGates:
     def _forgotten(self) -> CallGates:
         return CallGates(self.closed, self.in_call)
 
-    def _open(self, partitions: Iterable[TopicPartition]) -> CallGates:
-        if not len(self.closed):
-            return self
-        closed = self.closed
+
+def _without(closed: Closed, partitions: Iterable[TopicPartition]) -> Closed:
+    if len(closed):
         for tp in partitions:
             closed = closed.discard(tp)
-        return evolve(self, closed=closed)
+    return closed
 
 
 def _looked_up(began: PauseView) -> Standing:

@@ -427,7 +427,9 @@ LIFTS: dict[str, Callable[[Lab], object]] = {
 
 
 @pytest.mark.parametrize("lift", LIFTS.values(), ids=LIFTS)
-def test_a_handler_that_lifts_sees_the_gates_open(lift: Callable[[Lab], object]) -> None:
+def test_a_handler_that_lifts_sees_the_gates_open(
+    lift: Callable[[Lab], object],
+) -> None:
     """
     What is quiet inside the handler is what is quiet when it has returned.
     """
