@@ -58,6 +58,7 @@ from safeconsumer.holds.hold import (
     checked_duration,
     checked_lifetime,
     checked_owner,
+    checked_placer,
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
@@ -158,17 +159,16 @@ class SafeConsumer(UpstreamConsumer):
         if control is not None:
             _check_control(control)
         hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
-        journaling = None if journal is None else _journaling(journal, settings)
-        if journaling is not None:
-            hooks = (*hooks, journaling.hook)
-        self._ledger = PauseLedger(
-            hooks, client_id=settings["client_id"], group_id=settings["group_id"]
-        )
         self._early = EarlyHolds()
         self._control: Attached | None = None
         with ExitStack() as undo:
+            journaling = None if journal is None else _journaling(journal, settings)
             if journaling is not None:
                 undo.callback(journaling.end)
+                hooks = (*hooks, journaling.hook)
+            self._ledger = PauseLedger(
+                hooks, client_id=settings["client_id"], group_id=settings["group_id"]
+            )
             super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             fork.watch(self, _ForkedConsumer)
@@ -246,6 +246,7 @@ class SafeConsumer(UpstreamConsumer):
                 is_late = self._ledger.deliver()
                 if self._closed:  # meanwhile, on another thread or in a handler
                     self._facade.clear_buffers()
+                    self._ledger.deliver()
             if is_late:
                 records = self._facade.without_quiet(records)
             self._facade.delivered()
@@ -313,7 +314,7 @@ class SafeConsumer(UpstreamConsumer):
                 ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
                 holds, :data:`safeconsumer.ALL`.
             owner: whose hold it is; only the same owner's ``resume`` lifts it.
-            reason: text for people, up to 1,024 bytes.
+            reason: text for people, up to 1,024 bytes; shown on one line.
             for_: seconds, or a timedelta, after which the hold expires by itself:
                 never early, at the latest when the consumer next checks, which
                 ``poll`` does.
@@ -325,7 +326,8 @@ class SafeConsumer(UpstreamConsumer):
             NotConsumedError: a target cannot belong to this consumer;
                 ``IllegalTargetError``, a child of both, where its name or number is
                 not even legal in Kafka.
-            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+            HoldSettingError: owner, reason, duration or lifetime is not acceptable;
+                ``worker:`` begins the owners of a ``Worker``'s own holds.
             Exception: whatever a pattern raises when it is asked about a topic name.
                 One that raises later, about a topic that comes, covers that topic.
 
@@ -450,7 +452,7 @@ class SafeConsumer(UpstreamConsumer):
             targets: as for :meth:`pause`; a pattern must be RE2, which every member
                 reads alike.
             owner: whose hold it is; any member may lift it by this name.
-            reason: text for people, up to 1,024 bytes.
+            reason: text for people, up to 1,024 bytes; shown on one line.
             for_: seconds, or a timedelta, by the broker's clock; never early.
 
         Raises:
@@ -679,8 +681,8 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        checked_owner(owner)
-        checked_reason(reason)
+        checked_placer(owner)
+        reason = checked_reason(reason)
         seconds = checked_duration(for_)
         if lifetime is None:
             lifetime = self._default_lifetime

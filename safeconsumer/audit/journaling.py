@@ -45,7 +45,7 @@ class Journaling:
         group: its consumer group.
 
     Raises:
-        JournalError: the folder cannot be written.
+        JournalError: it is no folder's path, or the folder cannot be written.
 
     Thread rules: any thread.
     """
@@ -56,6 +56,9 @@ class Journaling:
         client_id: object,
         group: object,
     ) -> None:
+        if not journal or not isinstance(journal, str | os.PathLike | JournalWriter):
+            message = f"journal takes a folder or a JournalWriter, not {journal!r}"
+            raise JournalError(message)
         self._is_ours = not isinstance(journal, JournalWriter)
         self.writer = (
             journal

@@ -5,6 +5,7 @@ Foreign code inside the consumer: hooks that raise, patterns that are slow, sign
 import re
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,6 +16,7 @@ from safeconsumer import ConcurrentPollError, SafeConsumer
 from safeconsumer.events.consumer import (
     Event,
     HoldsPlaced,
+    PatternFailed,
     PatternIsSlow,
     StaleJoinDropped,
 )
@@ -256,3 +258,36 @@ def test_a_signal_handler_may_pause_and_resume(safe: Maker, told: Told) -> None:
     answer(consumer, B, 0, batch(0, 1))
     assert offsets(consumer.poll(0)) == {1: [0]}
     assert told.names() == ["hold_placed", "hold_placed", "hold_removed"]
+
+
+def _failing_later() -> re.Pattern[str]:
+    # A pattern that knew no name when it was placed, and raises at the first.
+    class Failing:
+        pattern = "fail.*"
+        flags = 0
+
+        def fullmatch(self, topic: str) -> None:
+            raise HookError(topic)
+
+    return Failing()  # type: ignore[return-value]  # as google-re2's is none
+
+
+CALLS: dict[str, Callable[[SafeConsumer], object]] = {
+    "explain": lambda consumer: consumer.explain("orders:0"),
+    "resume": lambda consumer: consumer.resume("orders:0"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_pattern_that_fails_is_told_before_the_call_returns(
+    safe: Maker, told: Told, call: Callable[[SafeConsumer], object]
+) -> None:
+    """
+    The answer says that it covers the partition; the event says why.
+    """
+    consumer = safe()
+    consumer.pause(_failing_later())
+    assert told.of(PatternFailed) == []
+    call(consumer)
+    (failed,) = told.of(PatternFailed)
+    assert failed.topic == "orders"
