@@ -50,7 +50,7 @@ def test_a_hook_that_raises_breaks_no_call(safe: Maker) -> None:
     assert offsets(consumer.poll(0)) == {1: [0, 1]}
     consumer.resume(A)
     assert offsets(consumer.poll(0)) == {0: [0, 1]}
-    assert consumer._ledger.dispatcher.failures[repr(_raise)] >= 3
+    assert consumer._safe_ledger.dispatcher.failures[repr(_raise)] >= 3
 
 
 def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
@@ -105,7 +105,7 @@ def test_a_hook_that_polls_is_told_so(safe: Maker) -> None:
     consumer = safe(hooks=(poll,), consumer_timeout_ms=50)
     assigned(consumer, A)
     for step in (consumer.poll, lambda: next(consumer, None)):
-        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        consumer._safe_ledger.emit(StaleJoinDropped, generation=1)
         step()
         (refusal,) = refused
         assert "hook" in refusal
@@ -134,7 +134,7 @@ def test_a_pause_while_a_hook_takes_its_time_is_obeyed(safe: Maker) -> None:
 
     def told_late(*args: object, **more: object) -> object:
         found = drain(*args, **more)
-        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        consumer._safe_ledger.emit(StaleJoinDropped, generation=1)
         return found
 
     consumer._fetcher.fetch_records = told_late
