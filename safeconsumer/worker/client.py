@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
-from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.hold import Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition
 from safeconsumer.holds.view import PauseView
@@ -348,6 +348,7 @@ class ConsumerClient:
         self._consumer.resume(ALL, owner=owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
+        owner = WorkerOwner(owner)
         if target is None:
             self._consumer.pause_all(
                 owner=owner, reason=reason, lifetime=Lifetime.UNTIL_RESUMED
