@@ -63,6 +63,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     *,
     count: int = 2,
     batch: int | None = None,
+    order: Order = Order.KEY,
     timeout: float | None = None,
     lifespan: Any = None,  # noqa: ANN401 - any kind
     start_seconds: float = 30.0,
@@ -84,7 +85,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
 
-    lanes = Lanes(Order.KEY, record_key)
+    lanes = Lanes(order, record_key)
     schedule = Schedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
     )

@@ -3,6 +3,7 @@ Handlers in an executor that is somebody else's.
 """
 
 import functools
+import math
 import threading
 import time
 from concurrent.futures import (
@@ -57,7 +58,7 @@ class Foreign(Elsewhere):
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
         self._threads_there[id(slot)] = threading.get_ident()
-        slot.began = time.monotonic()  # it may have waited there
+        slot.began = time.monotonic()
         try:
             return call_elsewhere(*args, **settings, state=self._lifespan.state)
         finally:
@@ -80,8 +81,10 @@ class Foreign(Elsewhere):
             del self._futures[id(slot)]
 
     def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Answer]:  # noqa: ANN401 - passed on
-        is_here = isinstance(self._executor, ThreadPoolExecutor)
-        call = functools.partial(self._call_there, slot) if is_here else call_and_send
+        call: Any = call_and_send
+        if isinstance(self._executor, ThreadPoolExecutor):
+            call = functools.partial(self._call_there, slot)
+            slot.began = math.inf  # it may wait there, and that is no handler's time
         try:
             return self._executor.submit(
                 call,
