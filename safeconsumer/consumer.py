@@ -4,6 +4,7 @@ The public face: a ``KafkaConsumer`` whose pauses hold.
 
 import itertools
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -644,9 +645,13 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         self._safe_facade.refuse_in_listener("close")
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         if self._safe_control is not None:
-            self._safe_control.close()
+            # What it leaves of the time is for leaving the group.
+            self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._safe_reassigning():
+            if until is not None:
+                timeout_ms = max(0.0, until - time.monotonic()) * 1000
             try:
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
@@ -788,9 +793,9 @@ class Attached(Protocol):
         Lift group holds; return what still covers the targets.
         """
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """
-        End it.
+        End it, within so many seconds; None for as long as that usually takes at most.
         """
 
 

@@ -201,7 +201,7 @@ class DeadLetterSlow(WorkerEvent):
 @frozen(kw_only=True)
 class HandlerStalled(WorkerEvent):
     """
-    A handler has worked on one record for longer than ``Limits.age``.
+    A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
     Attributes:
         partition: as ``orders:3``.
@@ -227,7 +227,8 @@ class WorkerProcessDied(WorkerEvent):
 
     Attributes:
         exit_code: negative for a signal.
-        records: how many it was working on; they are repeated one by one.
+        records: how many it had and has not finished; 0 if it was idle. Only the one
+            that it was at has failed; of a batch all are repeated one by one.
     """
 
     __match_args__ = ("exit_code",)

@@ -199,7 +199,7 @@ def stalled(
     """
     for slot in slots:
         task, began = slot.task, slot.began
-        if task is not None and now - began >= age:
+        if task is not None and now - began >= min(age, slot.limit):
             yield slot, task, now - began
 
 
