@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from safeconsumer.audit.journal import tp_text
-from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.audit.writer import JournalWriter, Running
 
 DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
@@ -53,6 +53,15 @@ class Handling:
             return answer
 
         return handling
+
+    def watch(self, running: Running) -> None:
+        """
+        Have holds be written with what handlers were at (W10).
+
+        Args:
+            running: :meth:`Worker.running`.
+        """
+        self._journal.running = running
 
     def letters(self, producer: Any) -> Any:  # noqa: ANN401 - upstream's
         """

@@ -34,9 +34,6 @@ from safeconsumer.holds.scope import Scope
 
 log = logging.getLogger("safeconsumer.audit")
 
-# Returns the offsets of the records that handlers are at, by partition.
-Running = Callable[[], Mapping[TopicPartition, Sequence[int]]]
-
 
 class Journaling:
     """
@@ -72,7 +69,6 @@ class Journaling:
         self._failed: JournalError | None = None
         self._has_ended = False
         self._parts: Facade | None = None
-        self._running: Running | None = None
 
     def begin(self, consumer: SafeConsumer) -> None:
         """
@@ -103,37 +99,13 @@ class Journaling:
         if self._failed is not None:
             raise JournalError(*self._failed.args) from self._failed
 
-    def ask_what_runs(self, running: "Running") -> None:
-        """
-        Have each hold be told of with what a worker's handlers were at (W10).
-        """
-        self._running = running
-
-    def tell_what_runs(self) -> None:
-        """
-        Write what handlers are at, once a hold is in force and before it is said.
-
-        Raises:
-            JournalError: it could not be written.
-        """
-        if self._running is not None:
-            at = {tp_text(tp): list(found) for tp, found in self._running().items()}
-            self.tell("running", {"records": at})
-
     # ------------------------------------------------------------ what parts tell
 
     def hook(self, event: events.Event) -> None:
         """
         Take note of holds from elsewhere.
         """
-        self._quietly(lambda: self._write_event(event))
-
-    def _write_event(self, event: events.Event) -> None:
-        if isinstance(event, events.HoldsPlaced) and any(
-            hold.is_remote for hold in event.holds
-        ):
-            self.tell_what_runs()
-        self._write_holds(event)
+        self._quietly(lambda: self._write_holds(event))
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
@@ -217,6 +189,16 @@ class Journaling:
         if not self._has_ended:
             self.writer.write(event, said)
 
+    def tell_running(self) -> None:
+        """
+        Write what handlers are at; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write_running()
+
     def delivered(
         self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
     ) -> None:
@@ -294,15 +276,6 @@ class JournalingConsumer(SafeConsumer):
                 with suppress(ValueError, KeyError):  # it is another's by now
                     super().seek(tp, several[0].offset)
             raise
-
-    def journal_what_runs(self, running: Running) -> None:
-        """
-        Have holds be journaled with the records that handlers are at.
-
-        Args:
-            running: :meth:`Worker.running`.
-        """
-        self._journaling.ask_what_runs(running)
 
     # ------------------------------------------------------------ calls
 
@@ -391,7 +364,7 @@ class JournalingConsumer(SafeConsumer):
             super()._place(
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
-            journal.tell_what_runs()
+            journal.tell_running()
 
     def _lift(
         self, keys: Sequence[HoldKey], *, all_of: str | None = None

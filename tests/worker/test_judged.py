@@ -62,7 +62,7 @@ class Journaled:
             **settings,
         )
         if self._asks:
-            self.consumer.journal_what_runs(running.worker.running)
+            handling.watch(running.worker.running)
         return running
 
     def produce(self, values: list[str]) -> int:

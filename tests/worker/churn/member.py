@@ -18,7 +18,6 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import SafeConsumer, Worker
 from safeconsumer.audit.handling import Handling, skips_hook
-from safeconsumer.audit.journaling import JournalingConsumer
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker import (
     Commit,
@@ -119,8 +118,7 @@ def main() -> None:
         commit=Commit(every=0.5),
         on_event=skips_hook(journal),
     )
-    assert isinstance(consumer, JournalingConsumer)
-    consumer.journal_what_runs(worker.running)
+    handling.watch(worker.running)
     _work(worker, Holder(consumer, chance))
 
 
