@@ -30,7 +30,7 @@ from safeconsumer.worker import (
 )
 from tests.worker.churn import settings
 
-_WORK = 0.02  # seconds at most, mostly
+_WORK = 0.08  # seconds at most, mostly: so that something is queued most of the time
 _LONG = 0.5  # and of one in two hundred
 _LATER_EVERY = 100
 

@@ -20,7 +20,7 @@ def test_workers_that_come_and_go_do_every_record_in_order(tmp_path: Path) -> No
     Only safety is asserted: how soon a resumed partition goes on depends on what else
     the machine has to do.
     """
-    settings = Settings(minutes=0.4, seed=8, rate=100, out=tmp_path / "churn")
+    settings = Settings(minutes=0.3, seed=8, rate=100, out=tmp_path / "churn")
     with JavaBroker() as broker:
         result = churn(settings, broker.bootstrap)
     violations = {**result["violations"], "L1": 0}
