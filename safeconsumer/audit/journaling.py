@@ -192,6 +192,16 @@ class Journaling:
         if not self._has_ended:
             self.writer.write(event, said)
 
+    def tell_running(self) -> None:
+        """
+        Write what handlers are at; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write_running()
+
     def delivered(
         self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
     ) -> None:
@@ -357,6 +367,7 @@ class JournalingConsumer(SafeConsumer):
             super()._safe_place(
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
+            journal.tell_running()
 
     def _safe_lift(
         self, keys: Sequence[HoldKey], *, all_of: str | None = None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
+from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.handlers import Slot
@@ -201,6 +202,24 @@ def stalled(
         task, began = slot.task, slot.began
         if task is not None and now - began >= min(age, slot.limit):
             yield slot, task, now - began
+
+
+def at_work(
+    slots: Sequence[Slot], *, is_batch: bool
+) -> dict[TopicPartition, list[int]]:
+    """
+    Return the offsets that handlers are at; of a batch, all that are not finished.
+    """
+    found: dict[TopicPartition, list[int]] = {}
+    for slot in slots:
+        task, index = slot.task, slot.index
+        if task is None:
+            continue
+        records = task.chunk.records
+        there = [records[at] for at in task.indexes if is_batch or at == index]
+        offsets = [record.offset for record in there if record is not None]
+        found.setdefault(task.epoch.tp, []).extend(offsets)
+    return found
 
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:

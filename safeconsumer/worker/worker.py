@@ -204,6 +204,7 @@ class Worker:
             start_seconds=limits.age,
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
+        self._is_batch = batch is not None
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
@@ -366,6 +367,14 @@ class Worker:
         """
         lag = self._client.membership.lag()
         return taken(self._state.value, self._engine, self._schedule, lag)
+
+    def running(self) -> dict[TopicPartition, list[int]]:
+        """
+        Return the offsets of the records that handlers are at, by partition.
+
+        Once a hold is in force nothing else of its partitions begins.
+        """
+        return health.at_work(self._runner.slots, is_batch=self._is_batch)
 
     def __repr__(self) -> str:
         held = self._engine.held
