@@ -20,6 +20,42 @@ class WorkerEvent(Event):
 
 
 @frozen(kw_only=True)
+class PartitionStarted(WorkerEvent):
+    """
+    An ownership of a partition began, and where its first record is looked for.
+
+    Attributes:
+        partition: such as ``orders:3``.
+        offset: of the next record, if there is one.
+        is_committed: whether the group had committed it; else ``auto_offset_reset``
+            has chosen it.
+    """
+
+    __match_args__ = ("partition", "offset")
+    name: ClassVar[str] = "partition_started"
+
+    partition: str
+    offset: int
+    is_committed: bool
+
+
+@frozen(kw_only=True)
+class NothingConsumed(WorkerEvent):
+    """
+    No record can come: nothing is subscribed to, or nothing like it exists.
+
+    Attributes:
+        reason: what is missing.
+    """
+
+    __match_args__ = ("reason",)
+    name: ClassVar[str] = "nothing_consumed"
+    level: ClassVar[str] = "warning"
+
+    reason: str
+
+
+@frozen(kw_only=True)
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.

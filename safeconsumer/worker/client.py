@@ -176,6 +176,11 @@ class Group(Protocol):
         Return the owned partitions that are given up as soon as a join begins.
         """
 
+    def why_nothing(self) -> str | None:
+        """
+        Say why this member can get no record at all; None if nothing is in its way.
+        """
+
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
         Have ``ask`` called where a join would begin.

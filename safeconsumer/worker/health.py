@@ -178,6 +178,8 @@ def examine(
         for slot in slots
         if slot.ended is not None
     ]
+    if engine.why_nothing is not None:
+        reasons.append(f"nothing to consume: {engine.why_nothing}")
     for slot, task, seconds in stalled(slots, age, now):
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
