@@ -2,7 +2,7 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
-from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.dead_letters import Failure, UnsendableError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -17,6 +17,8 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.records import Record
+from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
 from safeconsumer.worker.worker import Worker
 
@@ -33,8 +35,10 @@ __all__ = [
     "HandlersFailError",
     "Health",
     "Limits",
+    "NoHandlerError",
     "ProcessDiedError",
     "Pump",
+    "Record",
     "RecordFailedError",
     "Reject",
     "Report",
@@ -42,5 +46,6 @@ __all__ = [
     "RetryLater",
     "Stats",
     "StopWorker",
+    "UnsendableError",
     "Worker",
 ]
