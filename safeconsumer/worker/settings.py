@@ -190,6 +190,18 @@ def check_on_exhausted(value: object) -> None:
         _refuse(f"on_exhausted is 'stop', 'skip' or 'block', not {value!r}")
 
 
+def check_counts(**counts: object) -> None:
+    """
+    Return if each is a whole number, 1 or more.
+
+    Raises:
+        WorkerSettingError: names one that is not.
+    """
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            _refuse(f"{name} must be a whole number, 1 or more, not {value!r}")
+
+
 def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
     Return if what is written as a dead letter is not consumed here again.

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
@@ -43,6 +43,7 @@ from safeconsumer.worker.settings import (
     Retry,
     check_callable,
     check_consumer,
+    check_counts,
     check_on_exhausted,
     refuse_circle,
 )
@@ -140,7 +141,7 @@ class Worker:
         check_consumer(consumer, limits, drain)
         self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
-        _check_counts(concurrency, batch)
+        check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_on_exhausted(on_exhausted)
         config = consumer.config
         self._client = ConsumerClient(consumer)
@@ -410,12 +411,3 @@ _LEAVE_SECONDS = 0.5
 
 
 def _nothing() -> None: ...
-
-
-def _check_counts(concurrency: object, batch: object) -> None:
-    for name, value in (("concurrency", concurrency), ("batch", batch)):
-        if name == "batch" and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            message = f"{name} must be a whole number, 1 or more, not {value!r}"
-            raise WorkerSettingError(message)
