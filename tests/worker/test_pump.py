@@ -4,6 +4,7 @@ What a pump promises to a loop that is somebody's own.
 
 import gc
 import json
+import signal
 import threading
 import time
 from typing import Any
@@ -636,3 +637,118 @@ def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
         wait_for(lambda: batches.extend(pump.turn()) or batches, "a batch")
         batches[0].done()
     assert lab.committed() == {0: 1}
+
+
+@ON_BROKER
+def test_a_rebalance_drains_and_loses_nothing(lab: Lab) -> None:
+    """
+    W6: what is answered in time is committed, and the other member gets the rest.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"] * 4, 1: ["v"] * 4})
+    seen: dict[str, set[tuple[int, int]]] = {"first": set(), "second": set()}
+    consumer = lab.consumer(max_poll_records=2)
+    other = lab.consumer(max_poll_records=2)
+
+    def work(batch: Batch, who: str) -> None:
+        tp = batch.partition.partition
+        seen[who] |= {(tp, one) for one in offsets(batch)}
+        batch.done()
+
+    with Pump(consumer, drain=Drain(revoke=5.0)) as first:
+        batch = next(iter(first))
+        batch.fail(RetryLater(60.0), 1)
+        with Pump(other) as second:
+            wait_for(lambda: first._engine.departures.is_draining, "the drain")
+            seen["first"].add((batch.partition.partition, batch.records[0].offset))
+            batch.done()
+            everything = {(tp, one) for tp in (0, 1) for one in range(4)}
+            failed = (batch.partition.partition, batch.records[1].offset)
+
+            def look() -> bool:
+                for one in first.turn():
+                    work(one, "first")
+                for one in second.turn():
+                    work(one, "second")
+                done = seen["first"] | seen["second"]
+                return done | {failed} == everything
+
+            wait_for(look, "every record but the one that waits")
+    owner = {tp: who for who, some in seen.items() for tp, _ in some}
+    assert set(owner) == {0, 1}
+    committed = lab.committed()
+    done = seen["first"] | seen["second"]
+    for number, offset in committed.items():
+        assert offset is not None
+        assert {(number, one) for one in range(offset)} <= done
+
+
+@ON_BROKER
+def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
+    """
+    W4: whatever is answered for it afterwards.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 2})
+    consumer = lab.consumer()
+    with Pump(consumer) as pump:
+        batch = next(iter(pump))
+        consumer._coordinator.reset_generation()
+        wait_for(lambda: batch.is_revoked, "the loss")
+        batch.done()
+        batch.fail(ValueError())
+        (again,) = _next(pump)
+        assert offsets(again) == [0, 1]
+        assert again.assignment_epoch > batch.assignment_epoch
+        again.done(0)
+        again.fail(RetryLater(60.0))
+    assert lab.committed() == {0: 1}
+
+
+def _next(pump: Pump) -> list[Batch]:
+    found: list[Batch] = []
+    wait_for(lambda: found.extend(pump.turn()) or found, "a batch")
+    return found
+
+
+@ON_BROKER
+def test_a_signal_handler_stops_it(lab: Lab) -> None:
+    """
+    W8: in the middle of waiting for a batch too.
+    """
+    lab.new_topic(partitions=1)
+    pump = Pump(lab.consumer())
+    before = signal.signal(signal.SIGUSR1, lambda *_: pump.stop())
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1))
+    try:
+        timer.start()
+        with pump:
+            assert list(pump) == []
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
+
+
+@ON_BROKER
+def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None:
+    """
+    G8, W10: what is out counts as running, and nothing more comes meanwhile.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 4})
+    consumer = lab.consumer(max_poll_records=2)
+    with Pump(consumer, drain=Drain(shutdown=0.2)) as pump:
+        batch = next(iter(pump))
+        consumer.pause_all(owner="somebody")
+        assert consumer._ledger.busy() == {batch.partition}
+        assert pump.turn() == []
+        batch.done()
+        assert not consumer._ledger.busy()
+        assert pump.turn() == []
+        consumer.resume_all("somebody")
+        (more,) = _next(pump)
+        assert offsets(more) == [2, 3]
+        more.done()
