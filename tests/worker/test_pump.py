@@ -10,6 +10,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from safeconsumer import (
     DeserializationError,
@@ -752,3 +754,124 @@ def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None
         (more,) = _next(pump)
         assert offsets(more) == [2, 3]
         more.done()
+
+
+class History:
+    """
+    Answers batches of a table as it is told, and judges what comes out.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.table = Table(order, on_exhausted="skip")
+        self.out: list[tuple[Batch, dict[int, None]]] = []
+        self.ended: set[int] = set()
+        self.total = 0
+
+    def step(self, data: st.DataObject) -> None:
+        """
+        Do something, whatever is possible now.
+        """
+        match data.draw(st.sampled_from(["admit", "take", "wait", "hold", *"aaaa"])):
+            case "admit":
+                count = data.draw(st.integers(1, 9))
+                self.table.admit(count)
+                self.total += count
+            case "take":
+                self.take()
+            case "wait":
+                self.table.pass_time(data.draw(st.floats(0, 3)))
+            case "hold":
+                self.table.pause() if data.draw(st.booleans()) else self.table.resume()
+            case _ if self.out:
+                self.answer(data)
+        self.check()
+
+    def take(self) -> None:
+        """
+        Take all there is.
+        """
+        before = {one for batch, left in self.out for one in self._of(batch, left)}
+        for batch in self.table.take():
+            new = offsets(batch)
+            assert not before & set(new), "handed out twice"
+            assert not self.ended & set(new), "handed out though it has ended"
+            assert new == sorted(new)
+            if self.table.schedule._lanes.order is Order.PARTITION:
+                assert not before, "beside another one"
+                assert set(range(new[0])) <= self.ended, "before what stands in front"
+            before |= set(new)
+            self.out.append((batch, dict.fromkeys(range(len(new)))))
+
+    def answer(self, data: st.DataObject) -> None:
+        """
+        Say what became of some records of a batch, or let go of it.
+        """
+        at = data.draw(st.integers(0, len(self.out) - 1))
+        batch, left = self.out[at]
+        some = data.draw(st.sets(st.sampled_from(sorted(left)), min_size=1))
+        chosen = tuple(sorted(some)) if data.draw(st.booleans()) else ()
+        how = data.draw(st.sampled_from(["done", "fail", "later", "reject", "let go"]))
+        told = [batch.records[one].offset for one in chosen or left]
+        match how:
+            case "done":
+                batch.done(*chosen)
+                self.ended.update(told)
+            case "fail":
+                batch.fail(ValueError(), *chosen)
+            case "later":
+                batch.fail(RetryLater(data.draw(st.floats(0, 2))), *chosen)
+            case "reject":
+                batch.fail(Reject("no"), *chosen)
+            case "let go":
+                chosen = tuple(left)
+                del self.out[at], batch
+                for ticket in self.table.out.take_dropped():
+                    ticket.give_back()
+                return
+        for one in chosen or tuple(left):
+            del left[one]
+        if not left:
+            del self.out[at]
+
+    def check(self) -> None:
+        """
+        W4, W5: nothing is committed past a record that has not ended.
+        """
+        done = self.table.epoch.progress
+        open_ = {chunk.base + index: None for chunk, index in done.incomplete()}
+        self.ended |= set(range(self.total)) - set(open_)
+        assert self.table.watermark == min(open_, default=self.total)
+        assert not self.ended & set(open_)
+        assert self.table.held.running >= sum(len(left) for _, left in self.out)
+        if not self.out:
+            assert self.table.held.running == 0
+
+    @staticmethod
+    def _of(batch: Batch, left: dict[int, None]) -> list[int]:
+        return [batch.records[one].offset for one in left]
+
+
+@ORDERS
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_is_answered_each_record_ends_once(
+    order: Order, data: st.DataObject
+) -> None:
+    """
+    W3, W4, W5: in any order of answers, waits, holds, and batches that are let go of.
+    """
+    history = History(order)
+    for _ in range(data.draw(st.integers(1, 40))):
+        history.step(data)
+    history.table.resume()
+    for _ in range(200):
+        for batch, _left in history.out:
+            batch.done()
+        history.out.clear()
+        history.table.pass_time(60.0)
+        history.check()
+        history.take()
+        if not history.out:
+            break
+    assert history.table.watermark == history.total
+    assert (history.table.held.records, history.table.held.running) == (0, 0)
