@@ -2,7 +2,7 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
-from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.dead_letters import Failure, UnsendableError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -20,6 +20,8 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.records import Record
+from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
 from safeconsumer.worker.worker import Worker
 
@@ -39,8 +41,10 @@ __all__ = [
     "Health",
     "LifespanError",
     "Limits",
+    "NoHandlerError",
     "ProcessDiedError",
     "Pump",
+    "Record",
     "RecordFailedError",
     "Reject",
     "Report",
@@ -48,5 +52,6 @@ __all__ = [
     "RetryLater",
     "Stats",
     "StopWorker",
+    "UnsendableError",
     "Worker",
 ]
