@@ -68,6 +68,8 @@ from safeconsumer.events.group import (
     PauseNotHandedOver,
 )
 from safeconsumer.events.worker import (
+    BreakerClosed,
+    BreakerOpened,
     CommitRejected,
     DeadLetterFailed,
     DeadLetterRefused,
@@ -80,10 +82,13 @@ from safeconsumer.events.worker import (
     WorkerEvent,
     WorkerProcessDied,
     WorkerStopped,
+    WorkPaused,
 )
 
 __all__ = [
     "AssignmentChanged",
+    "BreakerClosed",
+    "BreakerOpened",
     "CommitRejected",
     "ControlEvent",
     "ControlNotUnderstood",
@@ -127,6 +132,7 @@ __all__ = [
     "StaleJoinDropped",
     "WorkDrained",
     "WorkDropped",
+    "WorkPaused",
     "WorkerEvent",
     "WorkerProcessDied",
     "WorkerStopped",

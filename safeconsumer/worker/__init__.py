@@ -2,6 +2,7 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import Failure
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -9,6 +10,7 @@ from safeconsumer.worker.handlers import (
     DeadLetterLimitError,
     DeserializationError,
     HandlersFailError,
+    Pause,
     ProcessDiedError,
     RecordFailedError,
     Reject,
@@ -23,6 +25,7 @@ from safeconsumer.worker.worker import Worker
 __all__ = [
     "Batch",
     "BatchFailure",
+    "Breaker",
     "Commit",
     "Context",
     "DeadLetter",
@@ -33,6 +36,7 @@ __all__ = [
     "HandlersFailError",
     "Health",
     "Limits",
+    "Pause",
     "ProcessDiedError",
     "Pump",
     "RecordFailedError",

@@ -16,7 +16,9 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
@@ -39,6 +41,7 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_consumer,
 )
@@ -99,6 +102,8 @@ class Worker:
             worker, ``skip`` the record, or ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
+        breaker: holds a topic while its handlers fail as by an outage; see
+            :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -125,6 +130,7 @@ class Worker:
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
@@ -135,6 +141,7 @@ class Worker:
         if on_exhausted not in ("stop", "skip", "block"):
             message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
             raise WorkerSettingError(message)
+        check_breaker(breaker)
         config = consumer.config
         self._client = ConsumerClient(consumer)
         self._dead_topic: str | None = getattr(dead_letter, "topic", None)
@@ -169,6 +176,8 @@ class Worker:
                 self._client.others,
             ),
             self._emit,
+            place=self._client.pause,
+            breaker=breaker,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
@@ -266,6 +275,7 @@ class Worker:
             self._engine,
             self._runner.slots,
             self._limits.age,
+            broken=self._schedule.outages.broken(),
             is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
@@ -350,6 +360,8 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
+                self._client.resume_all(OUTAGE)
+                self._client.resume_all(BREAKER)
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)
