@@ -19,6 +19,7 @@ import safeconsumer.spark as safe
 from safeconsumer import (
     ALL,
     BlockingCallInListenerError,
+    Breaker,
     Commit,
     ConcurrentPollError,
     Control,
@@ -34,6 +35,7 @@ from safeconsumer import (
     Limits,
     MissingExtraError,
     NotConsumedError,
+    Pause,
     Pump,
     RecordFailedError,
     Reject,
@@ -210,6 +212,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         assert_type(context.attempt, int)
         if record.key is None:
             raise Reject("keyless")  # noqa: EM101 - an example
+        if record.value is None:
+            raise Pause(for_=300, scope="partition", reason="a sick partition")
         raise RetryLater(2.5)
 
     async def handle_async(_record: object, context: Context) -> None:
@@ -225,7 +229,10 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         dead_letter=DeadLetter(producer, "orders.dlq"),
         drain=Drain(revoke=5.0),
         commit=Commit(every=1.0),
+        breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3, rate=0.5),
     )
+    Pause(timedelta(minutes=1), "group")  # type: ignore[arg-type]  # no such scope
+    Breaker()  # type: ignore[call-arg]  # of what?
     assert_type(worker.run(signals=(15,)), Report)
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
