@@ -27,7 +27,7 @@ WORKER = "worker:"
 # Those that stand for an outage: what a handler asked for, and what a breaker found.
 # All others a worker places and lifts by itself, all the time.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
-_OUTAGES = frozenset({OUTAGE, BREAKER})
+OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
 class Lifetime(enum.Enum):
@@ -137,7 +137,7 @@ def is_routine(owner: str) -> bool:
     """
     Tell whether a worker keeps itself in bounds by holds of this owner.
     """
-    return owner.startswith(WORKER) and owner not in _OUTAGES
+    return owner.startswith(WORKER) and owner not in OUTAGES
 
 
 def checked_owner(owner: object) -> str:
