@@ -162,13 +162,14 @@ class Schedule:
         while (taken := self._next_unsorted(epoch)) is not None:
             chunk, first = taken
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
+            failed = groups.failed and (groups.failed[0], sound(groups.failed[1]))
             with self._held.lock:
                 self.queue.clear_lanes(epoch)
                 self.queue.make_all_ready(
                     self._lanes.queue(epoch, chunk, groups.sorted),
                 )
-                if groups.failed is not None:
-                    self._fail_keyless(epoch, chunk, *groups.failed)
+                if failed is not None:
+                    self._fail_keyless(epoch, chunk, *failed)
                 self.queue.wake_one()
                 told = self._taken()
             self._tell_all(told)
@@ -182,7 +183,6 @@ class Schedule:
     def _fail_keyless(
         self, epoch: Epoch, chunk: Chunk, index: int, error: BaseException
     ) -> None:
-        error = sound(error)
         epoch.unsorted.appendleft((chunk, index + 1))
         lane = epoch.lanes[KEYLESS] = Lane(epoch, KEYLESS)
         attempt = epoch.failures.get(record_at(chunk, index).offset, 0) + 1
@@ -385,15 +385,15 @@ class Schedule:
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # What is said of a record behind another one that failed, for when its turn
         # comes. What stops the worker stops it at once.
+        if isinstance(error, Barred) or (
+            isinstance(error, Pause) and error.scope != "key"
+        ):
+            return  # its hold has been placed, and it waits with the others
         offset = record_at(task.chunk, index).offset
         task.epoch.alone.add(offset)
         match error:
             case StopWorker():
                 self.is_stop_asked = True
-            case Barred():
-                pass
-            case Pause() if error.scope != "key":
-                pass
             case Exception() if not isinstance(error, HandlersFailError):
                 answer: Answer = (task, index, error, self._clock())
                 task.epoch.answers[offset] = answer

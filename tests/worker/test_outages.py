@@ -315,6 +315,19 @@ def test_any_answer_of_a_batch_may_pause() -> None:
     assert not desk.epoch.alone
 
 
+def test_records_that_pause_together_come_again_together() -> None:
+    """
+    A batch may name each; they are no suspects, and need not come one by one.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
+    desk.admit(4)
+    errors: dict[int, Exception] = {at: Pause(60.0) for at in (1, 2, 3)}
+    desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
+    desk.pass_time(60.0)
+    assert list(claim(desk).indexes) == [1, 2, 3]
+    assert len(desk.ledger.view().state.topics) == 0
+
+
 # ------------------------------------------------------------ what is no pause
 
 
