@@ -79,7 +79,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         whose = checked_owner(owner or _login())
-        checked_reason(reason)
+        reason = checked_reason(reason) or ""
         seconds = _duration(for_)
         found = _checked(scopes, group)
         wanted = changes(group, whose, map(str, found), new_hold(reason, seconds))
