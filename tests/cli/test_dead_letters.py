@@ -6,14 +6,23 @@ import json
 import random
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.cli import dead_letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from tests.cli.letters import SECONDS, Post
@@ -337,6 +346,66 @@ def test_a_group_of_somebody_elses_is_refused(
     assert post.back() == []
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (TopicAuthorizationFailedError("no"), Status.REFUSED, "the broker refuses"),
+        (KafkaTimeoutError("late"), Status.UNREACHABLE, "no answer from the broker"),
+        (MessageSizeTooLargeError("big"), Status.LEFT, "left"),
+    ],
+)
+def test_a_producer_that_fails(
+    post: Post,
+    monkeypatch: pytest.MonkeyPatch,
+    error: KafkaError,
+    status: Status,
+    said: str,
+) -> None:
+    """
+    At the second of three letters: the others are sent, and it is by the next run.
+    """
+    for n in range(3):
+        post.put(b"%d" % n)
+
+    real = dead_letters.producer_of
+
+    def failing(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+        producer = real(base)
+        send = producer.send
+
+        def send_or_fail(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+            if kwargs["value"] == b"1":
+                return SimpleNamespace(get=Mock(side_effect=error))
+            return send(*args, **kwargs)
+
+        producer.send = send_or_fail
+        return producer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "producer_of", failing)
+        ended = post.run("replay")
+    assert (ended.exit_code, said in ended.stderr) == (status, True), ended.output
+    assert ended.stdout.startswith("2 sent back, ")
+    assert post.run("replay").stdout == "1 sent back, 0 left; 2 sent before\n"
+    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
+
+
+def test_a_group_with_members_is_refused(
+    post: Post, make_consumer: Callable[..., Any]
+) -> None:
+    """
+    Before anything is sent: its members commit, too.
+    """
+    post.put()
+    consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory)
+    while not consumer.poll(200):
+        pass
+    ended = post.run("replay")
+    assert ended.exit_code == Status.USAGE, ended.output
+    assert "has members" in ended.stderr
+    assert post.back() == []
+
+
 # ------------------------------------------------------------ what remembers
 
 
@@ -390,6 +459,18 @@ def test_memory_knows_what_was_sent(
     for one in range(begin, begin + 260):
         assert memory.has(TP, one) == (one in sent)
         assert memory.doubtful_since(TP, one) is None
+
+
+def test_a_second_replay_is_noticed() -> None:
+    """
+    By the one that writes later.
+    """
+    group = Group()
+    first, second = Memory(group, {TP: 0}), Memory(group, {TP: 0})
+    first.begin([(TP, 1)])
+    with pytest.raises(CommandError, match="another replay"):
+        second.begin([(TP, 1)])
+    first.end([(TP, 1)], ())
 
 
 def test_memory_of_a_long_topic_is_short() -> None:
