@@ -22,7 +22,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.cli import dead_letters
+from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from tests.cli.letters import SECONDS, Post
@@ -280,9 +280,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
     post.put(b"3", headers=[("n", None), ("m", b"")])
     post.put(b"4", topic=post.dead)
     post.put(b"5", topic="no name")
+    post.put(b"6", topic="__safeconsumer_holds_ops")
     ended = post.run("replay")
     assert ended.exit_code == Status.LEFT
-    assert ended.stdout == "1 sent back, 5 left; 0 sent before\n"
+    assert ended.stdout == "1 sent back, 6 left; 0 sent before\n"
     start = f"safeconsumer: left {post.dead}:0@"
     assert ended.stderr.splitlines() == [
         f"{start}0: no letter: it has no header dead-letter-topic",
@@ -290,9 +291,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
         f"{start}3: its headers n were null, which kafka-python cannot write",
         f"{start}4: it comes from this very topic",
         f"{start}5: its topic no name does not exist",
+        f"{start}6: its topic __safeconsumer_holds_ops is internal",
     ]
     post.broker.create_topic(gone, 1)
-    assert "1 sent back, 4 left; 1 sent before" in post.run("replay").stdout
+    assert "1 sent back, 5 left; 1 sent before" in post.run("replay").stdout
     assert [one.value for one in post.back(gone)] == [b"1"]
     assert [one.value for one in post.back()] == [b"2"]
 
@@ -404,6 +406,42 @@ def test_a_group_with_members_is_refused(
     assert ended.exit_code == Status.USAGE, ended.output
     assert "has members" in ended.stderr
     assert post.back() == []
+
+
+NAMES = st.sampled_from(
+    [f"dead-letter-{one}" for one in ("topic", "partition", "offset", "null-value")]
+    + ["dead-letter-timestamp", "dead-letter-attempts", "dead-letter-stack", "other"]
+)
+VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" % n)
+
+
+@given(
+    headers=st.lists(st.tuples(NAMES | st.text(), VALUES)),
+    value=st.none() | st.binary(),
+    timestamp=st.integers(-(2**63), 2**63 - 1),
+)
+def test_any_record_can_be_shown(
+    headers: list[tuple[str, bytes | None]], value: bytes | None, timestamp: int
+) -> None:
+    """
+    Whoever wrote it.
+    """
+    one = letters.found(
+        SimpleNamespace(
+            topic="t",
+            partition=0,
+            offset=0,
+            timestamp=timestamp,
+            key=None,
+            value=value,
+            headers=headers,
+        )
+    )
+    assert (one.letter is None) == bool(one.why)
+    assert len(letters.rows([one])) == 2
+    assert list(letters.lines(one))
+    assert json.dumps(letters.document(one))
+    letters.Wanted(errors=("E",), since=0.0).takes(one)
 
 
 # ------------------------------------------------------------ what remembers
