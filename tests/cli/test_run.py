@@ -375,6 +375,10 @@ def test_commit_and_drain_have_options(
         "--drain=-1",
         "--hook=handlers",
         "--hook=handlers:nothing",
+        "--probe-port=70000",
+        "--concurrency=0",
+        "--limit-records=0",
+        "--batch=0",
     ],
 )
 def test_an_option_that_cannot_be(program: Program, option: str) -> None:
