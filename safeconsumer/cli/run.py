@@ -45,6 +45,7 @@ from safeconsumer.worker import (
     Retry,
     Worker,
 )
+from safeconsumer.worker.settings import check_callable
 
 _USAGE = (
     ClientPropertyError,
@@ -191,6 +192,7 @@ def run(
     """
     try:
         handle = imported(handler, "MODULE:HANDLER")
+        check_callable(handle, handler)
         options["hooks"] = hooks_of(options["hooks"])
         _check_circle(options["dead_letter"], topics)
         _check_settings(options["settings"])
