@@ -362,7 +362,7 @@ class ConsumerClient:
         """
         self._consumer.pause(
             scope,
-            owner=owner,
+            owner=WorkerOwner(owner),
             reason=reason,
             for_=seconds,
             lifetime=Lifetime.UNTIL_RESUMED,
