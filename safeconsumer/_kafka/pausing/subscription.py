@@ -29,10 +29,8 @@ class PositionJournal(Protocol):
         """
 
 
-def _of_assigned(name: str) -> Callable[..., None]:
-    # Upstream's method of that name, for those partitions that are still assigned.
-    upstream = getattr(SubscriptionState, name)
-
+def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
+    # Upstream's method, for those partitions that are still assigned.
     @functools.wraps(upstream)
     def call(
         self: SubscriptionState, partitions: Iterable[TopicPartition], at: float
@@ -173,10 +171,10 @@ class LedgerSubscription(SubscriptionState):
     # Answers name what was asked for, and some of it may have departed: upstream's
     # KeyError would leave the rest waiting for request_timeout_ms.
 
-    set_reset_pending = _of_assigned("set_reset_pending")
-    reset_failed = _of_assigned("reset_failed")
-    set_validation_pending = _of_assigned("set_validation_pending")
-    validation_failed = _of_assigned("validation_failed")
+    set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
+    reset_failed = _of_assigned(SubscriptionState.reset_failed)
+    set_validation_pending = _of_assigned(SubscriptionState.set_validation_pending)
+    validation_failed = _of_assigned(SubscriptionState.validation_failed)
 
     # ------------------------------------------------------------ upstream's own pause
 
