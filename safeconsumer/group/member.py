@@ -109,7 +109,7 @@ class GroupControl:
             ControlWriteError: what it names was not acknowledged and is not held here.
         """
         checked_owner(owner)
-        checked_reason(reason)
+        reason = checked_reason(reason)
         seconds = checked_duration(for_)
         found = tuple(str(patterns.target(one)) for one in targets)
         wanted = changes(self._group, owner, found, new_hold(reason, seconds))

@@ -484,7 +484,7 @@ def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
             except asyncio.CancelledError:
                 continue
 
-    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401, RUF029
+    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
         left.add(asyncio.create_task(linger()))
 
     with bench("asyncio", handle, count=1) as made:
