@@ -34,6 +34,7 @@ def reasons(made: Bench) -> tuple[str, ...]:
     class Engine:
         held = made.held
         polled_at = poll_timeout = 0.0
+        why_nothing = None
 
     engine: Any = Engine()
     return health.examine(engine, made.runner.slots, 60.0, is_running=False).reasons

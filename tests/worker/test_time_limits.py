@@ -200,6 +200,7 @@ def reasons(made: Bench) -> str:
     class Engine:
         held = made.held
         polled_at = poll_timeout = 0.0
+        why_nothing = None
 
     engine: Any = Engine()
     return str(health.examine(engine, made.runner.slots, 60.0, is_running=False))
