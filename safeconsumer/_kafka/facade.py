@@ -312,18 +312,41 @@ class Facade:
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
-    def poll_bytes(self) -> None:
+    def read_with(self, key: object, value: object) -> None:
         """
-        Have polls return keys and values as bytes from now on.
+        Have polls use these deserializers from now on; None leaves bytes.
+
+        While nobody polls. What was deserialized and not polled is fetched again.
         """
         config = self._fetcher.config
-        config["key_deserializer"] = config["value_deserializer"] = None
+        if self.deserializers() != (key, value):
+            config["key_deserializer"], config["value_deserializer"] = key, value
+            self._fetcher.drop_decoded()
 
     def consumes(self, topic: str) -> bool:
         """
         Tell whether the topic is subscribed to, or a partition of it is assigned.
         """
         return self.consumes_anything() and self._is_consumed(topic)
+
+    def why_nothing(self) -> str | None:
+        """
+        Say why this member can get no record at all; None if nothing is in its way.
+
+        What exists is known from its first join on.
+        """
+        if not self.consumes_anything():
+            return "no topic is subscribed to, and no partition assigned"
+        if not self._is_subscribed() or self.is_lost():
+            return None
+        pattern = self._subscription.subscribed_pattern
+        topics = self._subscription.subscription or ()
+        if pattern is not None and not topics:
+            return f"no topic matches the pattern {pattern.pattern!r}"
+        there = self._cluster.topics(exclude_internal_topics=False)
+        if topics and there.isdisjoint(topics):
+            return f"topics that do not exist: {', '.join(sorted(topics))}"
+        return None
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """

@@ -68,11 +68,15 @@ from safeconsumer.events.group import (
     PauseNotHandedOver,
 )
 from safeconsumer.events.worker import (
+    BreakerClosed,
+    BreakerOpened,
     CommitRejected,
     DeadLetterFailed,
     DeadLetterRefused,
     DeadLetterSlow,
     HandlerStalled,
+    NothingConsumed,
+    PartitionStarted,
     RecordExhausted,
     RecordRetried,
     WorkDrained,
@@ -80,10 +84,13 @@ from safeconsumer.events.worker import (
     WorkerEvent,
     WorkerProcessDied,
     WorkerStopped,
+    WorkPaused,
 )
 
 __all__ = [
     "AssignmentChanged",
+    "BreakerClosed",
+    "BreakerOpened",
     "CommitRejected",
     "ControlEvent",
     "ControlNotUnderstood",
@@ -112,8 +119,10 @@ __all__ = [
     "HoldsStayBehind",
     "Hook",
     "JoinEvent",
+    "NothingConsumed",
     "ParkedDataDropped",
     "PartitionEvent",
+    "PartitionStarted",
     "Partitions",
     "PatternCoversNothing",
     "PatternEvent",
@@ -127,6 +136,7 @@ __all__ = [
     "StaleJoinDropped",
     "WorkDrained",
     "WorkDropped",
+    "WorkPaused",
     "WorkerEvent",
     "WorkerProcessDied",
     "WorkerStopped",

@@ -20,6 +20,42 @@ class WorkerEvent(Event):
 
 
 @frozen(kw_only=True)
+class PartitionStarted(WorkerEvent):
+    """
+    An ownership of a partition began, and where its first record is looked for.
+
+    Attributes:
+        partition: such as ``orders:3``.
+        offset: of the next record, if there is one.
+        is_committed: whether the group had committed it; else ``auto_offset_reset``
+            has chosen it.
+    """
+
+    __match_args__ = ("partition", "offset")
+    name: ClassVar[str] = "partition_started"
+
+    partition: str
+    offset: int
+    is_committed: bool
+
+
+@frozen(kw_only=True)
+class NothingConsumed(WorkerEvent):
+    """
+    No record can come: nothing is subscribed to, or nothing like it exists.
+
+    Attributes:
+        reason: what is missing.
+    """
+
+    __match_args__ = ("reason",)
+    name: ClassVar[str] = "nothing_consumed"
+    level: ClassVar[str] = "warning"
+
+    reason: str
+
+
+@frozen(kw_only=True)
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -101,6 +137,77 @@ class RecordRetried(WorkerEvent):
     attempt: int
     delay: float
     error: str
+
+
+@frozen(kw_only=True)
+class WorkPaused(WorkerEvent):
+    """
+    A handler asked for a pause: its record comes first afterwards, as if it were new.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        attempt: the one that is not counted, from 1.
+        scope: what is left alone: ``key``, or a scope as ``orders:3``, ``orders`` or
+            ``@all``, which a hold of ``worker:outage`` covers.
+        seconds: for how long.
+        reason: what the handler said; None if it said nothing.
+    """
+
+    __match_args__ = ("partition", "offset", "scope")
+    name: ClassVar[str] = "work_paused"
+    level: ClassVar[str] = "warning"
+
+    partition: str
+    offset: int
+    attempt: int
+    scope: str
+    seconds: float
+    reason: str | None
+
+
+@frozen(kw_only=True)
+class BreakerOpened(WorkerEvent):
+    """
+    A topic's handlers fail with what a breaker was told of; it is held for a while.
+
+    Attributes:
+        topic: which.
+        tries: how many records have tried in vain since the first time.
+        seconds: until one record tries.
+        reason: what failed, and how often.
+    """
+
+    __match_args__ = ("topic", "tries", "reason")
+    name: ClassVar[str] = "breaker_opened"
+    level: ClassVar[str] = "error"
+
+    topic: str
+    tries: int
+    seconds: float
+    reason: str
+
+
+@frozen(kw_only=True)
+class BreakerClosed(WorkerEvent):
+    """
+    A topic that a breaker had stopped goes on.
+
+    Attributes:
+        topic: which.
+        tries: how many records have tried in vain.
+        seconds: since it was first stopped.
+        is_lifted: whether somebody lifted the hold; else a record has succeeded.
+    """
+
+    __match_args__ = ("topic", "is_lifted")
+    name: ClassVar[str] = "breaker_closed"
+    level: ClassVar[str] = "warning"
+
+    topic: str
+    tries: int
+    seconds: float
+    is_lifted: bool
 
 
 @frozen(kw_only=True)
@@ -201,7 +308,7 @@ class DeadLetterSlow(WorkerEvent):
 @frozen(kw_only=True)
 class HandlerStalled(WorkerEvent):
     """
-    A handler has worked on one record for longer than ``Limits.age``.
+    A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
     Attributes:
         partition: as ``orders:3``.
@@ -227,7 +334,8 @@ class WorkerProcessDied(WorkerEvent):
 
     Attributes:
         exit_code: negative for a signal.
-        records: how many it was working on; they are repeated one by one.
+        records: how many it had and has not finished; 0 if it was idle. Only the one
+            that it was at has failed; of a batch all are repeated one by one.
     """
 
     __match_args__ = ("exit_code",)

@@ -2,13 +2,18 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
-from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.dead_letters import Failure, UnsendableError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
     DeadLetterLimitError,
     DeserializationError,
+    HandlerCancelledError,
     HandlersFailError,
+    HandlerTimeoutError,
+    LifespanError,
+    Pause,
     ProcessDiedError,
     RecordFailedError,
     Reject,
@@ -17,12 +22,15 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.records import Record
+from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
 from safeconsumer.worker.worker import Worker
 
 __all__ = [
     "Batch",
     "BatchFailure",
+    "Breaker",
     "Commit",
     "Context",
     "DeadLetter",
@@ -30,11 +38,17 @@ __all__ = [
     "DeserializationError",
     "Drain",
     "Failure",
+    "HandlerCancelledError",
+    "HandlerTimeoutError",
     "HandlersFailError",
     "Health",
+    "LifespanError",
     "Limits",
+    "NoHandlerError",
+    "Pause",
     "ProcessDiedError",
     "Pump",
+    "Record",
     "RecordFailedError",
     "Reject",
     "Report",
@@ -42,5 +56,6 @@ __all__ = [
     "RetryLater",
     "Stats",
     "StopWorker",
+    "UnsendableError",
     "Worker",
 ]

@@ -2,17 +2,25 @@
 What a handler is given and may raise, and calling it with the records of a task.
 """
 
+import asyncio
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from datetime import timedelta
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import structlog
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.errors import (
+    HoldSettingError,
+    SafeConsumerError,
+    WorkerSettingError,
+)
+from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.partition import Indexes
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -38,6 +46,54 @@ class RetryLater(WorkerControl):
             raise WorkerSettingError(message)
         super().__init__(after)
         self.after = float(after)
+
+
+PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
+
+
+class Pause(WorkerControl):
+    """
+    Not now, and nothing else of this scope either: no handler begins on it for a while.
+
+    The record comes first afterwards, and uses up no attempt. A partition, a topic or
+    all is a hold of this consumer, with the owner ``worker:outage`` and an expiry:
+    ``holds()`` and ``explain()`` show it, ``resume(..., owner="worker:outage")`` lifts
+    it early, and it outlives rebalances. It is never shortened by another one::
+
+        def handle(record, context):
+            try:
+                charge(record)
+            except ServiceUnavailable as error:
+                raise Pause(for_=300, reason="the bank is down") from error
+
+    Args:
+        for_: seconds, or a timedelta.
+        scope: ``topic``, or ``partition``: the record's; ``all``: whatever this
+            consumer has; ``key``: what has to wait for the record anyway, as its order
+            says: no hold, so nobody can lift it.
+        reason: for people, up to 1,024 bytes.
+
+    Raises:
+        HoldSettingError: a value is impossible: in a handler, a failure of its record.
+    """
+
+    def __init__(
+        self,
+        for_: float | timedelta,
+        scope: PauseScope = "topic",
+        reason: str | None = None,
+    ) -> None:
+        seconds = checked_duration(for_)
+        if seconds is None:
+            message = "a pause ends by itself: for_ must be a number of seconds"
+            raise HoldSettingError(message)
+        if scope not in get_args(PauseScope):
+            message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
+            raise HoldSettingError(message)
+        super().__init__(seconds, scope, checked_reason(reason))  # as it is pickled
+        self.for_ = seconds
+        self.scope: PauseScope = scope
+        self.reason = reason
 
 
 class Reject(WorkerControl):
@@ -74,7 +130,8 @@ class BatchFailure(WorkerControl):
 
     Args:
         errors: by index in the batch, what is wrong with the record; the values may
-            be :class:`RetryLater`, :class:`Reject` and :class:`StopWorker` too.
+            be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
+            :class:`StopWorker` too.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -107,9 +164,31 @@ class HandlersFailError(SafeConsumerError):
     """
 
 
+class LifespanError(HandlersFailError):
+    """
+    What ``lifespan`` made could not be entered, or not left: the worker stops.
+
+    Raised by ``run()``; its cause is what was raised there.
+    """
+
+
 class ProcessDiedError(SafeConsumerError):
     """
     A process of the process executor ended while it worked on this record.
+    """
+
+
+class HandlerTimeoutError(SafeConsumerError, TimeoutError):
+    """
+    A handler took longer than ``handler_timeout`` for this record, and was ended.
+    """
+
+
+class HandlerCancelledError(SafeConsumerError):
+    """
+    A handler was cancelled by somebody else than its worker; its cause says where.
+
+    It awaited a task that was cancelled, or its own task was.
     """
 
 
@@ -124,23 +203,33 @@ class Context:
         revoked: an event, set once the partition is being taken away: what is done
             from then on may be done again elsewhere. Never set in the process
             executor, nor in a foreign one that runs other processes.
+        state: what the worker's ``lifespan`` made here; None without one.
     """
 
-    __slots__ = ("_deadline", "assignment_epoch", "attempt", "partition", "revoked")
+    __slots__ = (
+        "_deadline",
+        "assignment_epoch",
+        "attempt",
+        "partition",
+        "revoked",
+        "state",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - a value; one is made per hand-over
         self,
         partition: TopicPartition,
         attempt: int,
         assignment_epoch: int,
         revoked: threading.Event,
         deadline: Callable[[], float | None],
+        state: Any = None,  # noqa: ANN401 - the user's own
     ) -> None:
         self.partition = partition
         self.attempt = attempt
         self.assignment_epoch = assignment_epoch
         self.revoked = revoked
         self._deadline = deadline
+        self.state = state
 
     @property
     def deadline(self) -> float | None:
@@ -185,13 +274,16 @@ class Slot:
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
         name: of what runs there, for people.
+        limit: seconds after which a handler there is told of, if that is earlier than
+            ``Limits.age``.
         ended: why nothing runs there any more; None while it does.
     """
 
-    __slots__ = ("began", "ended", "index", "name", "stack", "task", "told")
+    __slots__ = ("began", "ended", "index", "limit", "name", "stack", "task", "told")
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", limit: float | None = None) -> None:
         self.name = name
+        self.limit = math.inf if limit is None else limit
         self.ended: BaseException | None = None
         self.task: Task | None = None
         self.index = 0
@@ -200,12 +292,16 @@ class Slot:
         self.told: tuple[Task, int] | None = None
 
 
-def context_of(task: Task, deadline: Callable[[], float | None]) -> Context:
+def context_of(
+    task: Task,
+    deadline: Callable[[], float | None],
+    state: Any = None,  # noqa: ANN401 - the user's own
+) -> Context:
     """
     Make the context for a task's calls.
     """
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline)
+    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
 
 
 def call_each(
@@ -242,7 +338,7 @@ def call_each(
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
         # Counted, as something thrown in from outside may land between two records.
         count = sum([done[index] for index in indexes])
-        failed = [(index, error) for index in indexes[count : count + 1]]
+        failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
         now = clock()
     finally:
         slot.task = None
@@ -266,10 +362,23 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
             return Outcome(task=task, left=task.indexes)
         refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
-        return batch_failed(task, error, time.monotonic() - slot.began)
+        return batch_failed(task, blamed(error), time.monotonic() - slot.began)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
+
+
+def blamed(error: BaseException) -> BaseException:
+    """
+    Return what a record's call is said to have failed with.
+
+    A ``CancelledError`` is no ``Exception``, and would end the worker.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    wrong = HandlerCancelledError("it was cancelled, and not by its worker")
+    wrong.__cause__ = error
+    return wrong
 
 
 def refuse_undone(answer: object) -> None:
@@ -380,7 +489,7 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     good = [index for index in task.indexes if index not in bad]
     for index in good:
         task.chunk.finish(index)
-    failed = [(index, bad[index]) for index in task.indexes if index in bad]
+    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
     return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
 
 
@@ -402,33 +511,40 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 """How many records were finished, and what the next one, or the batch, raised."""
 
 
-def call_elsewhere(
+def call_elsewhere(  # noqa: PLR0913 - called by name
     handle: Handler,
     records: list[Any],
     about: tuple[TopicPartition, int, int],
     *,
     is_batch: bool,
     seconds: float,
+    state: Any = None,  # noqa: ANN401 - the user's own
+    begin: Callable[[int], object] = lambda _count: None,
 ) -> Answer:
     """
     Call the handler where nothing but pickled values arrives, for about so long.
+
+    ``begin`` is told how many records are finished before each, and at the end.
     """
     until = time.monotonic() + seconds
     partition, attempt, epoch = about
-    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
+    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    begin(0)
     if is_batch:
         try:
             refuse_undone(handle(records, context))
         except BaseException as error:  # noqa: BLE001 - it is the batch's
-            return 0, error
+            return 0, blamed(error)
+        begin(len(records))
         return len(records), None
-    for count, record in enumerate(records):
+    for count, record in enumerate(records, 1):
         try:
             refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
-            return count, error
+            return count - 1, blamed(error)
+        begin(count)
         if time.monotonic() > until:
-            return count + 1, None
+            return count, None
     return len(records), None
 
 

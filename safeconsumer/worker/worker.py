@@ -2,26 +2,32 @@
 The worker: your handler, on as many records at a time as you like, and no more.
 """
 
+import asyncio
 import contextlib
 import enum
 import signal as signals_module
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._checks import is_number
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors import ExecutorName, check_kind, choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose, cut
+from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
@@ -32,15 +38,21 @@ from safeconsumer.worker.queue import (
     order_of,
     record_key,
 )
+from safeconsumer.worker.records import Handle, HandleBatch
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.routes import Routes, chosen
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_consumer,
+    check_counts,
+    check_on_exhausted,
+    refuse_circle,
 )
 from safeconsumer.worker.tracebacks import shown
 
@@ -77,6 +89,11 @@ class Worker:
             ``executor="asyncio"``. What it returns is ignored; an exception is a
             failure. See :class:`RetryLater`, :class:`Reject`, :class:`StopWorker`,
             :class:`BatchFailure`.
+        handlers: instead of ``handle``, one for each topic: ``{"orders": f,
+            "re:audit.*": g, "@all": h}``, scopes as of holds. A topic's own name goes
+            before all others, then the first that covers it in this order. A topic
+            without one is refused at the start if it is known then; later its records
+            fail for good, with :class:`NoHandlerError`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
             one after the other, retries included; ``unordered``: in any order.
         key: what makes the key of a record; its own by default. Called once per record
@@ -90,6 +107,17 @@ class Worker:
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
         batch: most records per call; None for one by one.
+        handler_timeout: seconds that one call of the handler may take; None for no
+            limit. A coroutine is cancelled, a process killed and replaced, and the
+            record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
+            ended: the worker is unhealthy and a ``HandlerStalled`` event says where it
+            stands; so too with a coroutine that blocks its loop, and in an executor of
+            yours.
+        lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
+            its value is ``context.state``. It is entered before the first record, where
+            handlers run: once for threads, in the event loop, in each process (there
+            within ``Limits.age`` with its imports). It is left after the last record,
+            in the time that the drain leaves; see :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
@@ -99,6 +127,8 @@ class Worker:
             worker, ``skip`` the record, or ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
+        breaker: holds a topic while its handlers fail as by an outage; see
+            :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -112,37 +142,41 @@ class Worker:
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
         self,
         consumer: Any,  # noqa: ANN401 - upstream has no types
-        handle: Callable[[Any, Any], Any],
+        handle: Handle | HandleBatch | None = None,
         *,
+        handlers: Mapping[str, Handle | HandleBatch] | None = None,
         order: OrderName = "partition",
         key: Callable[[Any], object] = record_key,
         executor: ExecutorName | Executor = "thread",
         concurrency: int = 8,
         batch: int | None = None,
+        handler_timeout: float | None = None,
+        lifespan: MakeLifespan | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         retry: Retry = Retry(),  # noqa: B008 - frozen
         dead_letter: DeadLetter | Sink | None = None,
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
-        check_callable(handle, "the handler")
+        self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
-        _check_counts(concurrency, batch)
-        check_kind(handle, executor)
-        if on_exhausted not in ("stop", "skip", "block"):
-            message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
-            raise WorkerSettingError(message)
+        check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
+        _check_timeout(handler_timeout)
+        check_lifespan(lifespan, executor)
+        check_on_exhausted(on_exhausted)
+        check_breaker(breaker)
         config = consumer.config
         self._client = ConsumerClient(consumer)
-        self._dead_topic: str | None = getattr(dead_letter, "topic", None)
-        self._refuse_circle()
+        self._dead_letter = dead_letter
+        self._check_topics()
         readers = Readers(*self._client.membership.deserializers())
         if readers:
             readers.check_executor(executor)
-            handle = readers.before(handle, is_batch=batch is not None)
+            called = readers.before(called, is_batch=batch is not None)
             key = readers.key_of(key)
         self._limits, self._drain = limits, drain
         self._emit = Emitter(on_event, config["client_id"], config["group_id"])
@@ -169,17 +203,22 @@ class Worker:
                 self._client.others,
             ),
             self._emit,
+            place=self._client.pause,
+            breaker=breaker,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
-            handle=handle,
+            handle=called,
             is_batch=batch is not None,
             seconds=policy.lane_seconds,
             deadline=lambda: self._engine.departures.deadline,
             emit=self._emit,
+            timeout=handler_timeout,
+            lifespan=lifespan,
+            start_seconds=limits.age,
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
         self._is_batch = batch is not None
@@ -209,31 +248,100 @@ class Worker:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            HandlersFailError: handlers cannot be run, whatever the record.
+            HandlersFailError: handlers cannot be run, whatever the record; as a
+                :class:`LifespanError` if that is why.
             WorkerStateError: it ran before.
             BaseException: what is no ``Exception`` and came out of a handler, such as
                 ``SystemExit``. Also what ``poll`` raises. What runs is waited for, and
                 what was done is committed first.
         """
+        self._check_new()
+        with self._stopping_on(signals):
+            self._state = State.RUNNING
+            return self._live()
+
+    async def serve(self, signals: Iterable[int] = ()) -> Report:
+        """
+        As :meth:`run`, awaited in your own event loop, which stays free meanwhile.
+
+        With ``executor="asyncio"`` the handlers and the lifespan run in this loop, with
+        the context variables of this call; tasks that handlers leave over go on in it.
+        A thread polls. When this is cancelled, the worker drains as after :meth:`stop`,
+        and ``CancelledError`` is raised once it is closed; cancelled again, it gives up
+        what still runs.
+
+        Args:
+            signals: as of :meth:`run`; the loop must be the main thread's then.
+
+        Returns:
+            How it ended, once the consumer is closed.
+
+        Raises:
+            WorkerStateError: it ran before.
+            BaseException: as :meth:`run`.
+        """
+        self._check_new()
+        loop = asyncio.get_running_loop()
+        if isinstance(self._runner, Coroutines):
+            self._runner.run_in(loop)
+        ended: asyncio.Future[Report] = loop.create_future()
+
+        def live() -> None:
+            try:
+                report = self._live()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                _answer(loop, ended, error)
+            else:
+                _answer(loop, ended, report)
+
+        with self._stopping_on(signals):
+            self._state = State.RUNNING
+            threading.Thread(
+                target=live, name="safeconsumer-worker-poll", daemon=True
+            ).start()
+            return await self._until_closed(ended)
+
+    async def _until_closed(self, ended: "asyncio.Future[Report]") -> Report:
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.stop()
+            except BaseException:  # nobody awaits this any more
+                self.stop()
+                raise
+        if cancelled is not None:
+            raise cancelled from ended.exception()
+        return ended.result()
+
+    def _check_new(self) -> None:
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
-        with self._stopping_on(signals):
-            self._state = State.RUNNING
-            try:
-                self._obey_others()
-                self._refuse_circle()
-                self._client.membership.poll_bytes()
-                self._engine.begin(self._schedule)
-                self._runner.start()
-                self._work()
-            except BaseException as raised:  # noqa: BLE001 - raised again below
-                self._error = self._error or raised
-            report = self._close()
+
+    def _live(self) -> Report:
+        try:
+            self._obey_others()
+            self._check_topics()
+            self._client.membership.read_with(None, None)
+            self._engine.begin(self._schedule)
+            self._runner.start()
+            self._wait_ready()
+            self._work()
+        except BaseException as raised:  # noqa: BLE001 - raised again below
+            self._error = self._error or raised
+        report = self._close()
         error = self._error or self._schedule.fatal
         if error is not None:
             raise error
         return report
+
+    def _wait_ready(self) -> None:
+        # It has not joined yet, so nobody waits for it, and it is alive.
+        while not self._stops and not self._runner.wait_ready(_LOOK_SECONDS):
+            self._engine.polled_at = time.monotonic()
 
     def stop(
         self, *, drain: bool = True, timeout: float | None = None
@@ -267,6 +375,7 @@ class Worker:
             self._engine,
             self._runner.slots,
             self._limits.age,
+            broken=self._schedule.outages.broken(),
             is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
@@ -303,14 +412,11 @@ class Worker:
         there = {task.epoch.tp for task in tasks if task is not None}
         return frozenset(there | self._engine.held.busy())
 
-    def _refuse_circle(self) -> None:
-        topic = self._dead_topic
-        if isinstance(topic, str) and self._client.membership.consumes(topic):
-            message = (
-                f"the topic of dead letters, {topic}, is consumed here: its letters "
-                f"would come back, fail and be written again; give it another topic"
-            )
-            raise WorkerSettingError(message)
+    def _check_topics(self) -> None:
+        membership = self._client.membership
+        refuse_circle(membership.consumes, self._dead_letter)
+        if isinstance(self._called, Routes) and membership.consumes_anything():
+            self._called.refuse_uncovered(membership.known_topics())
 
     def _work(self) -> None:
         while not self._is_finished():
@@ -328,6 +434,7 @@ class Worker:
                 now = time.monotonic()
                 self._stop_at = now if self._asked_at is None else self._asked_at
                 self._engine.stop(max(0.0, self._stop_at + self._drain.shutdown - now))
+                self._runner.recall()
 
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()
@@ -351,14 +458,17 @@ class Worker:
         self._given_up = self._engine.held.running
         end = self._end_by()
         try:
-            left = end - _LEAVE_SECONDS - time.monotonic()
+            left = end - 2 * _LEAVE_SECONDS - time.monotonic()
             committed = self._engine.conclude(left)
         finally:
             self._stop_obeying()
-            self._runner.stop()
+            left = end - _LEAVE_SECONDS - time.monotonic()
+            self._runner.stop(max(_LEAVE_SECONDS, left))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
+                self._client.resume_all(OUTAGE)
+                self._client.resume_all(BREAKER)
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)
@@ -409,18 +519,34 @@ class Worker:
 
 
 # All that comes after the drain takes no longer, whatever the broker does; and of it
-# leaving the group gets this much.
+# ending what runs handlers, and leaving the group, get this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
+# How often it is asked whether somebody stops a worker that has not begun yet.
+_LOOK_SECONDS = 0.1
 
 
 def _nothing() -> None: ...
 
 
-def _check_counts(concurrency: object, batch: object) -> None:
-    for name, value in (("concurrency", concurrency), ("batch", batch)):
-        if name == "batch" and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            message = f"{name} must be a whole number, 1 or more, not {value!r}"
-            raise WorkerSettingError(message)
+def _answer(
+    loop: asyncio.AbstractEventLoop,
+    ended: "asyncio.Future[Report]",
+    answer: Report | BaseException,
+) -> None:
+    def say() -> None:
+        if isinstance(answer, BaseException):
+            ended.set_exception(answer)
+        else:
+            ended.set_result(answer)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
+        loop.call_soon_threadsafe(say)
+
+
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
+        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
+        raise WorkerSettingError(message)

@@ -231,8 +231,7 @@ def test_a_pump_hands_out_nothing_held(lab: Lab) -> None:
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 20})
     with Pump(lab.consumer(max_poll_records=5)) as pump:
-        pump._engine.turn()
-        wait_for(lambda: pump._engine.turn() or pump._out._batches, "something to wait")
+        wait_for(lambda: pump.held_records, "something to wait")
         consumer: Any = pump._engine._client
         consumer._consumer.pause_all(owner="somebody")
         assert pump.turn() == []
@@ -260,7 +259,7 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
     consumer = lab.consumer()
     running = lab.run(handle, consumer, concurrency=1)
     assert begun.wait(20)
-    busy: Callable[[], Any] = consumer._ledger.busy
+    busy: Callable[[], Any] = consumer._safe_ledger.busy
     consumer.pause_all(owner="somebody")
     assert busy() == {TopicPartition(lab.topic, 0)}
     go_on.set()
