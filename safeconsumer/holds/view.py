@@ -68,6 +68,12 @@ class PauseView:
         for partitions in self.assigned.values():
             yield from partitions
 
+    def owns(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a partition is assigned here.
+        """
+        return self._here(tp) is not None
+
     def _here(self, tp: TopicPartition) -> TopicPartition | None:
         # the object that the assignment holds: Kafka's named tuple
         return self.assigned.get(tp[0], {}).get(tp)
