@@ -68,6 +68,12 @@ class PauseView:
         for partitions in self.assigned.values():
             yield from partitions
 
+    def owns(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a partition is assigned here.
+        """
+        return tp in self.assigned.get(tp[0], {})
+
     def is_quiet_throughout(self) -> bool:
         """
         Tell whether something is assigned and all of it is quiet.
