@@ -75,11 +75,12 @@ class Chunk:
         done: one byte each, 1 if complete.
         base: the ordinal, within the ownership, of the first.
         end: the watermark once all are complete.
+        came: when they came, by the clock of whoever holds them.
     """
 
-    __slots__ = ("base", "done", "end", "records", "sizes")
+    __slots__ = ("base", "came", "done", "end", "records", "sizes")
 
-    def __init__(self, records: list[Record], base: int) -> None:
+    def __init__(self, records: list[Record], base: int, came: float = 0.0) -> None:
         last = records[-1]
         self.records: list[Record | None] = list(records)
         self.sizes = [  # in line: it is done for every record
@@ -91,6 +92,7 @@ class Chunk:
         ]
         self.done = bytearray(len(records))
         self.base = base
+        self.came = came
         self.end = Watermark(last.offset + 1, _epoch_of(last))
 
     def finish(self, index: int) -> bool:
@@ -142,6 +144,16 @@ class Progress:
         self._chunks.append(chunk)
         self.admitted += len(chunk.done)
         self.next_offset = chunk.end.offset
+
+    def reach(self, offset: int) -> None:
+        """
+        Take note that nothing more comes before an offset, once all is complete.
+
+        What stands there has no records: marks of transactions, or what was compacted.
+        """
+        if self.floor() == self.admitted and offset > self.next_offset:
+            self.next_offset = offset
+            self._passed = Watermark(offset, self._passed.leader_epoch)
 
     def floor(self) -> int:
         """

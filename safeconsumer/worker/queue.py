@@ -5,6 +5,7 @@ Chooses which queued record a free handler gets.
 import enum
 import heapq
 import itertools
+import math
 import random
 import threading
 from collections import deque
@@ -24,6 +25,8 @@ KeyOf: TypeAlias = Callable[[Any], object]
 
 # The lane of a record whose key could not be told.
 KEYLESS = object()
+# Records of one lane and one chunk.
+Piece: TypeAlias = tuple[Lane, Chunk, Indexes]
 
 
 class Order(enum.Enum):
@@ -65,6 +68,8 @@ class Task:
         tried: the offset of its one record, if that has failed before or is suspect.
         bundle: several lanes' records of one chunk that travel together, lane by lane;
             ``indexes`` are all of theirs, and ``lane`` is the first.
+        pieces: of what a batch was gathered, lane by lane, if that is more than one:
+            ``chunk`` is made of copies then, and ``indexes`` are all of it.
     """
 
     lane: Lane
@@ -73,6 +78,15 @@ class Task:
     attempt: int = 1
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
+    pieces: Sequence[Piece] = ()
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """
+        The lanes that its records are of.
+        """
+        parts = self.bundle or self.pieces
+        return {part[0]: None for part in parts} if parts else (self.lane,)
 
     @property
     def epoch(self) -> Epoch:
@@ -222,6 +236,7 @@ class Policy:
     Attributes:
         post: takes a letter without waiting; None without dead letters.
         quantum: most records of one hand-over.
+        within: seconds that a batch with fewer records waits for more.
     """
 
     retry: Retry
@@ -233,6 +248,7 @@ class Policy:
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS
     is_batch: bool = False
+    within: float = 0.0
     draw: Callable[[], float] = field(default=random.random)
 
 
@@ -354,11 +370,13 @@ class Queue:
         with self.held.lock:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
+                if lane is lane.epoch.front:
+                    lane.epoch.due = math.inf
                 if not lane.epoch.is_closed and lane.state is State.WAITING:
                     self._wake(lane)
             if self.ready:
                 self.notify()
-            return self._asleep[0][0] - now if self._asleep else float("inf")
+            return self._asleep[0][0] - now if self._asleep else math.inf
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -421,13 +439,18 @@ class Queue:
         ready = self.ready
         while ready and not tasks and not self._is_halted:
             lane = ready.popleft()
-            if lane.epoch.is_closed or not lane.runs:
+            if lane.epoch.is_closed or not (lane.runs or lane.epoch.gathering):
                 lane.state = State.IDLE
                 continue
             if lane.epoch.is_held:
                 lane.epoch.shelf.append(lane)
                 continue
-            task = self._task(lane, self._size(lane))
+            if lane is lane.epoch.front:
+                task = self._batch(lane)
+            elif self._waits_for_earlier(lane):
+                continue
+            else:
+                task = self._task(lane, self._size(lane))
             if task is not None:
                 tasks.append(self._bundled(task))
         if tasks and ready:
@@ -444,10 +467,10 @@ class Queue:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
         ready, before, base = self.ready, len(indexes), chunk.base
-        running = State.RUNNING
+        running, earlier = State.RUNNING, epoch.earlier
         while ready and room > 0:
             lane = ready[0]
-            if not lane.runs or lane.runs[0][0] is not chunk:
+            if not lane.runs or lane.runs[0][0] is not chunk or lane.key in earlier:
                 break
             run = lane.runs[0]
             more = run[1]
@@ -463,12 +486,30 @@ class Queue:
         self.held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, bundle=bundle)
 
+    def _waits_for_earlier(self, lane: Lane) -> bool:
+        # A handler of an earlier ownership may still work on its key, or partition.
+        earlier = lane.epoch.earlier
+        if not earlier or lane.key not in earlier:
+            return False
+        lane.state = State.WAITING
+        earlier[lane.key] = lane
+        return True
+
+    def came_back(self, task: Task) -> None:
+        """
+        Let those go on that have waited for a task of an ownership that has ended.
+        """
+        for lane in filter(None, map(self.held.came_back, task.lanes)):
+            if not lane.epoch.is_closed and lane.state is State.WAITING:
+                self.make_ready(lane)
+                self.notify()
+
     def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
         taken = lane.take(most, self.policy.span)
         if taken is None:
             lane.state = State.WAITING
-            epoch.parked.append(lane)
+            self._park(lane)
             return None
         chunk, indexes = taken
         attempt, tried = 1, None
@@ -483,6 +524,107 @@ class Queue:
         if lane.is_shared and lane.runs:
             self.make_ready(lane)
         return Task(lane, chunk, indexes, attempt, tried)
+
+    def _park(self, lane: Lane) -> None:
+        # Something may yet be put back in front of what is in a shared one.
+        lane.state = State.WAITING
+        first = -1 if lane.is_shared else lane.first()
+        heapq.heappush(lane.epoch.parked, (first, lane))
+
+    # ------------------------------------------------------------ batches
+
+    def _line_up(self, lane: Lane) -> None:
+        # A batch is gathered from all lanes of a partition that are ready: for them one
+        # of its own stands among those that are handed out. What failed comes alone.
+        epoch = lane.epoch
+        if lane is epoch.front or self._is_apart(lane):
+            self.ready.append(lane)
+            return
+        epoch.gathering.append(lane)
+        if epoch.front.state is State.IDLE:
+            epoch.front.state = State.READY
+            self.ready.append(epoch.front)
+
+    def _is_apart(self, lane: Lane) -> bool:
+        epoch = lane.epoch
+        if not epoch.failures and not epoch.alone:
+            return False
+        chunk, indexes = lane.runs[0]
+        offset = record_at(chunk, indexes[0]).offset
+        return offset in epoch.failures or offset in epoch.alone
+
+    def _batch(self, front: Lane) -> Task | None:
+        epoch = front.epoch
+        left = self._more_within(epoch)
+        if left > 0:
+            self._await_more(epoch, left)
+            return None
+        pieces = self._gathered(epoch)
+        if epoch.gathering:
+            self.ready.append(front)
+        else:
+            front.state = State.IDLE
+        if not pieces:
+            return None
+        count = sum(len(indexes) for _, _, indexes in pieces)
+        epoch.running += count
+        self.held.running += count
+        lane, chunk, indexes = pieces[0]
+        if len(pieces) == 1:
+            return Task(lane, chunk, indexes)
+        records = [record_at(chunk, at) for _, chunk, some in pieces for at in some]
+        return Task(lane, Chunk(records, 0), range(count), pieces=pieces)
+
+    def _more_within(self, epoch: Epoch) -> float:
+        # How long a batch that is not full may still wait.
+        if not self.policy.within:
+            return 0.0
+        count, since = 0, math.inf
+        for lane in epoch.gathering:
+            if lane.runs:
+                count += sum(len(indexes) for _, indexes in lane.runs)
+                since = min(since, lane.runs[0][0].came)
+            if count >= self.policy.quantum:
+                return 0.0
+        return since + self.policy.within - self.clock() if count else 0.0
+
+    def _await_more(self, epoch: Epoch, seconds: float) -> None:
+        epoch.front.state = State.WAITING
+        due = self.clock() + seconds
+        if due < epoch.due:
+            epoch.due = due
+            self.sleep(epoch.front, seconds)
+
+    def _gathered(self, epoch: Epoch) -> list[Piece]:
+        pieces: list[Piece] = []
+        room, lanes = self.policy.quantum, epoch.gathering
+        while lanes and room > 0:
+            lane = lanes.popleft()
+            if not lane.runs:
+                lane.state = State.IDLE
+            elif self._is_apart(lane):
+                self.ready.append(lane)
+            elif not self._waits_for_earlier(lane):
+                room -= self._take_from(lane, room, pieces)
+        return pieces
+
+    def _take_from(self, lane: Lane, room: int, pieces: list[Piece]) -> int:
+        count = 0
+        while lane.runs and count < room and not self._is_apart(lane):
+            taken = lane.take(room - count, self.policy.span)
+            if taken is None:
+                break
+            pieces.append((lane, *taken))
+            count += len(taken[1])
+        if not count:
+            self._park(lane)
+        elif lane.is_shared and lane.runs:
+            lane.epoch.gathering.appendleft(lane)
+        else:
+            lane.state = State.RUNNING
+        return count
+
+    # ------------------------------------------------------------ how much at once
 
     def _size(self, lane: Lane) -> int:
         if self.policy.is_batch:
@@ -539,28 +681,38 @@ class Queue:
         for key in empty:
             del lanes[key]
 
-    def unpark(self, epoch: Epoch) -> None:
+    def look_again(self, epoch: Epoch) -> None:
         """
-        Let lanes beyond the span look again: something of the epoch is complete.
+        Let those go on that may by now: lanes within the span, a batch that is full.
         """
-        if not epoch.parked:
-            return
-        parked, epoch.parked = epoch.parked, []
-        for one in parked:
-            self.make_ready(one)
-        self.notify()
+        parked, front = epoch.parked, epoch.front
+        if parked and parked[0][0] < epoch.allow(self.policy.span):
+            while parked and parked[0][0] < epoch.allowed:
+                self.make_ready(heapq.heappop(parked)[1])
+            self.notify()
+        if front.state is State.WAITING and self._more_within(epoch) <= 0:
+            front.state = State.READY
+            self.ready.append(front)
+            self.notify()
 
     def make_ready(self, lane: Lane) -> None:
         """
         Queue a lane behind the others that are ready.
         """
         lane.state = State.READY
-        self.ready.append(lane)
+        if self.policy.is_batch:
+            self._line_up(lane)
+        else:
+            self.ready.append(lane)
 
     def make_all_ready(self, lanes: Sequence[Lane]) -> None:
         """
         Queue lanes behind the others that are ready.
         """
+        if self.policy.is_batch:
+            for lane in lanes:
+                self.make_ready(lane)
+            return
         # As make_ready() for each, in line.
         state = State.READY
         for lane in lanes:
