@@ -20,6 +20,7 @@ from safeconsumer.worker.client import Others, covers
 from safeconsumer.worker.partition import Epoch, Held, Indexes, Lane, State
 from safeconsumer.worker.progress import Chunk, Record
 from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.throttle import PerTopic, Places, Rate
 
 KeyOf: TypeAlias = Callable[[Any], object]
 
@@ -237,6 +238,8 @@ class Policy:
         post: takes a letter without waiting; None without dead letters.
         quantum: most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
+        rate: most records that may begin per second; None for no limit.
+        per_topic: how many handlers a topic may have at a time.
     """
 
     retry: Retry
@@ -249,9 +252,13 @@ class Policy:
     lane_seconds: float = LANE_SECONDS
     is_batch: bool = False
     within: float = 0.0
+    rate: float | None = None
+    per_topic: PerTopic | None = None
     draw: Callable[[], float] = field(default=random.random)
 
 
+# With a rate, threads are told of room so often: not for each record of thousands.
+_TICK = 0.01
 # As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
 # threads could share.
 SHARED_SECONDS = 0.001
@@ -292,6 +299,8 @@ class Queue:
         self.others = others
         self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
+        self._most = policy.quantum
+        self._rate = None if policy.rate is None else Rate(policy.rate, clock())
 
     # ------------------------------------------------------------ what others hold
 
@@ -374,9 +383,13 @@ class Queue:
                     lane.epoch.due = math.inf
                 if not lane.epoch.is_closed and lane.state is State.WAITING:
                     self._wake(lane)
+            soon = self._asleep[0][0] - now if self._asleep else math.inf
             if self.ready:
+                wait = 0.0 if self._rate is None else self._rate.wait(now)
+                if wait > 0:
+                    return min(soon, max(wait, _TICK))
                 self.notify()
-            return self._asleep[0][0] - now if self._asleep else math.inf
+            return soon
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -437,25 +450,35 @@ class Queue:
     def _claim(self) -> list[Task]:
         tasks: list[Task] = []
         ready = self.ready
-        while ready and not tasks and not self._is_halted:
+        if self._is_halted or (self._rate is not None and not self._has_room()):
+            return tasks
+        while ready and not tasks:
             lane = ready.popleft()
-            if lane.epoch.is_closed or not (lane.runs or lane.epoch.gathering):
-                lane.state = State.IDLE
-                continue
-            if lane.epoch.is_held:
-                lane.epoch.shelf.append(lane)
-                continue
-            if lane is lane.epoch.front:
-                task = self._batch(lane)
-            elif self._waits_for_earlier(lane):
-                continue
-            else:
-                task = self._task(lane, self._size(lane))
+            task = self._first_of(lane)
             if task is not None:
                 tasks.append(self._bundled(task))
+                self._begins(tasks[0])
+            elif self.policy.per_topic is not None:
+                self._call_next(lane.epoch)
         if tasks and ready:
             self.wake_one()
         return tasks
+
+    def _first_of(self, lane: Lane) -> Task | None:
+        epoch = lane.epoch
+        if epoch.is_closed or not (lane.runs or epoch.gathering):
+            lane.state = State.IDLE
+            return None
+        if epoch.is_held:
+            epoch.shelf.append(lane)
+            return None
+        if self.policy.per_topic is not None and not self._has_place(lane):
+            return None
+        if lane is epoch.front:
+            return self._batch(lane)
+        if self._waits_for_earlier(lane):
+            return None
+        return self._task(lane, self._size(lane))
 
     def _bundled(self, task: Task) -> Task:
         # Keys are many and have few records each: what costs per hand-over, and not
@@ -486,6 +509,52 @@ class Queue:
         self.held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, bundle=bundle)
 
+    # ------------------------------------------------------------ how many at a time
+
+    def _has_room(self) -> bool:
+        assert self._rate is not None  # noqa: S101 - asked by whoever calls this
+        self._most = min(self.policy.quantum, self._rate.room(self.clock()))
+        return self._most > 0
+
+    def _has_place(self, lane: Lane) -> bool:
+        places = self._places(lane.epoch)
+        if places is None or places.has_room():
+            return True
+        places.waiting.append(lane)
+        return False
+
+    def _places(self, epoch: Epoch) -> Places | None:
+        topics = self.policy.per_topic
+        return None if topics is None else topics.of(epoch.tp.topic)
+
+    def _call_next(self, epoch: Epoch) -> None:
+        # Each that was called and needs no place calls the next one.
+        places = self._places(epoch)
+        if places is not None and places.waiting and places.has_room():
+            self.ready.appendleft(places.waiting.popleft())
+
+    def _begins(self, task: Task) -> None:
+        if self._rate is not None:
+            self._rate.take(len(task.indexes), self.clock())
+        places = self._places(task.epoch)
+        if places is not None:
+            places.taken += 1
+
+    def is_over(self, outcome: Outcome) -> None:
+        """
+        Take note that a task has come back, also one of an ownership that has ended.
+        """
+        epoch = outcome.task.epoch
+        if self._rate is not None:
+            self._rate.give_back(len(outcome.left))
+        places = self._places(epoch)
+        if places is not None:
+            places.taken -= 1
+            self._call_next(epoch)
+            self.wake_one()
+        if epoch.is_closed:
+            self._came_back(outcome.task)
+
     def _waits_for_earlier(self, lane: Lane) -> bool:
         # A handler of an earlier ownership may still work on its key, or partition.
         earlier = lane.epoch.earlier
@@ -495,10 +564,8 @@ class Queue:
         earlier[lane.key] = lane
         return True
 
-    def came_back(self, task: Task) -> None:
-        """
-        Let those go on that have waited for a task of an ownership that has ended.
-        """
+    def _came_back(self, task: Task) -> None:
+        # Those go on that have waited for a task of an ownership that has ended.
         for lane in filter(None, map(self.held.came_back, task.lanes)):
             if not lane.epoch.is_closed and lane.state is State.WAITING:
                 self.make_ready(lane)
@@ -628,15 +695,15 @@ class Queue:
 
     def _size(self, lane: Lane) -> int:
         if self.policy.is_batch:
-            return self.policy.quantum
+            return self._most
         if lane.is_shared:
             return self._shared_size(lane.epoch)
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
+        return min(self._most, max(1, int(self.policy.lane_seconds / pace)))
 
     def _shared_size(self, epoch: Epoch) -> int:
         pace = max(epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
+        return min(self._most, max(1, int(SHARED_SECONDS / pace)))
 
     def next(self, lane: Lane) -> None:
         """

@@ -202,8 +202,8 @@ class Schedule:
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
+        self.queue.is_over(outcome)
         if epoch.is_closed:
-            self.queue.came_back(task)
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)

@@ -129,3 +129,21 @@ def _scope(text: object) -> object:
     except (ScopeSyntaxError, AttributeError) as error:
         message = f"{text!r} names no topic: {error}"
         raise WorkerSettingError(message) from error
+
+
+def check_throttles(batch: int | None, within: object, rate: object) -> None:
+    """
+    Return if a worker can have these settings.
+
+    Raises:
+        WorkerSettingError: it cannot; the message says why.
+    """
+    if not is_number(within) or within < 0:  # type: ignore[operator]  # it is a number
+        message = f"batch_within must be seconds, 0 or more, not {within!r}"
+        raise WorkerSettingError(message)
+    if within and batch is None:
+        message = "batch_within needs batch: nothing waits for more records without it"
+        raise WorkerSettingError(message)
+    if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
+        message = f"rate must be records per second, above 0, or None, not {rate!r}"
+        raise WorkerSettingError(message)

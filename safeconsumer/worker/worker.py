@@ -7,7 +7,7 @@ import enum
 import signal as signals_module
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
@@ -42,6 +42,7 @@ from safeconsumer.worker.settings import (
     check_callable,
     check_consumer,
 )
+from safeconsumer.worker.throttle import PerTopic, check_throttles
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -89,7 +90,14 @@ class Worker:
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
-        batch: most records per call; None for one by one.
+        batch: most records per call, of one partition; None for one by one.
+        batch_within: seconds that a batch waits for more records, from its first one
+            on, before it is handed out with fewer.
+        rate: most records per second that handlers begin, retries included; a batch
+            begins as one and is paid for afterwards. None for no limit.
+        topic_concurrency: how many of the handlers may be on one topic at a time, as
+            ``{"orders": 4, "re:audit.*": 1}``: each topic that a pattern matches has
+            so many of its own. Its records wait, others go on.
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
@@ -119,6 +127,9 @@ class Worker:
         executor: ExecutorName | Executor = "thread",
         concurrency: int = 8,
         batch: int | None = None,
+        batch_within: float = 0.0,
+        rate: float | None = None,
+        topic_concurrency: Mapping[str, int] | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         retry: Retry = Retry(),  # noqa: B008 - frozen
         dead_letter: DeadLetter | Sink | None = None,
@@ -131,6 +142,7 @@ class Worker:
         check_callable(handle, "the handler")
         check_callable(key, "key")
         _check_counts(concurrency, batch)
+        check_throttles(batch, batch_within, rate)
         check_kind(handle, executor)
         if on_exhausted not in ("stop", "skip", "block"):
             message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
@@ -158,6 +170,11 @@ class Worker:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=batch is not None,
+            within=batch_within,
+            rate=rate,
+            per_topic=None
+            if topic_concurrency is None
+            else PerTopic(topic_concurrency),
             **cut(executor, batch),
         )
         self._schedule = Schedule(
