@@ -231,6 +231,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     assert_type(worker.healthy(), Health)
     assert_type(worker.stats(), Stats)
     Worker(consumer, handle_async, executor="asyncio")
+    Worker(consumer, handle, batch=9, batch_within=0.5, rate=1.0)
+    Worker(consumer, handle, topic_concurrency={"orders": 4, "re:audit.*": 1})
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
     with Pump(consumer) as pump:

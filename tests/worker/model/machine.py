@@ -22,9 +22,10 @@ from safeconsumer.holds.scope import Everything, partition, pattern, topic
 from safeconsumer.worker import BatchFailure, Commit, Reject, RetryLater
 from safeconsumer.worker.handlers import all_done, batch_failed
 from safeconsumer.worker.loop import OWNERS, Engine
+from safeconsumer.worker.progress import OVERHEAD_BYTES
 from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Queue, Task
 from safeconsumer.worker.results import Schedule
-from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
+from tests.worker.model.client import BYTES, EVERY, TOPIC, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 
 OPS = "ops"
@@ -449,7 +450,7 @@ class WorkerMachine(RuleBasedStateMachine):
         held = self.engine.held
         if held.records > LIMITS.records:
             raise Violated(f"5: {held.records} records held")
-        one_poll = MOST * 301
+        one_poll = MOST * (BYTES + 1 + OVERHEAD_BYTES)
         if held.bytes > LIMITS.bytes + one_poll:
             raise Violated(f"5: {held.bytes} bytes held")
 
