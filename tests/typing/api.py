@@ -7,7 +7,7 @@ types, and what is wrong must be refused (an ignore that is not needed is an err
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
@@ -25,11 +25,14 @@ from safeconsumer import (
     DeadLetter,
     Drain,
     ForkedConsumerError,
+    HandlerCancelledError,
+    HandlerTimeoutError,
     Hold,
     HoldSettingError,
     IllegalTargetError,
     JournalError,
     KafkaConsumer,
+    LifespanError,
     Lifetime,
     Limits,
     MissingExtraError,
@@ -233,13 +236,25 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     Worker(consumer, handle_async, executor="asyncio")
     Worker(consumer, handle, batch=9, batch_within=0.5, rate=1.0)
     Worker(consumer, handle, topic_concurrency={"orders": 4, "re:audit.*": 1})
+    served = Worker(
+        consumer,
+        handle_async,
+        executor="asyncio",
+        handler_timeout=30.0,
+        lifespan=nullcontext,
+    )
+
+    async def serve() -> None:
+        assert_type(await served.serve(signals=(15,)), Report)
+
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
     with Pump(consumer) as pump:
         for batch in pump:
             assert_type(batch, Batch)
             batch.done()
-    use(RecordFailedError, WorkerSettingError)
+    use(RecordFailedError, WorkerSettingError, serve)
+    use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 
 def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's

@@ -318,12 +318,9 @@ class WorkerMachine(RuleBasedStateMachine):
             outcome = Outcome(task=task, left=task.indexes)
         elif error is None:
             outcome = all_done(task, 0.001)
-        elif count or isinstance(error, RetryLater) or len(records) == 1:
-            outcome = batch_failed(task, BatchFailure({count: error}), 0.001)
-            if count == 0 and isinstance(error, RetryLater):
-                outcome = batch_failed(task, error, 0.001)
         else:
-            outcome = batch_failed(task, error, 0.001)
+            raised = BatchFailure({count: error}) if count else error
+            outcome = batch_failed(task, raised, 0.001)
         if not epoch.is_closed:
             done = [records[task.indexes.index(at)] for at in outcome.finished]
             self.complete[epoch.tp].update(one.offset for one in done)  # type: ignore[union-attr]  # it was there
