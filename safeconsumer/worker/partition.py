@@ -62,7 +62,8 @@ class Lane:
         self.key = key
         self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
         self.is_shared = is_shared
-        self.runs: deque[tuple[Chunk, Indexes]] = deque()
+        # Few, and there is a lane for each key: an empty deque takes 624 bytes.
+        self.runs: list[tuple[Chunk, Indexes]] = []
         self.state = State.IDLE
 
     def __lt__(self, _other: "Lane") -> bool:
@@ -80,16 +81,16 @@ class Lane:
         Put records in front again.
         """
         if indexes:
-            self.runs.appendleft((chunk, indexes))
+            self.runs.insert(0, (chunk, indexes))
 
     def join_front(self) -> None:
         """
         Make one run of the first two, if they are of one chunk.
         """
         if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
-            chunk, first = self.runs.popleft()
-            _, more = self.runs.popleft()
-            self.runs.appendleft((chunk, [*first, *more]))
+            chunk, first = self.runs.pop(0)
+            _, more = self.runs.pop(0)
+            self.runs.insert(0, (chunk, [*first, *more]))
 
     def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
         """
@@ -104,7 +105,7 @@ class Lane:
         if self.epoch.failures or self.epoch.alone:
             most = min(most, self._untried(chunk, indexes))
         if most >= len(indexes):
-            self.runs.popleft()
+            self.runs.pop(0)
             return chunk, indexes
         self.runs[0] = (chunk, indexes[most:])
         return chunk, indexes[:most]

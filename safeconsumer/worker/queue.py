@@ -499,7 +499,7 @@ class Queue:
             more = run[1]
             if len(more) > room or base + more[-1] >= epoch.allowed:
                 break  # it comes by itself, next time
-            lane.runs.popleft()
+            lane.runs.pop(0)
             ready.popleft()
             lane.state = running
             bundle.append((lane, more))

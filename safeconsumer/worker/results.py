@@ -366,7 +366,7 @@ class Schedule:
         offset = record_at(chunk, indexes[0]).offset
         answer: Answer | None = lane.epoch.answers.pop(offset, None)  # type: ignore[assignment]  # they are
         if answer is not None:
-            lane.runs.popleft()
+            lane.runs.pop(0)
             lane.put_back(chunk, indexes[1:])
         return answer
 
@@ -501,7 +501,7 @@ class Schedule:
         lane = letter.lane
         if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
             return
-        lane.runs.popleft()
+        lane.runs.pop(0)
         letter.chunk.finish(letter.index)
         lane.epoch.stuck.pop(letter.record.offset, None)
         lane.epoch.failures.pop(letter.record.offset, None)
