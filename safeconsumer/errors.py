@@ -75,6 +75,14 @@ class WorkerStateError(SafeConsumerError, RuntimeError):
     """
 
 
+class UnansweredBatchError(SafeConsumerError, RuntimeError):
+    """
+    A batch of a ``Pump`` was let go of before each of its records had an answer.
+
+    Nothing was committed past them; they come again after a restart.
+    """
+
+
 class ControlSettingError(SafeConsumerError, ValueError):
     """
     A setting of group control is not acceptable, or it is off where it is needed.

@@ -312,12 +312,16 @@ class Facade:
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
-    def poll_bytes(self) -> None:
+    def read_with(self, key: object, value: object) -> None:
         """
-        Have polls return keys and values as bytes from now on.
+        Have polls use these deserializers from now on; None leaves bytes.
+
+        While nobody polls. What was deserialized and not polled is fetched again.
         """
         config = self._fetcher.config
-        config["key_deserializer"] = config["value_deserializer"] = None
+        if self.deserializers() != (key, value):
+            config["key_deserializer"], config["value_deserializer"] = key, value
+            self._fetcher.drop_decoded()
 
     def consumes(self, topic: str) -> bool:
         """

@@ -13,18 +13,30 @@ if TYPE_CHECKING:
     from safeconsumer.testing.errors import (
         BrokerCommandError,
         EmbeddedBrokerUnavailableError,
+        EndlessRunError,
         UnsupportedByBrokerError,
     )
     from safeconsumer.testing.existing import ExistingCluster
     from safeconsumer.testing.ghost import Ghost
     from safeconsumer.testing.leaks import Leak, LeakError, NoLeak
     from safeconsumer.testing.polling import PollTimeoutError, poll_until
+    from safeconsumer.testing.workers import (
+        Call,
+        DeadRecord,
+        RetriedRecord,
+        WorkerRun,
+        make_record,
+        run_worker,
+    )
 
 __all__ = [
     "BrokerCommandError",
+    "Call",
     "Clients",
+    "DeadRecord",
     "EmbeddedBroker",
     "EmbeddedBrokerUnavailableError",
+    "EndlessRunError",
     "ExistingCluster",
     "Ghost",
     "Hold",
@@ -33,15 +45,22 @@ __all__ = [
     "NoLeak",
     "PollTimeoutError",
     "Request",
+    "RetriedRecord",
     "UnsupportedByBrokerError",
+    "WorkerRun",
+    "make_record",
     "poll_until",
+    "run_worker",
 ]
 
 _WHERE = {
     "BrokerCommandError": "errors",
+    "Call": "workers",
     "Clients": "clients",
+    "DeadRecord": "workers",
     "EmbeddedBroker": "embedded",
     "EmbeddedBrokerUnavailableError": "errors",
+    "EndlessRunError": "errors",
     "ExistingCluster": "existing",
     "Ghost": "ghost",
     "Hold": "_faults",
@@ -50,8 +69,12 @@ _WHERE = {
     "NoLeak": "leaks",
     "PollTimeoutError": "polling",
     "Request": "_requests",
+    "RetriedRecord": "workers",
     "UnsupportedByBrokerError": "errors",
+    "WorkerRun": "workers",
+    "make_record": "workers",
     "poll_until": "polling",
+    "run_worker": "workers",
 }
 
 

@@ -22,6 +22,12 @@ class BrokerCommandError(SafeConsumerError):
     """
 
 
+class EndlessRunError(SafeConsumerError):
+    """
+    ``run_worker`` called the handler as often as it may, and records still come again.
+    """
+
+
 class UnsupportedByBrokerError(SafeConsumerError):
     """
     What was asked is more than this kind of broker can; the message says which can.

@@ -2,7 +2,8 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
-from safeconsumer.worker.dead_letters import Failure
+from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.dead_letters import Failure, UnsendableError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -12,6 +13,7 @@ from safeconsumer.worker.handlers import (
     HandlersFailError,
     HandlerTimeoutError,
     LifespanError,
+    Pause,
     ProcessDiedError,
     RecordFailedError,
     Reject,
@@ -20,12 +22,15 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
+from safeconsumer.worker.records import Record
+from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
 from safeconsumer.worker.worker import Worker
 
 __all__ = [
     "Batch",
     "BatchFailure",
+    "Breaker",
     "Commit",
     "Context",
     "DeadLetter",
@@ -39,8 +44,11 @@ __all__ = [
     "Health",
     "LifespanError",
     "Limits",
+    "NoHandlerError",
+    "Pause",
     "ProcessDiedError",
     "Pump",
+    "Record",
     "RecordFailedError",
     "Reject",
     "Report",
@@ -48,5 +56,6 @@ __all__ = [
     "RetryLater",
     "Stats",
     "StopWorker",
+    "UnsendableError",
     "Worker",
 ]

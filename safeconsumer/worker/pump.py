@@ -1,39 +1,171 @@
 """
-The worker's loop for those who own theirs: batches out, completions back in.
+The worker's loop for those who own theirs: batches out, answers back in.
 """
 
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from attrs import evolve
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import WorkerStateError
+from safeconsumer.errors import (
+    UnansweredBatchError,
+    WorkerSettingError,
+    WorkerStateError,
+)
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.worker.client import ConsumerClient, Emitter, Others, covers
-from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.partition import Epoch, Held
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.settings import Commit, Drain, Limits, check_consumer
+from safeconsumer.worker.client import ConsumerClient, Emitter
+from safeconsumer.worker.dead_letters import Sink, letters_of
+from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.handlers import BatchFailure, batch_failed
+from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
+from safeconsumer.worker.queue import (
+    Lanes,
+    OnExhausted,
+    Order,
+    Outcome,
+    Policy,
+    Queue,
+    Task,
+    order_of,
+    record_at,
+    record_key,
+)
+from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    check_consumer,
+    check_on_exhausted,
+    refuse_circle,
+)
+
+
+class _Ticket:
+    """
+    A task that is out, until each of its records is answered. Any thread.
+
+    Attributes:
+        task: what is out.
+        threads: who has answered something of it.
+    """
+
+    def __init__(self, schedule: Schedule, task: Task) -> None:
+        self.task = task
+        self.threads: set[int] = set()
+        self._schedule = schedule
+        self._open = dict.fromkeys(task.indexes)
+        self._finished: list[int] = []
+        self._failed: dict[int, BaseException] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """
+        Whether something of it waits for an answer that would still count.
+        """
+        return bool(self._open) and not self.task.epoch.revoked.is_set()
+
+    def answer(
+        self, indexes: Iterable[int] | None, error: BaseException | None = None
+    ) -> None:
+        """
+        Take what became of records: done, or what is wrong; None: all that are open.
+        """
+        self.threads.add(threading.get_ident())
+        with self._schedule.queue.held.lock:
+            new = self._take(indexes)
+            for index in new if error is None else ():
+                self.task.chunk.finish(index)
+            outcome = self._outcome(new, error, is_all=indexes is None)
+        if new and outcome is not None:
+            self._schedule.complete([outcome])
+
+    def give_back(self) -> None:
+        """
+        Have what is open queued again, in front: nobody works on it any more.
+        """
+        with self._schedule.queue.held.lock:
+            new = self._take(None)
+            left = sorted([*new, *self._failed])
+            task = evolve(self.task, indexes=sorted([*left, *self._finished]))
+        if new:
+            self._schedule.complete(
+                [Outcome(task=task, finished=self._finished, left=left)]
+            )
+
+    def _take(self, indexes: Iterable[int] | None) -> list[int]:
+        asked = tuple(self._open) if indexes is None else sorted(set(indexes))
+        new = [index for index in asked if index in self._open]
+        for index in new:
+            del self._open[index]
+        return new
+
+    def _outcome(
+        self, new: list[int], error: BaseException | None, *, is_all: bool
+    ) -> Outcome | None:
+        # Nothing stands behind records of a shared lane, so each answer is told at
+        # once; another lane goes on when all of them have one.
+        part = evolve(self.task, indexes=new)
+        if self.task.lane.is_shared:
+            return _outcome_of(part, error, is_all=is_all)
+        if error is not None and is_all and not self._failed:
+            outcome = _outcome_of(part, error, is_all=True)
+            return evolve(outcome, task=self.task, finished=sorted(self._finished))
+        if error is None:
+            self._finished += new
+        else:
+            self._failed.update(dict.fromkeys(new, error))
+        if self._open:
+            return None
+        failed = sorted(self._failed.items(), key=lambda one: one[0])
+        finished = sorted(self._finished)
+        return Outcome(task=self.task, finished=finished, failed=failed)
+
+
+def _outcome_of(task: Task, error: BaseException | None, *, is_all: bool) -> Outcome:
+    if error is None:
+        return Outcome(task=task, finished=task.indexes)
+    if is_all and task.indexes:
+        return batch_failed(task, error, 0.0)
+    return Outcome(task=task, failed=[(index, error) for index in task.indexes])
 
 
 class Batch:
     """
-    Records of one partition that one poll returned, in order.
+    Records of one partition, in order, of each of which you say what became of it.
+
+    Each record wants one answer, :meth:`done` or :meth:`fail`, from any thread and in
+    any order; until then nothing behind it is committed. A batch that is let go of
+    without one ends the pump with :class:`~safeconsumer.UnansweredBatchError`.
 
     Attributes:
         partition: where they come from.
-        records: kafka-python's ``ConsumerRecord``.
+        records: kafka-python's ``ConsumerRecord``, deserialized. One that cannot be is
+            not among them: it has failed already.
+        attempt: of the records, from 1; one that failed comes by itself.
         assignment_epoch: grows each time this member gains the partition.
     """
 
-    def __init__(self, held: Held, epoch: Epoch, chunk: Chunk) -> None:
-        self._held = held
-        self._epoch = epoch
-        self._chunk = chunk
+    def __init__(
+        self,
+        ticket: _Ticket,
+        read: Sequence[tuple[int, Any]],
+        dropped: "deque[_Ticket]",
+    ) -> None:
+        self._ticket = ticket
+        self._dropped = dropped
+        self._indexes = [index for index, _ in read]
+        self.records: tuple[Any, ...] = tuple(record for _, record in read)
+        epoch = ticket.task.epoch
         self.partition: TopicPartition = epoch.tp
-        self.records: tuple[Any, ...] = tuple(chunk.records)
+        self.attempt = ticket.task.attempt
         self.assignment_epoch = epoch.number
 
     @property
@@ -41,35 +173,61 @@ class Batch:
         """
         Whether the partition is being taken away: what is done now may be repeated.
         """
-        return self._epoch.revoked.is_set()
+        return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, *indexes: int) -> None:
         """
-        Complete records of the batch, or all of it; any thread, in any order.
+        Complete records of the batch, or all that have no answer yet; any thread.
 
-        Completing one again, or one of a partition that is gone, changes nothing.
+        Answering again, or for a partition that is gone, changes nothing.
+
+        Args:
+            indexes: in :attr:`records`; none for all.
 
         Raises:
-            IndexError: there is no such record.
+            IndexError: there is no such record; nothing was completed.
         """
-        chunk = self._chunk
+        self._ticket.answer(self._chosen(indexes))
+
+    def fail(self, error: Exception, *indexes: int) -> None:
+        """
+        Say what went wrong with records, or with all that have no answer yet.
+
+        It means what it means out of a :class:`Worker`'s handler: a
+        :class:`RetryLater` has them come again after its seconds, and uses up no
+        attempt; a :class:`Reject` is final; any other exception has them come again as
+        ``retry`` says, and then go to ``dead_letter``, or as ``on_exhausted`` says.
+        Several that fail together without indexes come again one by one. Nothing is
+        committed past a record before it is done, acknowledged as a dead letter, or
+        skipped by that policy. Any thread; again, or too late, changes nothing.
+
+        Args:
+            error: what went wrong.
+            indexes: in :attr:`records`; none for all that have no answer.
+
+        Raises:
+            IndexError: there is no such record; nothing has failed.
+            TypeError: ``error`` is no exception, or a ``BatchFailure``.
+        """
+        if not isinstance(error, BaseException) or isinstance(error, BatchFailure):
+            message = f"fail() takes the exception of its records, not {error!r:.200}"
+            raise TypeError(message)
+        self._ticket.answer(self._chosen(indexes), error)
+
+    def _chosen(self, indexes: Sequence[int]) -> list[int] | None:
         for index in indexes:
             if not 0 <= index < len(self.records):
                 message = f"the batch has {len(self.records)} records, not {index}"
                 raise IndexError(message)
-        with self._held.lock:
-            new = [
-                index
-                for index in indexes or range(len(self.records))
-                if chunk.finish(index)
-            ]
-            self._held.release(self._epoch, chunk, new)
-            if not self._epoch.records:
-                self._held.idle.notify_all()
-        self._held.tell_low()
+        return [self._indexes[index] for index in indexes] if indexes else None
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __del__(self) -> None:
+        # Any thread, at any line, under any lock: whoever turns the loop looks at it.
+        if self._ticket.is_open:
+            self._dropped.append(self._ticket)
 
     def __repr__(self) -> str:
         tp = self.partition
@@ -78,77 +236,117 @@ class Batch:
 
 class _HandOut:
     """
-    Keeps batches until they are asked for; counts what is out as running.
+    Makes batches of what the schedule hands out. The iterating thread's.
+
+    Attributes:
+        ready: set when there may be something to hand out.
+        dropped: tickets of batches that nobody has any more.
     """
 
-    def __init__(self, held: Held, others: Others) -> None:
-        self._held = held
-        self._others = others
-        self._batches: deque[Batch] = deque()
-        self._is_halted = False
+    def __init__(self, schedule: Schedule, readers: Readers) -> None:
+        self._schedule = schedule
+        self._readers = readers
+        self._last: list[_Ticket] = []
+        self._is_asked_again = False
+        self.ready = threading.Event()
+        self.dropped: deque[_Ticket] = deque()
 
-    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        self._batches.append(Batch(self._held, epoch, chunk))
-
-    def take(self) -> list[Batch]:
-        if self._is_halted:
-            return []
-        view = self._others.look()
+    def take(self, most: float) -> list[Batch]:
+        """
+        Return so many batches, or as many as there are.
+        """
+        self._is_asked_again = True
+        self.ready.clear()
         batches: list[Batch] = []
-        kept: deque[Batch] = deque()
-        for one in self._batches:
-            if one._epoch.is_closed:  # noqa: SLF001 - a class of this module
-                continue
-            # One that was revoked is not handed out, and does not run until it is
-            # dropped; one of a held partition waits.
-            is_kept = one.is_revoked or covers(view, one.partition)
-            (kept if is_kept else batches).append(one)
-        self._batches = kept
+        while len(batches) < most:
+            tasks = self._schedule.queue.claim()
+            if not tasks:
+                break
+            for task in tasks:
+                self._open(task, batches)
         return batches
 
-    def drop_queued(self, epochs: Sequence[Epoch]) -> None:
-        for epoch in epochs:
-            epoch.revoked.set()
+    def _open(self, task: Task, batches: list[Batch]) -> None:
+        ticket = _Ticket(self._schedule, task)
+        try:
+            read = self._read(ticket)
+        except BaseException:  # not the record's: somebody's Ctrl-C
+            ticket.give_back()
+            raise
+        if not read:
+            return
+        if self._is_asked_again:
+            self._is_asked_again = False
+            self._last.clear()
+        self._last.append(ticket)
+        batches.append(Batch(ticket, read, self.dropped))
 
-    def halt(self) -> None:
-        self._is_halted = True
+    def _read(self, ticket: _Ticket) -> list[tuple[int, Any]]:
+        chunk, indexes = ticket.task.chunk, ticket.task.indexes
+        raw = [(index, record_at(chunk, index)) for index in indexes]
+        if not self._readers:
+            return raw
+        read: list[tuple[int, Any]] = []
+        for index, record in raw:
+            try:
+                read.append((index, self._readers.read(record)))
+            except Exception as error:  # noqa: BLE001 - it is this record's
+                ticket.answer([index], error)
+        return read
 
-    def go_on(self) -> None:
-        self._is_halted = False
+    def abandon_last(self, error: BaseException) -> None:
+        """
+        Give back what was handed out last, unless another thread works on it.
 
-    def running(self, epochs: Sequence[Epoch] | None = None) -> int:
-        open_ = tuple(self._held.epochs.values() if epochs is None else epochs)
-        kept = sum(
-            len(one)
-            for one in self._batches
-            if one._epoch in open_  # noqa: SLF001 - a class of this module
-        )
-        return sum(epoch.records for epoch in open_) - kept
+        Who has asked for more since has handed it on, unless the error says otherwise.
+        """
+        if self._is_asked_again and not isinstance(error, UnansweredBatchError):
+            return
+        ours = {threading.get_ident()}
+        for ticket in self._last:
+            if ticket.threads <= ours:
+                ticket.give_back()
 
-    def busy(self) -> frozenset[TopicPartition]:
-        held = tuple(self._held.epochs.values())
-        return frozenset(epoch.tp for epoch in held if self.running([epoch]))
-
-    def has_waiting(self, _epoch: Epoch) -> bool:
-        return False
-
-    def is_starving(self, epoch: Epoch | None) -> bool:
-        return epoch is None or not epoch.records
+    def take_dropped(self) -> list[_Ticket]:
+        """
+        Return what nobody can answer any more, once.
+        """
+        found = []
+        while self.dropped:
+            ticket = self.dropped.popleft()
+            if ticket.is_open:
+                found.append(ticket)
+        return found
 
 
 class Pump:
     """
     Polls with bounded memory and commits what is done, while you do the work.
 
-    ``with Pump(consumer) as pump: for batch in pump: ...``. Iterating polls; whoever
-    works on a batch calls :meth:`Batch.done`, from any thread. While too much is out
-    the iteration goes on polling, with everything held, and waits. Leaving the block
-    waits for what is out, up to ``Drain.shutdown``, and commits. The consumer stays
-    yours: close it afterwards.
+    ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A thread of
+    its own polls from the beginning of the block to its end, so however long you take
+    for a batch, the member is not evicted for it; the consumer is that thread's
+    meanwhile, and only what any thread may call is yours. While too much is out it goes
+    on polling, with everything held, and waits.
+
+    Leaving the block waits for what is out, up to ``Drain.shutdown``, and commits. With
+    an exception the batch that was handed out last is not waited for, unless another
+    thread has answered for some of it. The consumer stays yours, and stands at the
+    first record of each partition that is not done: close it afterwards.
 
     Args:
-        consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``.
+        consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
+            deserializers are called where batches are handed out: what they raise is a
+            failure of the record. See :class:`DeserializationError`.
+        order: ``unordered`` hands out batches of one partition side by side;
+            ``partition`` the next one when the one before is answered, so that what
+            failed comes before what stands behind it.
         limits: how much may be out.
+        retry: how often, and when, a record that failed comes again.
+        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
+            a callable ``(record, failure)`` that returns once they are safe.
+        on_exhausted: without ``dead_letter``, and for what can be none: ``stop`` the
+            pump, ``skip`` the record, or ``block`` until somebody acts.
         drain: how long what is out is waited for.
         commit: when to commit.
         on_event: takes every event; they become structlog lines anyway.
@@ -159,39 +357,85 @@ class Pump:
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
         self,
         consumer: Any,  # noqa: ANN401 - upstream has no types
         *,
+        order: Literal["unordered", "partition"] = "unordered",
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        dead_letter: DeadLetter | Sink | None = None,
+        on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
+        if order_of(order) is Order.KEY:
+            message = "a Pump's order is 'unordered' or 'partition', not 'key'"
+            raise WorkerSettingError(message)
+        check_on_exhausted(on_exhausted)
         config = consumer.config
         emit = Emitter(on_event, config["client_id"], config["group_id"])
-        client = ConsumerClient(consumer)
+        self._client = client = ConsumerClient(consumer)
+        self._dead_letter = dead_letter
+        refuse_circle(client.membership.consumes, dead_letter)
         self._engine = Engine(
-            client,
-            limits=limits,
-            drain=drain,
-            commit=commit,
-            emit=emit,
+            client, limits=limits, drain=drain, commit=commit, emit=emit
         )
-        self._out = _HandOut(self._engine.held, client.others)
-        client.others.report_busy(self._out.busy)
+        self._letters = letters_of(dead_letter, retry, config["group_id"], emit)
+        policy = Policy(
+            retry=retry,
+            on_exhausted=on_exhausted,
+            post=None if self._letters is None else self._letters.post,
+            max_ratio=getattr(dead_letter, "max_ratio", None),
+            max_consecutive=getattr(dead_letter, "max_consecutive", None),
+            span=limits.span,
+            is_batch=True,
+            quantum=client.most,
+        )
+        queue = Queue(
+            self._engine.held,
+            Lanes(order_of(order), record_key),
+            policy,
+            time.monotonic,
+            client.others,
+        )
+        self._schedule = Schedule(queue, emit)
+        if self._letters is not None:
+            self._letters.then = self._schedule.letter_acknowledged
+            self._letters.refused = self._schedule.letter_refused
+            self._engine.departures.in_flight = self._letters.in_flight
+        self._readers = Readers(*client.membership.deserializers())
+        self._out = _HandOut(self._schedule, self._readers)
         self._drain = drain
         self._is_stop_asked = False
         self._is_open = False
         self._was_open = False
+        self._leaving = threading.Event()
+        self._leave_by = 0.0
+        self._is_in_a_hurry = False
+        self._errors: deque[BaseException] = deque()
+        self._raised: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._work, name="safeconsumer-pump", daemon=True
+        )
+
+    # ------------------------------------------------------------ its life
 
     def __enter__(self) -> Self:
         if self._was_open:
             message = "a Pump can be used once; make another one"
             raise WorkerStateError(message)
+        refuse_circle(self._client.membership.consumes, self._dead_letter)
         self._is_open = self._was_open = True
-        self._engine.begin(self._out)
+        others, queue = self._client.others, self._schedule.queue
+        others.report_busy(self._engine.held.busy)
+        queue.listen(self._out.ready.set)
+        self._client.membership.read_with(None, None)
+        self._engine.begin(self._schedule)
+        self._stop_obeying = others.tell(queue.obey)
+        self._thread.start()
         return self
 
     def __exit__(
@@ -200,19 +444,19 @@ class Pump:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._engine.stop(self._drain.shutdown)
-        broken: Exception | None = None
+        self._is_open = False
+        if error is not None:
+            self._out.abandon_last(error)
+        self._leave_by = time.monotonic() + self._drain.shutdown
+        self._leaving.set()
         try:
-            while not self._engine.is_drained():
-                try:
-                    self._engine.turn()
-                except Exception as raised:  # noqa: BLE001 - raised below
-                    broken = broken or raised
-                    self._engine.rest()
-        finally:
-            self._is_open = False
-            self._engine.conclude()
-        if broken is not None and error is None:
+            self._thread.join()
+        except BaseException:  # a second Ctrl-C
+            self._is_in_a_hurry = True
+            self._thread.join()
+            raise
+        broken, raised, self._raised = self._what_broke(), self._raised, None
+        if error is None and broken is not None and broken is not raised:
             raise broken
 
     def stop(self) -> None:
@@ -221,24 +465,51 @@ class Pump:
         """
         self._is_stop_asked = True
 
+    # ------------------------------------------------------------ batches
+
     def __iter__(self) -> Iterator[Batch]:
-        while not self._is_stop_asked:
-            yield from self.turn()
+        """
+        Hand out batches, one at a time, until somebody calls :meth:`stop`.
+
+        Raises:
+            RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
+            DeadLetterLimitError: too many records failed for good.
+            UnansweredBatchError: a batch was let go of without an answer.
+            WorkerStateError: outside of the ``with`` block.
+            BaseException: what ``poll`` raised.
+        """
+        while not self._is_over():
+            yield from self._take(1)
 
     def turn(self) -> list[Batch]:
         """
-        Poll once, for at most 0.25 s, and return what may be worked on now.
+        Return all that may be worked on now; waits for something for at most 0.25 s.
 
-        For a loop that has other things to do; iteration calls it again and again.
-
-        Raises:
-            WorkerStateError: outside of the ``with`` block.
+        For a loop that has other things to do; raises what iterating raises.
         """
+        return self._take(float("inf"))
+
+    def _is_over(self) -> bool:
+        return self._is_stop_asked or self._schedule.is_stop_asked
+
+    def _take(self, most: float) -> list[Batch]:
         if not self._is_open:
             message = "a Pump works inside of its with block only"
             raise WorkerStateError(message)
-        self._engine.turn()
-        return self._out.take()
+        self._raise_what_broke()
+        batches = self._out.take(most)
+        if not batches and self._out.ready.wait(CALM_POLL):
+            self._raise_what_broke()
+            batches = self._out.take(most)
+        return batches
+
+    def _raise_what_broke(self) -> None:
+        self._raised = self._what_broke()
+        if self._raised is not None:
+            raise self._raised
+
+    def _what_broke(self) -> BaseException | None:
+        return self._errors.popleft() if self._errors else self._schedule.fatal
 
     @property
     def held_records(self) -> int:
@@ -250,3 +521,74 @@ class Pump:
     def __repr__(self) -> str:
         held = self._engine.held
         return f"Pump({len(held.epochs)} partitions, {held.records} records held)"
+
+    # ------------------------------------------------------------ its thread
+
+    def _work(self) -> None:
+        while not self._leaving.is_set():
+            self._turn()
+        self._engine.stop(max(0.0, self._leave_by - time.monotonic()))
+        while not self._is_in_a_hurry and not self._engine.is_drained():
+            self._turn()
+        try:
+            marks = self._marks()
+            self._engine.conclude()
+            self._go_back(marks)
+        except BaseException as error:  # noqa: BLE001 - raised where the block is left
+            self._note(error)
+        finally:
+            self._end()
+
+    def _marks(self) -> dict[TopicPartition, tuple[int, int]]:
+        # By partition: its epoch's number, and up to where it is complete.
+        marks = self._engine.held.watermarks()
+        epochs = self._engine.held.epochs
+        return {tp: (epochs[tp].number, mark.offset) for tp, mark in marks.items()}
+
+    def _go_back(self, marks: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        # The consumer goes on: what was polled and is not done comes to its owner.
+        owned = self._client.epochs()
+        for tp, (number, offset) in marks.items():
+            if owned.get(tp) == number and self._client.position(tp) != offset:
+                self._client.go_back(tp, offset)
+
+    def _turn(self) -> None:
+        try:
+            self._look_for_dropped()
+            self._engine.soon = self._schedule.turn()
+            self._engine.turn()
+            if self._letters is not None:
+                self._letters.tell_slow()
+        except BaseException as error:  # noqa: BLE001 - raised where batches are taken
+            self._note(error)
+            time.sleep(BUSY_POLL)  # it may be raised by each poll from now on
+
+    def _look_for_dropped(self) -> None:
+        dropped = self._out.take_dropped()
+        if dropped and not self._leaving.is_set():
+            self._blame(dropped[0])
+        for ticket in dropped:
+            ticket.give_back()
+
+    def _blame(self, ticket: _Ticket) -> None:
+        tp = ticket.task.epoch.tp
+        message = (
+            f"a batch of {tp.topic}:{tp.partition} was let go of before each of its "
+            f"records had an answer: call done() or fail() on it; nothing was "
+            f"committed past them"
+        )
+        self._schedule.fail(UnansweredBatchError(message))
+        self._out.ready.set()
+
+    def _note(self, error: BaseException) -> None:
+        if not self._errors:  # what follows from the first, or is the same again
+            self._errors.append(error)
+        self._out.ready.set()
+
+    def _end(self) -> None:
+        self._schedule.queue.listen(None)
+        self._schedule.queue.end()
+        self._stop_obeying()
+        if self._letters is not None:
+            self._letters.stop()
+        self._client.membership.read_with(self._readers.key, self._readers.value)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.holds.view import PauseView
@@ -259,6 +259,28 @@ class Policy:
 
 # With a rate, threads are told of room so often: not for each record of thousands.
 _TICK = 0.01
+
+
+@define(eq=False)
+class Trip:
+    """
+    That a breaker has stopped a topic; once its hold has expired, one record may try.
+
+    Attributes:
+        until: when it expires, by the clock.
+        reason: for people.
+        is_placed: whether the consumer has the hold; nothing begins before.
+        is_lifted: whether somebody has lifted it since: then all goes on.
+        task: what tries.
+    """
+
+    until: float
+    reason: str
+    is_placed: bool = False
+    is_lifted: bool = False
+    task: Task | None = None
+
+
 # As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
 # threads could share.
 SHARED_SECONDS = 0.001
@@ -297,6 +319,7 @@ class Queue:
         self._resting: list[threading.Lock] = []
         self._coming = 0
         self.others = others
+        self.tripped: dict[str, Trip] = {}
         self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
         self._most = policy.quantum
@@ -321,10 +344,47 @@ class Queue:
             self._seen = view = self.others.seen()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
-                if epoch.shelf and not epoch.is_held:
-                    self.ready.extendleft(reversed(epoch.shelf))
-                    epoch.shelf.clear()
-                    self.notify()
+                self._unshelve(epoch)
+
+    def release(self, topic: str) -> None:
+        """
+        Let what waits of a topic go on, where nothing holds it.
+        """
+        for epoch in self.held.epochs.values():
+            if epoch.tp.topic == topic:
+                self._unshelve(epoch)
+
+    def _unshelve(self, epoch: Epoch) -> None:
+        if epoch.shelf and not epoch.is_held:
+            self.ready.extendleft(reversed(epoch.shelf))
+            epoch.shelf.clear()
+            self.notify()
+
+    def put_first(self, lane: Lane) -> None:
+        """
+        Have a lane handed out before all others, once nothing stops it.
+        """
+        lane.state = State.READY
+        if self.policy.is_batch and not self._is_apart(lane):
+            self._line_up(lane, is_first=True)
+            self.notify()
+        elif lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
+            lane.epoch.shelf.appendleft(lane)
+        else:
+            self.ready.appendleft(lane)
+            self.notify()
+
+    def _is_tripped(self, epoch: Epoch) -> bool:
+        # Of a partition that nothing holds any more.
+        trip = self.tripped.get(epoch.tp.topic)
+        if trip is None or trip.is_lifted:
+            return False
+        if not trip.is_placed:
+            return True
+        if self.clock() < trip.until:  # it has not expired
+            trip.is_lifted = True
+            return False
+        return trip.task is not None and not trip.task.epoch.is_closed
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -456,8 +516,8 @@ class Queue:
             lane = ready.popleft()
             task = self._first_of(lane)
             if task is not None:
-                tasks.append(self._bundled(task))
-                self._begins(tasks[0])
+                tasks.append(task)
+                self._begins(task)
             elif self.policy.per_topic is not None:
                 self._call_next(lane.epoch)
         if tasks and ready:
@@ -466,19 +526,29 @@ class Queue:
 
     def _first_of(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
-        if epoch.is_closed or not (lane.runs or epoch.gathering):
+        is_front = lane is epoch.front
+        if epoch.is_closed or not (epoch.gathering if is_front else lane.runs):
             lane.state = State.IDLE
             return None
-        if epoch.is_held:
+        if epoch.is_held or (self.tripped and self._is_tripped(epoch)):
             epoch.shelf.append(lane)
             return None
         if self.policy.per_topic is not None and not self._has_place(lane):
             return None
-        if lane is epoch.front:
-            return self._batch(lane)
-        if self._waits_for_earlier(lane):
+        if not is_front and self._waits_for_earlier(lane):
             return None
-        return self._task(lane, self._size(lane))
+        return self._begun(lane)
+
+    def _begun(self, lane: Lane) -> Task | None:
+        is_front = lane is lane.epoch.front
+        trip = self.tripped.get(lane.epoch.tp.topic) if self.tripped else None
+        if trip is not None and not trip.is_lifted:
+            trip.task = self._batch(lane, 1) if is_front else self._task(lane, 1)
+            return trip.task
+        if is_front:
+            return self._batch(lane, self.policy.quantum)
+        task = self._task(lane, self._size(lane))
+        return None if task is None else self._bundled(task)
 
     def _bundled(self, task: Task) -> Task:
         # Keys are many and have few records each: what costs per hand-over, and not
@@ -600,14 +670,17 @@ class Queue:
 
     # ------------------------------------------------------------ batches
 
-    def _line_up(self, lane: Lane) -> None:
+    def _line_up(self, lane: Lane, *, is_first: bool = False) -> None:
         # A batch is gathered from all lanes of a partition that are ready: for them one
         # of its own stands among those that are handed out. What failed comes alone.
         epoch = lane.epoch
         if lane is epoch.front or self._is_apart(lane):
             self.ready.append(lane)
             return
-        epoch.gathering.append(lane)
+        if is_first:
+            epoch.gathering.appendleft(lane)
+        else:
+            epoch.gathering.append(lane)
         if epoch.front.state is State.IDLE:
             epoch.front.state = State.READY
             self.ready.append(epoch.front)
@@ -620,13 +693,13 @@ class Queue:
         offset = record_at(chunk, indexes[0]).offset
         return offset in epoch.failures or offset in epoch.alone
 
-    def _batch(self, front: Lane) -> Task | None:
+    def _batch(self, front: Lane, most: int) -> Task | None:
         epoch = front.epoch
-        left = self._more_within(epoch)
+        left = 0.0 if most == 1 else self._more_within(epoch)
         if left > 0:
             self._await_more(epoch, left)
             return None
-        pieces = self._gathered(epoch)
+        pieces = self._gathered(epoch, most)
         if epoch.gathering:
             self.ready.append(front)
         else:
@@ -662,9 +735,9 @@ class Queue:
             epoch.due = due
             self.sleep(epoch.front, seconds)
 
-    def _gathered(self, epoch: Epoch) -> list[Piece]:
+    def _gathered(self, epoch: Epoch, room: int) -> list[Piece]:
         pieces: list[Piece] = []
-        room, lanes = self.policy.quantum, epoch.gathering
+        lanes = epoch.gathering
         while lanes and room > 0:
             lane = lanes.popleft()
             if not lane.runs:

@@ -16,10 +16,11 @@ from safeconsumer._checks import (
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.watermarks import Limits
 
-__all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry"]
+__all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry"]
 
 
 def _optional_int(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
@@ -131,6 +132,10 @@ class DeadLetter:
             raise WorkerSettingError(message)
 
 
+# What a worker needs of a consumer that kafka-python's has not.
+_OURS = ("config", "holds", "pause_all")
+
+
 def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa: ANN401 - upstream's
     """
     Return if a worker can run on this consumer with these settings.
@@ -138,6 +143,15 @@ def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa
     Raises:
         WorkerSettingError: names the setting, and what would do.
     """
+    is_class = isinstance(consumer, type)
+    if is_class or not all(hasattr(consumer, name) for name in _OURS):
+        kind = consumer if is_class else type(consumer)
+        _refuse(
+            f"the consumer must be a safeconsumer.SafeConsumer, not "
+            f"{'the class ' if is_class else ''}{kind.__module__}."
+            f"{kind.__qualname__}: make it with safeconsumer.KafkaConsumer(...), which "
+            f"takes all that kafka.KafkaConsumer takes"
+        )
     config = consumer.config
     if config["group_id"] is None:
         _refuse("the consumer has no group_id, so nothing could be committed: give one")
@@ -166,6 +180,48 @@ def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa
         )
 
 
+def check_on_exhausted(value: object) -> None:
+    """
+    Return if it says what becomes of a record that failed for good.
+
+    Raises:
+        WorkerSettingError: it does not.
+    """
+    if value not in ("stop", "skip", "block"):
+        _refuse(f"on_exhausted is 'stop', 'skip' or 'block', not {value!r}")
+
+
+def check_counts(**counts: object) -> None:
+    """
+    Return if each is a whole number, 1 or more.
+
+    Raises:
+        WorkerSettingError: names one that is not.
+    """
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            _refuse(f"{name} must be a whole number, 1 or more, not {value!r}")
+
+
+def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
+    """
+    Return if what is written as a dead letter is not consumed here again.
+
+    Args:
+        consumes: tells whether a topic is consumed here.
+        dead_letter: the setting of this name.
+
+    Raises:
+        WorkerSettingError: it is.
+    """
+    topic = getattr(dead_letter, "topic", None)
+    if isinstance(topic, str) and consumes(topic):
+        _refuse(
+            f"the topic of dead letters, {topic}, is consumed here: its letters "
+            f"would come back, fail and be written again; give it another topic"
+        )
+
+
 def check_callable(value: object, what: str) -> Callable[..., Any]:
     """
     Return what is callable.
@@ -176,6 +232,17 @@ def check_callable(value: object, what: str) -> Callable[..., Any]:
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
     return value  # type: ignore[return-value]  # it is callable
+
+
+def check_breaker(value: object) -> None:
+    """
+    Return if it is a breaker, or None.
+
+    Raises:
+        WorkerSettingError: it is not.
+    """
+    if value is not None and not isinstance(value, Breaker):
+        _refuse(f"breaker must be a Breaker, or None, not {value!r}")
 
 
 def _refuse(message: str) -> None:

@@ -18,11 +18,13 @@ from safeconsumer._checks import is_number
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors import ExecutorName, check_kind, choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
@@ -36,15 +38,21 @@ from safeconsumer.worker.queue import (
     order_of,
     record_key,
 )
+from safeconsumer.worker.records import Handle, HandleBatch
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.routes import Routes, chosen
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_consumer,
+    check_counts,
+    check_on_exhausted,
+    refuse_circle,
 )
 from safeconsumer.worker.throttle import PerTopic, check_throttles
 from safeconsumer.worker.tracebacks import shown
@@ -82,6 +90,11 @@ class Worker:
             ``executor="asyncio"``. What it returns is ignored; an exception is a
             failure. See :class:`RetryLater`, :class:`Reject`, :class:`StopWorker`,
             :class:`BatchFailure`.
+        handlers: instead of ``handle``, one for each topic: ``{"orders": f,
+            "re:audit.*": g, "@all": h}``, scopes as of holds. A topic's own name goes
+            before all others, then the first that covers it in this order. A topic
+            without one is refused at the start if it is known then; later its records
+            fail for good, with :class:`NoHandlerError`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
             one after the other, retries included; ``unordered``: in any order.
         key: what makes the key of a record; its own by default. Called once per record
@@ -122,6 +135,8 @@ class Worker:
             worker, ``skip`` the record, or ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
+        breaker: holds a topic while its handlers fail as by an outage; see
+            :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -135,8 +150,9 @@ class Worker:
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
         self,
         consumer: Any,  # noqa: ANN401 - upstream has no types
-        handle: Callable[[Any, Any], Any],
+        handle: Handle | HandleBatch | None = None,
         *,
+        handlers: Mapping[str, Handle | HandleBatch] | None = None,
         order: OrderName = "partition",
         key: Callable[[Any], object] = record_key,
         executor: ExecutorName | Executor = "thread",
@@ -153,27 +169,26 @@ class Worker:
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
-        check_callable(handle, "the handler")
+        self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
-        _check_counts(concurrency, batch)
+        check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
         _check_timeout(handler_timeout)
-        check_kind(handle, executor)
         check_lifespan(lifespan, executor)
-        if on_exhausted not in ("stop", "skip", "block"):
-            message = f"on_exhausted is 'stop', 'skip' or 'block', not {on_exhausted!r}"
-            raise WorkerSettingError(message)
+        check_on_exhausted(on_exhausted)
+        check_breaker(breaker)
         config = consumer.config
         self._client = ConsumerClient(consumer)
-        self._dead_topic: str | None = getattr(dead_letter, "topic", None)
-        self._refuse_circle()
+        self._dead_letter = dead_letter
+        self._check_topics()
         readers = Readers(*self._client.membership.deserializers())
         if readers:
             readers.check_executor(executor)
-            handle = readers.before(handle, is_batch=batch is not None)
+            called = readers.before(called, is_batch=batch is not None)
             key = readers.key_of(key)
         self._limits, self._drain = limits, drain
         self._emit = Emitter(on_event, config["client_id"], config["group_id"])
@@ -205,13 +220,15 @@ class Worker:
                 self._client.others,
             ),
             self._emit,
+            place=self._client.pause,
+            breaker=breaker,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
-            handle=handle,
+            handle=called,
             is_batch=batch is not None,
             seconds=policy.lane_seconds,
             deadline=lambda: self._engine.departures.deadline,
@@ -324,8 +341,8 @@ class Worker:
     def _live(self) -> Report:
         try:
             self._obey_others()
-            self._refuse_circle()
-            self._client.membership.poll_bytes()
+            self._check_topics()
+            self._client.membership.read_with(None, None)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
@@ -375,6 +392,7 @@ class Worker:
             self._engine,
             self._runner.slots,
             self._limits.age,
+            broken=self._schedule.outages.broken(),
             is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
@@ -411,14 +429,11 @@ class Worker:
         there = {task.epoch.tp for task in tasks if task is not None}
         return frozenset(there | self._engine.held.busy())
 
-    def _refuse_circle(self) -> None:
-        topic = self._dead_topic
-        if isinstance(topic, str) and self._client.membership.consumes(topic):
-            message = (
-                f"the topic of dead letters, {topic}, is consumed here: its letters "
-                f"would come back, fail and be written again; give it another topic"
-            )
-            raise WorkerSettingError(message)
+    def _check_topics(self) -> None:
+        membership = self._client.membership
+        refuse_circle(membership.consumes, self._dead_letter)
+        if isinstance(self._called, Routes) and membership.consumes_anything():
+            self._called.refuse_uncovered(membership.known_topics())
 
     def _work(self) -> None:
         while not self._is_finished():
@@ -469,6 +484,8 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
+                self._client.resume_all(OUTAGE)
+                self._client.resume_all(BREAKER)
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)
@@ -550,12 +567,3 @@ def _check_timeout(seconds: object) -> None:
     if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
         message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
         raise WorkerSettingError(message)
-
-
-def _check_counts(concurrency: object, batch: object) -> None:
-    for name, value in (("concurrency", concurrency), ("batch", batch)):
-        if name == "batch" and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            message = f"{name} must be a whole number, 1 or more, not {value!r}"
-            raise WorkerSettingError(message)

@@ -6,11 +6,11 @@ types, and what is wrong must be refused (an ignore that is not needed is an err
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
 from kafka import TopicPartition
 
@@ -18,14 +18,18 @@ import safeconsumer
 import safeconsumer.spark as safe
 from safeconsumer import (
     ALL,
+    Batch,
     BlockingCallInListenerError,
+    Breaker,
     Commit,
     ConcurrentPollError,
+    Context,
     Control,
     DeadLetter,
     Drain,
     ForkedConsumerError,
     HandlerCancelledError,
+    HandlersFailError,
     HandlerTimeoutError,
     Hold,
     HoldSettingError,
@@ -36,8 +40,12 @@ from safeconsumer import (
     Lifetime,
     Limits,
     MissingExtraError,
+    NoHandlerError,
     NotConsumedError,
+    Pause,
+    ProcessDiedError,
     Pump,
+    Record,
     RecordFailedError,
     Reject,
     Retry,
@@ -46,13 +54,15 @@ from safeconsumer import (
     SafeConsumerError,
     ScopeSyntaxError,
     TargetTypeError,
+    UnansweredBatchError,
+    UnsendableError,
     UnsupportedKafkaPythonError,
     Worker,
     WorkerSettingError,
 )
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events import Event
-from safeconsumer.worker import Batch, Context, Health, Report, Stats
+from safeconsumer.worker import Health, Report, Stats
 
 TP = TopicPartition("orders", 3)
 
@@ -213,6 +223,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         assert_type(context.attempt, int)
         if record.key is None:
             raise Reject("keyless")  # noqa: EM101 - an example
+        if record.value is None:
+            raise Pause(for_=300, scope="partition", reason="a sick partition")
         raise RetryLater(2.5)
 
     async def handle_async(_record: object, context: Context) -> None:
@@ -228,7 +240,10 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         dead_letter=DeadLetter(producer, "orders.dlq"),
         drain=Drain(revoke=5.0),
         commit=Commit(every=1.0),
+        breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3, rate=0.5),
     )
+    Pause(timedelta(minutes=1), "group")  # type: ignore[arg-type]  # no such scope
+    Breaker()  # type: ignore[call-arg]  # of what?
     assert_type(worker.run(signals=(15,)), Report)
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
@@ -247,14 +262,87 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     async def serve() -> None:
         assert_type(await served.serve(signals=(15,)), Report)
 
+    Worker(consumer, handlers={"orders": handle, "re:audit.*": handle}, key=str)
+    Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
-    with Pump(consumer) as pump:
+    with Pump(consumer, order="partition", on_exhausted="skip") as pump:
         for batch in pump:
             assert_type(batch, Batch)
-            batch.done()
-    use(RecordFailedError, WorkerSettingError, serve)
+            batch.done(0, 1)
+            batch.fail(RetryLater(5.0), 2)
+            batch.fail(Reject("all the others"))
+            batch.fail("text")  # type: ignore[arg-type]  # must be refused
+    Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
+    use(RecordFailedError, WorkerSettingError, NoHandlerError, UnsendableError)
+    use(HandlersFailError, ProcessDiedError, UnansweredBatchError, serve)
     use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
+
+
+class Order(TypedDict):
+    """
+    What a deserializer makes of a value.
+    """
+
+    amount: int
+
+
+def typed_work(consumer: SafeConsumer) -> None:
+    """
+    Type a record's key and value where the handler takes it.
+    """
+
+    def handle(record: Record[str | None, Order], context: Context) -> None:
+        assert_type(record.key, str | None)
+        assert_type(record.value["amount"], int)
+        assert_type(record.offset, int)
+        assert_type(record.headers, Sequence[tuple[str, bytes | None]])
+        record.value["price"]  # type: ignore[typeddict-item]  # there is none
+        record.offset = 3  # type: ignore[misc]  # must be refused
+        use(context.attempt)
+
+    async def handle_async(record: Record[str, dict[str, int]], _: Context) -> None:
+        assert_type(record.value, dict[str, int])
+
+    def handle_batch(records: list[Record[bytes, str]], context: Context) -> None:
+        for record in records:
+            assert_type(record.value, str)
+        use(context)
+
+    def handle_any_batch(records: Sequence[Record[object, str]], _: Context) -> int:
+        return len(records)
+
+    def takes_one(record: Record[str, str]) -> None:
+        use(record)
+
+    def takes_a_number(record: int, context: Context) -> None:
+        use(record, context)
+
+    class Handler:
+        def __call__(self, record: Record[str, str], context: Context) -> None:
+            use(record, context)
+
+    Worker(consumer, handle)
+    Worker(consumer, Handler())
+    Worker(consumer, handle_async, executor="asyncio")
+    Worker(consumer, handle_batch, batch=100)
+    Worker(consumer, handle_any_batch, batch=100)
+    Worker(consumer, handlers={"orders": handle, "re:audit.*": Handler()})
+    handlers = {"orders": handle}
+    Worker(consumer, handlers=handlers)
+    wider: Record[str | None, object]
+    narrow: Record[str, Order] = takes_records()
+    wider = narrow  # a record is only read
+    use(wider)
+    Worker(consumer, takes_one)  # type: ignore[arg-type]  # without a context
+    Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is no number
+    Worker(consumer, handlers={"orders": takes_one})  # type: ignore[dict-item]  # as above
+
+
+def takes_records() -> Any:  # noqa: ANN401 - upstream's
+    """
+    Return what kafka-python's consumer returns.
+    """
 
 
 def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's

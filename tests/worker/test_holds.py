@@ -231,8 +231,7 @@ def test_a_pump_hands_out_nothing_held(lab: Lab) -> None:
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 20})
     with Pump(lab.consumer(max_poll_records=5)) as pump:
-        pump._engine.turn()
-        wait_for(lambda: pump._engine.turn() or pump._out._batches, "something to wait")
+        wait_for(lambda: pump.held_records, "something to wait")
         consumer: Any = pump._engine._client
         consumer._consumer.pause_all(owner="somebody")
         assert pump.turn() == []

@@ -355,10 +355,9 @@ def test_a_pump_waits_for_nothing_that_was_never_handed_out(lab: Lab) -> None:
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     with Pump(lab.consumer(**SMALL)) as pump:
-        engine = pump._engine
-        wait_for(lambda: engine.turn() or pump.held_records, "records to be held")
-        epochs = tuple(engine.held.epochs.values())
-        assert not pump._out.running(epochs)
-        pump._out.drop_queued(epochs)
-        assert not pump._out.take()
-        assert not pump._out.running(epochs)
+        wait_for(lambda: pump.held_records, "records to be held")
+        epochs = tuple(pump._engine.held.epochs.values())
+        assert not pump._schedule.running(epochs)
+        pump._schedule.drop_queued(epochs)
+        assert not pump.turn()
+        assert not pump._schedule.running(epochs)

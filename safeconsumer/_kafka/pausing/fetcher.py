@@ -533,6 +533,15 @@ class PauseSafeFetcher(Fetcher):
         held = self._held_back
         return [tp for tp in fetchable if tp not in held] if held else fetchable
 
+    def drop_decoded(self) -> None:
+        """
+        Throw away what is deserialized already; it is fetched again. No poll is on.
+        """
+        slot, self._next_partition_records = self._next_partition_records, None
+        for part in (slot, *map(self.parked.pop_part, self.parked.parts())):
+            if part is not None:
+                part.drain()
+
     def close(self) -> None:
         """
         Throw all buffered data away, and tell what it was.

@@ -1,0 +1,357 @@
+"""
+A handler on its records, without a broker and without waiting.
+"""
+
+import asyncio
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer import (
+    BatchFailure,
+    Commit,
+    Context,
+    DeadLetter,
+    DeserializationError,
+    Limits,
+    NoHandlerError,
+    Record,
+    RecordFailedError,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+    WorkerSettingError,
+)
+from safeconsumer.testing import EndlessRunError, make_record, run_worker
+
+PLAIN = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
+
+
+def places(run: Any) -> list[int]:  # noqa: ANN401
+    """
+    Return the offsets of all calls.
+    """
+    return [offset for _, _, offset in run.order]
+
+
+def ok(_record: Any, _context: Context) -> None:  # noqa: ANN401
+    """
+    Handle a record.
+    """
+
+
+class Failing:
+    """
+    Raises what it was given, for each value, one after the other.
+    """
+
+    def __init__(self, **errors: list[BaseException]) -> None:
+        self.errors = errors
+
+    def __call__(self, record: Any, _context: Context) -> None:  # noqa: ANN401
+        if self.errors.get(record.value):
+            raise self.errors[record.value].pop(0)
+
+
+def some(*values: Any, **fields: Any) -> list[Any]:  # noqa: ANN401
+    """
+    Make records of these values.
+    """
+    return [make_record(value, **fields) for value in values]
+
+
+def test_what_is_handled_is_told() -> None:
+    """
+    In order, numbered, and up to where it would be committed.
+    """
+    run = run_worker(ok, some(b"a", b"b", b"c"))
+    assert [record.value for record in run.done] == [b"a", b"b", b"c"]
+    assert [call.attempt for call in run.calls] == [1, 1, 1]
+    assert (run.committed, run.left) == ({TopicPartition("topic", 0): 3}, ())
+    assert (run.error, run.seconds, run.retried) == (None, 0.0, ())
+
+
+def test_retries_take_their_waits_and_no_time() -> None:
+    """
+    What stands behind the record waits for it, and what is elsewhere does not.
+    """
+    handler = Failing(bad=[ValueError("1"), ValueError("2")])
+    records = [*some("bad", "good"), *some("else", partition=1)]
+    began = time.monotonic()
+    run = run_worker(handler, records, retry=PLAIN)
+    assert time.monotonic() - began < 2
+    values = [call.records[0].value for call in run.calls]
+    assert values == ["bad", "else", "bad", "bad", "good"]
+    assert [call.at for call in run.calls] == [0.0, 0.0, 1.0, 3.0, 3.0]
+    assert [(one.attempt, one.delay) for one in run.retried] == [(1, 1.0), (2, 2.0)]
+    assert [type(call.error) for call in run.calls][:3] == [
+        ValueError,
+        type(None),
+        ValueError,
+    ]
+    assert run.seconds == 3.0
+
+
+def test_the_same_run_twice() -> None:
+    """
+    Jitter too.
+    """
+
+    def run() -> Any:  # noqa: ANN401
+        handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
+        records = [make_record(v, key=v, partition=n) for v in "abc" for n in (0, 1)]
+        return run_worker(handler, records, order="key")
+
+    first, second = run(), run()
+    assert first.order == second.order
+    assert [one.at for one in first.calls] == [one.at for one in second.calls]
+
+
+def test_what_fails_for_good_stops_the_worker() -> None:
+    """
+    With the error that ``run()`` raises, and nothing committed past it.
+    """
+    run = run_worker(Failing(bad=[KeyError()] * 9), some("a", "bad", "b"), retry=PLAIN)
+    assert isinstance(run.error, RecordFailedError)
+    assert run.committed == {TopicPartition("topic", 0): 1}
+    assert [record.value for record in run.left] == ["bad", "b"]
+
+
+def test_skipped_and_blocked() -> None:
+    """
+    One is passed over, the other keeps what stands behind it.
+    """
+    records = [*some("a", "bad", "b"), *some("c", partition=1)]
+    run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
+    assert [record.value for record in run.skipped] == ["bad"]
+    assert [record.value for record in run.done] == ["a", "c", "b"]
+    run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="block")
+    assert [record.value for record in run.left] == ["bad", "b"]
+    assert [record.value for record in run.done] == ["a", "c"]
+
+
+def test_dead_letters_are_a_list() -> None:
+    """
+    With the letter as a producer would get it; or only noted.
+    """
+    handler = Failing(bad=[Reject("no")])
+    records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
+    producer = SimpleNamespace(send=lambda *_a, **_k: pytest.fail("it was used"))
+    run = run_worker(handler, records, dead_letter=DeadLetter(producer, "dead"))
+    (dead,) = run.dead_letters
+    assert (dead.record.value, dead.attempts, str(dead.error)) == ("bad", 1, "no")
+    assert dead.letter is not None
+    headers = dict(dead.letter["headers"])
+    assert (dead.letter["value"], headers["h"]) == ("bad", b"1")
+    assert headers["dead-letter-message"] == b"no"
+    assert run.committed == {TopicPartition("topic", 0): 2}
+    run = run_worker(Failing(bad=[Reject("no")]), records, dead_letter=True)
+    assert [one.record.value for one in run.dead_letters] == ["bad"]
+
+
+def test_a_callable_takes_the_letters() -> None:
+    """
+    What it refuses goes the policy's way; what else it raises is the test's to see.
+    """
+    taken: list[Any] = []
+
+    def sink(record: Any, failure: Any) -> None:  # noqa: ANN401
+        if record.value == "worse":
+            raise Reject("never")  # noqa: EM101
+        taken.append((record.value, str(failure.error)))
+
+    handler = Failing(bad=[Reject("no")], worse=[Reject("no")])
+    records = some("bad", "worse", "good")
+    run = run_worker(handler, records, dead_letter=sink, on_exhausted="skip")
+    assert taken == [("bad", "no")]
+    assert [record.value for record in run.skipped] == ["worse"]
+    assert [record.value for record in run.done] == ["good"]
+    with pytest.raises(ZeroDivisionError):
+        run_worker(
+            Failing(a=[Reject("no")]), some("a"), dead_letter=lambda _r, _f: 1 // 0
+        )
+
+
+def test_limits_of_dead_letters_hold() -> None:
+    """
+    As they would in production.
+    """
+    producer = SimpleNamespace(send=ok)
+    letters = DeadLetter(producer, "dead", max_consecutive=2)
+    run = run_worker(
+        Failing(bad=[Reject("no")] * 9), some(*["bad"] * 5), dead_letter=letters
+    )
+    assert len(run.dead_letters) == 2
+    assert "in a row failed" in str(run.error)
+
+
+def test_batches_answer_for_each_record() -> None:
+    """
+    With the answers of a ``BatchFailure`` heeded.
+    """
+    tried: list[list[str]] = []
+
+    def handle(records: list[Record[None, str]], context: Context) -> None:
+        tried.append([record.value for record in records])
+        if not tried[1:]:
+            assert context.attempt == 1
+            raise BatchFailure({tried[-1].index("bad"): RetryLater(2.0)})
+
+    run = run_worker(handle, some("a", "bad", "b", "c"), batch=3)
+    assert tried == [["a", "bad", "b"], ["bad", "c"]]
+    assert [call.at for call in run.calls] == [0.0, 2.0]
+    assert [record.value for record in run.done] == ["a", "b", "bad", "c"]
+    assert len(run.calls[0].records) == 3
+
+
+def test_coroutines_are_run() -> None:
+    """
+    In this thread; a loop that runs here already is said.
+    """
+
+    async def handle(record: Record[None, str], _context: Context) -> None:
+        await asyncio.sleep(0)
+        if record.value == "stop":
+            raise StopWorker
+
+    run = run_worker(handle, some("a", "stop", "b"))
+    assert (run.is_stopped, run.error) == (True, None)
+    assert [record.value for record in run.left] == ["stop", "b"]
+
+    async def within() -> None:
+        run_worker(handle, some("a"))
+
+    with pytest.raises(WorkerSettingError, match="event loop runs"):
+        asyncio.run(within())
+
+
+def test_handlers_by_topic() -> None:
+    """
+    A topic without one fails its records.
+    """
+    records = [make_record(1, topic="orders"), make_record(2, topic="audit-eu")]
+    orders, audits = Failing(), Failing()
+    run = run_worker(records=records, handlers={"orders": orders, "re:audit.*": audits})
+    assert len(run.done) == 2
+    run = run_worker(records=records, handlers={"orders": orders})
+    assert run.error is not None
+    assert isinstance(run.error.__cause__, NoHandlerError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"executor": "process"}, "in this thread"),
+        ({"executor": "asyncio"}, "async def"),
+        ({"breaks": 1}, "cannot do breaks"),
+        ({"records": []}, "needs records"),
+        ({"records": [b"v"]}, "make_record"),
+        ({"records": [make_record(offset=3), make_record(offset=3)]}, "in the order"),
+        ({"batch": 0}, "batch"),
+        ({"max_calls": 0}, "max_calls"),
+        ({"order": "random"}, "order is"),
+        ({"on_exhausted": "drop"}, "on_exhausted"),
+        ({"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({"value_deserializer": 3}, "a deserializer must be callable"),
+        ({"handler": 3}, "must be callable"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:
+    """
+    In words.
+    """
+    with pytest.raises(WorkerSettingError, match=said):
+        run_worker(**{"handler": ok, "records": some("a"), **settings})
+
+
+def test_what_changes_nothing_is_taken() -> None:
+    """
+    So that the settings of production can be handed over as they are.
+    """
+    events: list[Any] = []
+    run = run_worker(
+        Failing(a=[ValueError()]),
+        some("a"),
+        concurrency=8,
+        commit=Commit(every=1),
+        limits=Limits(),
+        on_event=events.append,
+    )
+    assert tuple(events) == run.events
+    assert [event.name for event in events] == ["record_retried"]
+
+
+def test_records_that_come_again_for_ever_end_the_run() -> None:
+    """
+    Or the test would not end.
+    """
+
+    def handle(_record: object, _context: object) -> None:
+        raise RetryLater(60.0)
+
+    with pytest.raises(EndlessRunError, match="called 50 times"):
+        run_worker(handle, some("a"), max_calls=50)
+
+
+def test_an_interrupt_and_pytests_own_come_out() -> None:
+    """
+    Out of the handler, as they would of the worker.
+    """
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
+    with pytest.raises(pytest.fail.Exception):
+        run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
+
+
+def test_a_generator_is_no_handler() -> None:
+    """
+    Also one that is returned.
+    """
+    run = run_worker(lambda _record, _context: (one for one in "ab"), some("a"))
+    assert "iterates over" in str(run.error)
+
+
+def test_keys_keep_their_order() -> None:
+    """
+    W3: and one that cannot be told fails its record.
+    """
+    handler = Failing(a1=[RetryLater(1.0)])
+    records = [make_record(v, key=v[0]) for v in ("a1", "b1", "a2", "b2")]
+    run = run_worker(handler, records, order="key")
+    values = [record.value for record in run.done]
+    assert values == ["b1", "b2", "a1", "a2"]
+    run = run_worker(
+        ok, records, order="key", key=lambda _record: 1 // 0, retry=Retry(attempts=1)
+    )
+    assert isinstance(run.error, RecordFailedError)
+
+
+def test_errors_of_deserializers_are_final() -> None:
+    """
+    Those about data.
+    """
+    run = run_worker(
+        ok,
+        some(b"[1]", b"{", b"[2]"),
+        value_deserializer=json.loads,
+        dead_letter=True,
+    )
+    (dead,) = run.dead_letters
+    assert (dead.record.value, type(dead.error)) == (b"{", DeserializationError)
+    assert [call.records[0].value for call in run.calls] == [[1], [2]]
+    assert [record.value for record in run.done] == [b"[1]", b"[2]"]
+
+
+def test_a_thousand_records_take_no_second() -> None:
+    """
+    Twice that is allowed for, on a machine that is busy.
+    """
+    began = time.monotonic()
+    run = run_worker(ok, some(*[b"v"] * 1000), order="key")
+    assert len(run.done) == 1000
+    assert time.monotonic() - began < 2
