@@ -745,10 +745,10 @@ def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None
     with Pump(consumer, drain=Drain(shutdown=0.2)) as pump:
         batch = next(iter(pump))
         consumer.pause_all(owner="somebody")
-        assert consumer._ledger.busy() == {batch.partition}
+        assert consumer._safe_ledger.busy() == {batch.partition}
         assert pump.turn() == []
         batch.done()
-        assert not consumer._ledger.busy()
+        assert not consumer._safe_ledger.busy()
         assert pump.turn() == []
         consumer.resume_all("somebody")
         (more,) = _next(pump)
