@@ -240,6 +240,8 @@ class Policy:
         within: seconds that a batch with fewer records waits for more.
         rate: most records that may begin per second; None for no limit.
         per_topic: how many handlers a topic may have at a time.
+        is_one_chunk: whether a batch has records of one poll only, as those of a pump,
+            which are answered one by one.
     """
 
     retry: Retry
@@ -254,7 +256,12 @@ class Policy:
     within: float = 0.0
     rate: float | None = None
     per_topic: PerTopic | None = None
+    is_one_chunk: bool = False
     draw: Callable[[], float] = field(default=random.random)
+
+
+# With a rate, threads are told of room so often: not for each record of thousands.
+_TICK = 0.01
 
 
 @define(eq=False)
@@ -277,8 +284,6 @@ class Trip:
     task: Task | None = None
 
 
-# With a rate, threads are told of room so often: not for each record of thousands.
-_TICK = 0.01
 # As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
 # threads could share.
 SHARED_SECONDS = 0.001
@@ -363,15 +368,11 @@ class Queue:
         Have a lane handed out before all others, once nothing stops it.
         """
         lane.state = State.READY
-        epoch = lane.epoch
         if self.policy.is_batch and not self._is_apart(lane):
-            epoch.gathering.appendleft(lane)
-            if epoch.front.state is not State.IDLE:
-                return
-            lane = epoch.front
-            lane.state = State.READY
-        if epoch.is_held or epoch.tp.topic in self.tripped:
-            epoch.shelf.appendleft(lane)
+            self._line_up(lane, is_first=True)
+            self.notify()
+        elif lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
+            lane.epoch.shelf.appendleft(lane)
         else:
             self.ready.appendleft(lane)
             self.notify()
@@ -518,7 +519,8 @@ class Queue:
             lane = ready.popleft()
             task = self._first_of(lane)
             if task is not None:
-                tasks.append(self._begun(task))
+                tasks.append(task)
+                self._begins(task)
             elif self.policy.per_topic is not None:
                 self._call_next(lane.epoch)
         if tasks and ready:
@@ -527,7 +529,8 @@ class Queue:
 
     def _first_of(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
-        if epoch.is_closed or not (lane.runs or epoch.gathering):
+        is_front = lane is epoch.front
+        if epoch.is_closed or not (epoch.gathering if is_front else lane.runs):
             lane.state = State.IDLE
             return None
         if epoch.is_held or (self.tripped and self._is_tripped(epoch)):
@@ -535,25 +538,20 @@ class Queue:
             return None
         if self.policy.per_topic is not None and not self._has_place(lane):
             return None
-        if lane is epoch.front:
-            return self._batch(lane)
-        if self._waits_for_earlier(lane):
+        if not is_front and self._waits_for_earlier(lane):
             return None
-        return self._task(lane, self._size(lane))
+        return self._begun(lane)
 
-    def _begun(self, task: Task) -> Task:
-        trip = self._trip(task.epoch)
-        if trip is None:
-            task = self._bundled(task)
-        else:
-            trip.task = task
-        self._begins(task)
-        return task
-
-    def _trip(self, epoch: Epoch) -> Trip | None:
-        # What lets one record of the partition begin, and no more.
-        trip = self.tripped.get(epoch.tp.topic) if self.tripped else None
-        return None if trip is None or trip.is_lifted else trip
+    def _begun(self, lane: Lane) -> Task | None:
+        is_front = lane is lane.epoch.front
+        trip = self.tripped.get(lane.epoch.tp.topic) if self.tripped else None
+        if trip is not None and not trip.is_lifted:
+            trip.task = self._batch(lane, 1) if is_front else self._task(lane, 1)
+            return trip.task
+        if is_front:
+            return self._batch(lane, self.policy.quantum)
+        task = self._task(lane, self._size(lane))
+        return None if task is None else self._bundled(task)
 
     def _bundled(self, task: Task) -> Task:
         # Keys are many and have few records each: what costs per hand-over, and not
@@ -675,14 +673,17 @@ class Queue:
 
     # ------------------------------------------------------------ batches
 
-    def _line_up(self, lane: Lane) -> None:
+    def _line_up(self, lane: Lane, *, is_first: bool = False) -> None:
         # A batch is gathered from all lanes of a partition that are ready: for them one
         # of its own stands among those that are handed out. What failed comes alone.
         epoch = lane.epoch
         if lane is epoch.front or self._is_apart(lane):
             self.ready.append(lane)
             return
-        epoch.gathering.append(lane)
+        if is_first:
+            epoch.gathering.appendleft(lane)
+        else:
+            epoch.gathering.append(lane)
         if epoch.front.state is State.IDLE:
             epoch.front.state = State.READY
             self.ready.append(epoch.front)
@@ -695,13 +696,13 @@ class Queue:
         offset = record_at(chunk, indexes[0]).offset
         return offset in epoch.failures or offset in epoch.alone
 
-    def _batch(self, front: Lane) -> Task | None:
+    def _batch(self, front: Lane, most: int) -> Task | None:
         epoch = front.epoch
-        left = self._more_within(epoch)
+        left = 0.0 if most == 1 else self._more_within(epoch)
         if left > 0:
             self._await_more(epoch, left)
             return None
-        pieces = self._gathered(epoch)
+        pieces = self._gathered(epoch, most)
         if epoch.gathering:
             self.ready.append(front)
         else:
@@ -719,7 +720,7 @@ class Queue:
 
     def _more_within(self, epoch: Epoch) -> float:
         # How long a batch that is not full may still wait.
-        if not self.policy.within or self._trip(epoch) is not None:
+        if not self.policy.within:
             return 0.0
         count, since = 0, math.inf
         for lane in epoch.gathering:
@@ -737,12 +738,10 @@ class Queue:
             epoch.due = due
             self.sleep(epoch.front, seconds)
 
-    def _gathered(self, epoch: Epoch) -> list[Piece]:
+    def _gathered(self, epoch: Epoch, room: int) -> list[Piece]:
         pieces: list[Piece] = []
-        room, lanes = self.policy.quantum, epoch.gathering
-        if self._trip(epoch) is not None:
-            room = 1
-        while lanes and room > 0:
+        lanes = epoch.gathering
+        while lanes and room > 0 and not (pieces and self.policy.is_one_chunk):
             lane = lanes.popleft()
             if not lane.runs:
                 lane.state = State.IDLE
@@ -760,6 +759,8 @@ class Queue:
                 break
             pieces.append((lane, *taken))
             count += len(taken[1])
+            if self.policy.is_one_chunk:
+                break
         if not count:
             self._park(lane)
         elif lane.is_shared and lane.runs:
@@ -771,8 +772,6 @@ class Queue:
     # ------------------------------------------------------------ how much at once
 
     def _size(self, lane: Lane) -> int:
-        if self._trip(lane.epoch) is not None:
-            return 1
         if self.policy.is_batch:
             return self._most
         if lane.is_shared:

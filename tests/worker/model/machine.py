@@ -331,12 +331,19 @@ class WorkerMachine(RuleBasedStateMachine):
             left=left,
             seconds=0.001 * count,
         )
+        record = chunk.records[task.indexes[count]] if failed else None
+        times = 0 if record is None else epoch.failures.get(record.offset, 0)
         self.complete_with(outcome)
+        if isinstance(error, ConnectionError) and record is not None and not closed:
+            self.note_outage(epoch, record.offset, times)
+        self.check_pause(task, error)
 
     def end_batch(self, task: Task, count: int, error: Exception | None) -> None:
         """
         Finish a batch, give it back, refuse it, or let one of its records fail.
         """
+        if isinstance(error, (ConnectionError, Pause)):  # those are for single ones
+            error = RetryLater(0.7)
         epoch, records = task.epoch, [task.chunk.records[at] for at in task.indexes]
         if error is None and count < len(records):
             outcome = Outcome(task=task, left=task.indexes)
@@ -359,21 +366,8 @@ class WorkerMachine(RuleBasedStateMachine):
         self.complete_with(outcome)
 
     def complete_with(self, outcome: Outcome) -> None:
-        task, epoch = outcome.task, outcome.task.epoch
-        closed, before = epoch.is_closed, self.counters()
-        down = [
-            record.offset
-            for index, error in outcome.failed
-            if isinstance(error, ConnectionError)
-            and (record := task.chunk.records[index]) is not None
-        ]
-        failures = {offset: epoch.failures.get(offset, 0) for offset in down}
+        closed, before = outcome.task.epoch.is_closed, self.counters()
         self.schedule.complete([outcome])
-        if not closed and not outcome.is_suspect:
-            for offset, times in failures.items():
-                self.note_outage(epoch, offset, times)
-        for _, error in outcome.failed:
-            self.check_pause(task, error)
         if closed and self.counters() != before:
             raise Violated("9: a stale result changed something")
 
@@ -486,7 +480,7 @@ class WorkerMachine(RuleBasedStateMachine):
         if self.order is not Order.UNORDERED:
             self.check_order(task, records)
 
-    def check_pause(self, task: Task, error: BaseException) -> None:
+    def check_pause(self, task: Task, error: Exception | None) -> None:
         if not isinstance(error, Pause) or error.scope == "key":
             return
         covering = self.client.ledger.view().state.covering(task.epoch.tp)

@@ -230,7 +230,7 @@ def live_through_an_outage() -> None:
     Fail until a breaker opens, and claim what may try.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claims(2)
     life.finish(0, 0, "down")
     life.finish(0, 0, "down")
