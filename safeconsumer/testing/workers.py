@@ -19,7 +19,9 @@ from safeconsumer.events import Event
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
 from safeconsumer.worker.deserializing import Readers
@@ -53,6 +55,7 @@ from safeconsumer.worker.settings import (
     DeadLetter,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_counts,
     check_on_exhausted,
@@ -219,6 +222,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     retry: Retry = Retry(),  # noqa: B008 - frozen
     dead_letter: DeadLetter | Sink | Literal[True] | None = None,
     on_exhausted: OnExhausted = "stop",
+    breaker: Breaker | None = None,
     key_deserializer: object = None,
     value_deserializer: object = None,
     on_event: Hook | None = None,
@@ -247,6 +251,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
             nothing; True for only noting them. A callable is called.
         on_exhausted: as the worker's.
+        breaker: as the worker's.
         key_deserializer: as the consumer's; None: records have what handlers get.
         value_deserializer: the same.
         on_event: takes every event.
@@ -269,6 +274,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     check_callable(key, "key")
     check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
     check_on_exhausted(on_exhausted)
+    check_breaker(breaker)
     bench = _Bench(max_calls, on_event)
     readers = Readers(_reader(key_deserializer), _reader(value_deserializer))
     policy = Policy(
@@ -282,7 +288,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         is_batch=batch is not None,
         draw=lambda: 0.5,
     )
-    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy)
+    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
     with _called_here(called) as here:
@@ -398,15 +404,18 @@ class _Bench:
 
     # ------------------------------------------------------------ before the run
 
-    def set_up(self, lanes: Lanes, policy: Policy) -> None:
+    def set_up(self, lanes: Lanes, policy: Policy, breaker: Breaker | None) -> None:
         """
         Make the schedule.
         """
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
         queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
-        self._schedule = Schedule(queue, self.emit)
+        self._schedule = Schedule(queue, self.emit, self._hold, breaker)
         self._ledger.lookers.append(queue.obey)
+
+    def _hold(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+        self._ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def noting(self, handle: Callable[..., Any], *, is_batch: bool) -> Any:  # noqa: ANN401 - a handler
         """
@@ -539,12 +548,18 @@ class _Bench:
     def _retried(self) -> Iterator[RetriedRecord]:
         at = self._by_place()
         for event in self._events:
-            if isinstance(event, worker_events.RecordRetried):
-                yield RetriedRecord(
-                    record=at[event.partition, event.offset],
-                    attempt=event.attempt,
-                    delay=event.delay,
-                )
+            match event:
+                case worker_events.RecordRetried(delay=delay):
+                    pass
+                case worker_events.WorkPaused(seconds=delay):
+                    pass
+                case _:
+                    continue
+            yield RetriedRecord(
+                record=at[event.partition, event.offset],
+                attempt=event.attempt,
+                delay=delay,
+            )
 
     def _skipped(self) -> Iterator[Any]:
         at = self._by_place()

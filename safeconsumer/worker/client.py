@@ -13,7 +13,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
-from safeconsumer.holds.hold import Lifetime, WorkerOwner
+from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import PauseView
@@ -379,11 +379,12 @@ class ConsumerClient:
             lifetime=Lifetime.UNTIL_RESUMED,
         )
 
-    def resume_all(self, owner: str) -> None:
+    def lift_outages(self) -> None:
         """
-        Lift every hold of an owner. Any thread.
+        Lift every hold for an outage: they end with who placed them. Any thread.
         """
-        self._consumer.resume_all(owner)
+        for owner in sorted(OUTAGES):
+            self._consumer.resume_all(owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
         owner = WorkerOwner(owner)

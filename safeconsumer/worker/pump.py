@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,6 +14,7 @@ from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import (
+    JournalError,
     UnansweredBatchError,
     WorkerSettingError,
     WorkerStateError,
@@ -193,13 +195,14 @@ class Batch:
         """
         Say what went wrong with records, or with all that have no answer yet.
 
-        It means what it means out of a :class:`Worker`'s handler: a
-        :class:`RetryLater` has them come again after its seconds, and uses up no
-        attempt; a :class:`Reject` is final; any other exception has them come again as
-        ``retry`` says, and then go to ``dead_letter``, or as ``on_exhausted`` says.
-        Several that fail together without indexes come again one by one. Nothing is
-        committed past a record before it is done, acknowledged as a dead letter, or
-        skipped by that policy. Any thread; again, or too late, changes nothing.
+        It means what it means out of a :class:`Worker`'s handler: a :class:`RetryLater`
+        has them come again after its seconds, and uses up no attempt; a :class:`Pause`
+        holds what it says meanwhile; a :class:`Reject` is final; any other exception
+        has them come again as ``retry`` says, and then go to ``dead_letter``, or as
+        ``on_exhausted`` says. Several that fail together without indexes come again one
+        by one. Nothing is committed past a record before it is done, acknowledged as a
+        dead letter, or skipped by that policy. Any thread; again, or too late, changes
+        nothing.
 
         Args:
             error: what went wrong.
@@ -392,6 +395,7 @@ class Pump:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=True,
+            is_one_chunk=True,
             quantum=client.most,
         )
         queue = Queue(
@@ -401,7 +405,7 @@ class Pump:
             time.monotonic,
             client.others,
         )
-        self._schedule = Schedule(queue, emit)
+        self._schedule = Schedule(queue, emit, client.pause)
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -589,6 +593,8 @@ class Pump:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
         self._stop_obeying()
+        with suppress(JournalError):
+            self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
         self._client.membership.read_with(self._readers.key, self._readers.value)

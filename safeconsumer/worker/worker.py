@@ -18,7 +18,6 @@ from safeconsumer._checks import is_number
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
@@ -485,8 +484,7 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
-                self._client.resume_all(OUTAGE)
-                self._client.resume_all(BREAKER)
+                self._client.lift_outages()
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)

@@ -13,12 +13,14 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
+    Breaker,
     Commit,
     Context,
     DeadLetter,
     DeserializationError,
     Limits,
     NoHandlerError,
+    Pause,
     Record,
     RecordFailedError,
     Reject,
@@ -355,3 +357,32 @@ def test_a_thousand_records_take_no_second() -> None:
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
     assert len(run.done) == 1000
     assert time.monotonic() - began < 2
+
+
+def test_a_pause_is_waited_for() -> None:
+    """
+    Its topic waits, the others go on; its record comes first, and is no attempt.
+    """
+    records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
+    run = run_worker(Failing(a=[Pause(300)]), records)
+    assert [(topic, at) for topic, _, at in run.order] == [
+        ("topic", 0),
+        ("other", 0),
+        ("topic", 0),
+        ("topic", 1),
+    ]
+    assert [call.attempt for call in run.calls] == [1, 1, 1, 1]
+    assert run.seconds == 300
+    assert [(one.record.value, one.delay) for one in run.retried] == [("a", 300.0)]
+
+
+def test_a_breaker_is_tried() -> None:
+    """
+    At growing intervals, by one record, which keeps its attempts.
+    """
+    down = [ConnectionError("down")] * 6
+    breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
+    run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
+    assert run.error is None
+    assert [call.at for call in run.calls] == [0, 1, 11, 31, 71, 131, 191]
+    assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safeconsumer import (
     DeserializationError,
     Drain,
+    Pause,
     Pump,
     RecordFailedError,
     Reject,
@@ -25,6 +26,7 @@ from safeconsumer import (
     UnansweredBatchError,
     WorkerSettingError,
 )
+from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.worker import BatchFailure
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.pump import Batch, _HandOut
@@ -44,7 +46,7 @@ class Table(Desk):
     """
 
     def __init__(self, order: Order, readers: Readers = NOBODY, **policy: Any) -> None:  # noqa: ANN401
-        super().__init__(order, is_batch=True, quantum=4, **policy)
+        super().__init__(order, is_batch=True, is_one_chunk=True, quantum=4, **policy)
         self.out = _HandOut(self.schedule, readers)
 
     def take(self) -> list[Batch]:
@@ -119,6 +121,23 @@ def test_later_is_no_attempt_and_the_batch_stays_together(order: Order) -> None:
     table.pass_time(0.1)
     (again,) = table.take()
     assert (offsets(again), again.attempt) == ([1, 2, 3], 1)
+
+
+@ORDERS
+def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -> None:
+    """
+    W11: nothing of the topic is handed out, then the batch again, as if it were new.
+    """
+    table = Table(order)
+    table.admit(8)
+    batch = table.take()[0]
+    batch.fail(Pause(60.0))
+    (hold,) = table.ledger.view().state
+    assert hold.owner == OUTAGE
+    table.pass_time(59.9)
+    assert table.take() == []
+    table.pass_time(0.1)
+    assert offsets(table.take()[0]) == [0, 1, 2, 3]
 
 
 @ORDERS
@@ -511,6 +530,25 @@ def test_what_failed_for_good_ends_the_loop(lab: Lab) -> None:
             batch.done()
     assert isinstance(caught.value.__cause__, ValueError)
     assert lab.committed() == {0: 1}
+
+
+@ON_BROKER
+def test_a_pause_ends_with_the_pump_that_placed_it(lab: Lab) -> None:
+    """
+    The consumer stays its owner's, and goes on where the batch was.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    with Pump(consumer) as pump:
+        for batch in pump:
+            batch.fail(Pause(3600, reason="the bank is down"))
+            break
+        (line,) = consumer.explain(f"{lab.topic}:0")
+        assert "because the bank is down" in line
+    assert not consumer.holds()
+    records = [one for some in consumer.poll(20_000).values() for one in some]
+    assert records[0].offset == 0
 
 
 @ON_BROKER
