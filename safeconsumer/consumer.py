@@ -4,9 +4,11 @@ The public face: a ``KafkaConsumer`` whose pauses hold.
 
 import itertools
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -58,6 +60,7 @@ from safeconsumer.holds.hold import (
     checked_duration,
     checked_lifetime,
     checked_owner,
+    checked_placer,
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
@@ -148,8 +151,8 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         compat.require_supported()
-        self._default_lifetime = checked_lifetime(default_lifetime)
-        self._strict_pause = strict_pause
+        self._safe_lifetime = checked_lifetime(default_lifetime)
+        self._safe_strict = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
@@ -158,49 +161,48 @@ class SafeConsumer(UpstreamConsumer):
         if control is not None:
             _check_control(control)
         hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
-        journaling = None if journal is None else _journaling(journal, settings)
-        if journaling is not None:
-            hooks = (*hooks, journaling.hook)
-        self._ledger = PauseLedger(
-            hooks, client_id=settings["client_id"], group_id=settings["group_id"]
-        )
-        self._early = EarlyHolds()
-        self._control: Attached | None = None
+        self._safe_early = EarlyHolds()
+        self._safe_control: Attached | None = None
         with ExitStack() as undo:
+            journaling = None if journal is None else _journaling(journal, settings)
             if journaling is not None:
                 undo.callback(journaling.end)
+                hooks = (*hooks, journaling.hook)
+            self._safe_ledger = PauseLedger(
+                hooks, client_id=settings["client_id"], group_id=settings["group_id"]
+            )
             super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             fork.watch(self, _ForkedConsumer)
-            adopt(self, self._ledger, parked_max_bytes, chosen.records, handover)
-            self._facade = Facade(self)
-            self._iteration = Iteration(self)
-            self._decoder = chosen.name
+            adopt(self, self._safe_ledger, parked_max_bytes, chosen.records, handover)
+            self._safe_facade = Facade(self)
+            self._safe_iteration = Iteration(self)
+            self._safe_decoder = chosen.name
             log_once(chosen)
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
-                self._control = control.attach(self._ledger, self.config)
-                undo.callback(self._control.close)
+                self._safe_control = control.attach(self._safe_ledger, self.config)
+                undo.callback(self._safe_control.close)
             if start_paused:
                 SafeConsumer.pause_all(self, reason="start_paused")
             if topics:  # not what a subclass makes of it: it is not whole yet
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
 
-    @property
+    @cached_property  # which a subclass may set, unlike a property
     def decoder(self) -> str:
         """
         What reads record batches: ``"compiled"`` or ``"python"``.
         """
-        return self._decoder
+        return self._safe_decoder
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
         How often each hook raised, by its ``repr``; empty if none did. Any thread.
         """
-        return self._ledger.hook_failures()
+        return self._safe_ledger.hook_failures()
 
     # ------------------------------------------------------------ records
 
@@ -229,26 +231,27 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener, as every call
                 that waits for the network.
         """
-        if not self._iteration.is_stepping():
-            self._facade.refuse_in_listener("poll")
-            if self._ledger.is_telling_here():
+        if not self._safe_iteration.is_stepping():
+            self._safe_facade.refuse_in_listener("poll")
+            if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
-        with self._iteration.one_poll():
-            self._ledger.deliver()
-            is_gating = self._ledger.begin_call()
+        with self._safe_iteration.one_poll():
+            self._safe_ledger.deliver()
+            is_gating = self._safe_ledger.begin_call()
             if is_gating and not update_offsets:  # for an iteration
                 timeout_ms = min(timeout_ms, GATING_STEP_MS)
             records: dict[TopicPartition, list[ConsumerRecord]]
             try:
                 records = super().poll(timeout_ms, max_records, update_offsets)
             finally:
-                self._ledger.end_call()
-                is_late = self._ledger.deliver()
+                self._safe_ledger.end_call()
+                is_late = self._safe_ledger.deliver()
                 if self._closed:  # meanwhile, on another thread or in a handler
-                    self._facade.clear_buffers()
+                    self._safe_facade.clear_buffers()
+                    self._safe_ledger.deliver()
             if is_late:
-                records = self._facade.without_quiet(records)
-            self._facade.delivered()
+                records = self._safe_facade.without_quiet(records)
+            self._safe_facade.delivered()
             return records
 
     def _poll_once(
@@ -258,7 +261,7 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         records = super()._poll_once(timer, max_records, update_offsets)
-        return self._facade.without_quiet(records)
+        return self._safe_facade.without_quiet(records)
 
     def __next__(self) -> ConsumerRecord:
         """
@@ -273,21 +276,21 @@ class SafeConsumer(UpstreamConsumer):
         is_wrapped = UpstreamConsumer.__next__ is not _UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
-            running = self._iteration.running()
+            running = self._safe_iteration.running()
             if running is not None and not is_wrapped:
                 for record in running:
                     return record
-                self._iteration.is_over(running)
+                self._safe_iteration.is_over(running)
         except ValueError as error:
-            self._facade.refuse_in_listener("next")
+            self._safe_facade.refuse_in_listener("next")
             refuse_if_executing(error)
             raise
-        self._facade.refuse_in_listener("next")
-        with self._iteration.alone(goes_on=is_wrapped):
+        self._safe_facade.refuse_in_listener("next")
+        with self._safe_iteration.alone(goes_on=is_wrapped):
             return super().__next__()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
-        return self._iteration.records()
+        return self._safe_iteration.records()
 
     # ------------------------------------------------------------ pausing
 
@@ -313,7 +316,7 @@ class SafeConsumer(UpstreamConsumer):
                 ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
                 holds, :data:`safeconsumer.ALL`.
             owner: whose hold it is; only the same owner's ``resume`` lifts it.
-            reason: text for people, up to 1,024 bytes.
+            reason: text for people, up to 1,024 bytes; shown on one line.
             for_: seconds, or a timedelta, after which the hold expires by itself:
                 never early, at the latest when the consumer next checks, which
                 ``poll`` does.
@@ -325,13 +328,14 @@ class SafeConsumer(UpstreamConsumer):
             NotConsumedError: a target cannot belong to this consumer;
                 ``IllegalTargetError``, a child of both, where its name or number is
                 not even legal in Kafka.
-            HoldSettingError: owner, reason, duration or lifetime is not acceptable.
+            HoldSettingError: owner, reason, duration or lifetime is not acceptable;
+                ``worker:`` begins the owners of a ``Worker``'s own holds.
             Exception: whatever a pattern raises when it is asked about a topic name.
                 One that raises later, about a topic that comes, covers that topic.
 
         After an exception nothing has changed.
         """
-        self._place(
+        self._safe_place(
             tuple(dict.fromkeys(map(_scope, targets))),
             owner=owner,
             reason=reason,
@@ -365,7 +369,7 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        return self._lift([(_scope(target), owner) for target in targets])
+        return self._safe_lift([(_scope(target), owner) for target in targets])
 
     def pause_all(
         self,
@@ -380,7 +384,9 @@ class SafeConsumer(UpstreamConsumer):
 
         Args and errors as :meth:`pause`.
         """
-        self._place((ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime)
+        self._safe_place(
+            (ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime
+        )
 
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
@@ -394,9 +400,9 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        state = self._ledger.view().state
+        state = self._safe_ledger.view().state
         keys = [hold.key for hold in state if hold.owner == owner]
-        self._lift(keys, all_of=owner)
+        self._safe_lift(keys, all_of=owner)
         return self.holds()
 
     @contextmanager
@@ -450,7 +456,7 @@ class SafeConsumer(UpstreamConsumer):
             targets: as for :meth:`pause`; a pattern must be RE2, which every member
                 reads alike.
             owner: whose hold it is; any member may lift it by this name.
-            reason: text for people, up to 1,024 bytes.
+            reason: text for people, up to 1,024 bytes; shown on one line.
             for_: seconds, or a timedelta, by the broker's clock; never early.
 
         Raises:
@@ -460,8 +466,8 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             MissingExtraError: a pattern, and google-re2 is missing.
         """
-        self._facade.refuse_in_listener("pause_group")
-        self._need_control("pause_group").pause(
+        self._safe_facade.refuse_in_listener("pause_group")
+        self._safe_need_control("pause_group").pause(
             targets, owner=owner, reason=reason, for_=for_
         )
 
@@ -474,8 +480,8 @@ class SafeConsumer(UpstreamConsumer):
         Returns:
             The holds that still cover the targets here.
         """
-        self._facade.refuse_in_listener("resume_group")
-        return self._need_control("resume_group").resume(targets, owner=owner)
+        self._safe_facade.refuse_in_listener("resume_group")
+        return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
     def marked_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -487,7 +493,7 @@ class SafeConsumer(UpstreamConsumer):
         ``send_offsets_to_transaction``: the consumer's own commits keep the marks of
         paused partitions by themselves, a producer's do not go through it.
         """
-        return self._facade.marked_offsets(offsets)
+        return self._safe_facade.marked_offsets(offsets)
 
     def paused(self) -> set[TopicPartition]:
         """
@@ -499,13 +505,13 @@ class SafeConsumer(UpstreamConsumer):
         partitions behind. Those that merely wait for a position, or are being revoked,
         are not in it.
         """
-        return {TopicPartition(*tp) for tp in self._ledger.view().paused()}
+        return {TopicPartition(*tp) for tp in self._safe_ledger.view().paused()}
 
     def holds(self) -> tuple[Hold, ...]:
         """
         Return every hold, also those that cover nothing assigned here now.
         """
-        return tuple(sorted(self._ledger.view().state, key=_by_scope_and_owner))
+        return tuple(sorted(self._safe_ledger.view().state, key=_by_scope_and_owner))
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
@@ -517,7 +523,7 @@ class SafeConsumer(UpstreamConsumer):
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
             raise TargetTypeError(message)
-        view = self._ledger.view_about(scope.topic)
+        view = self._safe_ledger.view_about(scope.topic)
         return explain_lines(view, (scope.topic, scope.partition))
 
     # ------------------------------------------------------------ what is consumed
@@ -538,7 +544,7 @@ class SafeConsumer(UpstreamConsumer):
         for one in partitions:
             _check_assignable(one)
         fits = fits_assignment(set(partitions))
-        with self._checking_early(fits, "assign()"), self._reassigning():
+        with self._safe_checking_early(fits, "assign()"), self._safe_reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -555,9 +561,9 @@ class SafeConsumer(UpstreamConsumer):
                 assigned, on a topic that is not among these.
         """
         fits = fits_subscription(topics, pattern)
-        with self._checking_early(fits, "subscribe()"):
+        with self._safe_checking_early(fits, "subscribe()"):
             super().subscribe(topics=topics, pattern=pattern, listener=listener)
-        self._ledger.choose_anew()
+        self._safe_ledger.choose_anew()
         self._iterator = None
 
     def unsubscribe(self) -> None:
@@ -567,18 +573,18 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
         """
-        self._facade.refuse_in_listener("unsubscribe")
-        with self._reassigning():
+        self._safe_facade.refuse_in_listener("unsubscribe")
+        with self._safe_reassigning():
             super().unsubscribe()
-            self._ledger.choose_anew()
+            self._safe_ledger.choose_anew()
 
     def assignment(self) -> set[TopicPartition]:
         """
         Return the partitions assigned now. Takes no lock: in a signal handler too.
         """
         if self._closed:  # upstream leaves it as it was
-            return self._facade.assigned()
-        return set(self._ledger.view().partitions())
+            return self._safe_facade.assigned()
+        return set(self._safe_ledger.view().partitions())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """
@@ -588,11 +594,11 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener, of a topic
                 that no metadata is here of.
         """
-        if self._facade.is_in_listener():
-            known = self._facade.known_partitions(topic)
+        if self._safe_facade.is_in_listener():
+            known = self._safe_facade.known_partitions(topic)
             if known is not None:
                 return known
-            self._facade.refuse_in_listener("partitions_for_topic")
+            self._safe_facade.refuse_in_listener("partitions_for_topic")
         partitions: set[int] = super().partitions_for_topic(topic)
         return partitions
 
@@ -611,14 +617,14 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener, of a partition
                 whose position would have to be asked of a broker.
         """
-        if self._facade.is_in_listener():
-            known = self._facade.position(partition)
+        if self._safe_facade.is_in_listener():
+            known = self._safe_facade.position(partition)
             if known is not None:
                 return known
-            if partition in self._facade.assigned():
-                self._facade.refuse_in_listener("position")
+            if partition in self._safe_facade.assigned():
+                self._safe_facade.refuse_in_listener("position")
         fetched: int | None = super().position(partition, timeout_ms)
-        known = self._facade.position(partition)
+        known = self._safe_facade.position(partition)
         return fetched if known is None else known
 
     beginning_offsets = not_in_listener("beginning_offsets")
@@ -638,39 +644,43 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
         """
-        self._facade.refuse_in_listener("close")
-        if self._control is not None:
-            self._control.close()
-        with self._reassigning():
+        self._safe_facade.refuse_in_listener("close")
+        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        if self._safe_control is not None:
+            # What it leaves of the time is for leaving the group.
+            self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
+        with self._safe_reassigning():
+            if until is not None:
+                timeout_ms = max(0.0, until - time.monotonic()) * 1000
             try:
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
-                self._ledger.close()
-                self._facade.close_network()
-                with suppress(ConcurrentPollError), self._iteration.alone():
-                    self._facade.clear_buffers()  # else the poll under way does it
+                self._safe_ledger.close()
+                self._safe_facade.close_network()
+                with suppress(ConcurrentPollError), self._safe_iteration.alone():
+                    self._safe_facade.clear_buffers()  # else the poll under way does it
 
     # ------------------------------------------------------------ inside
 
     @contextmanager
-    def _checking_early(self, fits: Fits, call: str) -> Iterator[None]:
-        keys = self._early.keys()
-        unfit = first_unfit(keys, self._ledger.view().state, fits)
+    def _safe_checking_early(self, fits: Fits, call: str) -> Iterator[None]:
+        keys = self._safe_early.keys()
+        unfit = first_unfit(keys, self._safe_ledger.view().state, fits)
         if unfit is not None:
-            self._facade.refuse_early_hold(unfit, call)
+            self._safe_facade.refuse_early_hold(unfit, call)
         yield
-        self._early.forget(keys)  # not if upstream refused
+        self._safe_early.forget(keys)  # not if upstream refused
 
     @contextmanager
-    def _reassigning(self) -> Iterator[None]:
-        quiet = frozenset(self._ledger.view().quiet)
+    def _safe_reassigning(self) -> Iterator[None]:
+        quiet = frozenset(self._safe_ledger.view().quiet)
         try:
             yield
         finally:
-            self._facade.tell_departed(quiet)
-            self._ledger.deliver()
+            self._safe_facade.tell_departed(quiet)
+            self._safe_ledger.deliver()
 
-    def _place(
+    def _safe_place(
         self,
         found: tuple[Scope, ...],
         *,
@@ -679,54 +689,56 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        checked_owner(owner)
-        checked_reason(reason)
+        checked_placer(owner)
+        reason = checked_reason(reason)
         seconds = checked_duration(for_)
         if lifetime is None:
-            lifetime = self._default_lifetime
+            lifetime = self._safe_lifetime
         checked_lifetime(lifetime)
         if not found:
             return
-        self._check_targets(found)
-        self._ledger.place(
+        self._safe_check_targets(found)
+        self._safe_ledger.place(
             found,
             owner=owner,
             reason=reason,
             for_=seconds,
             lifetime=lifetime,
-            known_topics=self._facade.known_topics,
+            known_topics=self._safe_facade.known_topics,
         )
-        self._facade.hand_over()
-        if not self._facade.consumes_anything():
-            self._early.add((scope, owner) for scope in found)
+        self._safe_facade.hand_over()
+        if not self._safe_facade.consumes_anything():
+            self._safe_early.add((scope, owner) for scope in found)
 
-    def _lift(
+    def _safe_lift(
         self, keys: Sequence[HoldKey], *, all_of: str | None = None
     ) -> tuple[Hold, ...]:
-        self._early.forget(keys)  # before: one placed again meanwhile is noted after it
+        self._safe_early.forget(
+            keys
+        )  # before: one placed again meanwhile is noted after it
         if all_of is not None:
-            remaining = self._ledger.remove_owner(all_of)
+            remaining = self._safe_ledger.remove_owner(all_of)
         elif keys:
-            remaining = self._ledger.remove(keys)
+            remaining = self._safe_ledger.remove(keys)
         else:
             return ()
-        self._facade.hand_over()
+        self._safe_facade.hand_over()
         return remaining
 
-    def _check_targets(self, found: tuple[Scope, ...]) -> None:
-        self._facade.check_consumed(found)
-        if self._strict_pause:
-            view = self._ledger.view()
-            for scope in self._ledger.asked(found):
+    def _safe_check_targets(self, found: tuple[Scope, ...]) -> None:
+        self._safe_facade.check_consumed(found)
+        if self._safe_strict:
+            view = self._safe_ledger.view()
+            for scope in self._safe_ledger.asked(found):
                 is_empty = not any(True for _ in view.affected_by(scope))
                 if is_empty and not isinstance(scope, Everything):
-                    self._facade.refuse_unassigned(scope)
+                    self._safe_facade.refuse_unassigned(scope)
 
-    def _need_control(self, call: str) -> "Attached":
-        if self._control is None:
+    def _safe_need_control(self, call: str) -> "Attached":
+        if self._safe_control is None:
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
-        return self._control
+        return self._safe_control
 
 
 class _ForkedConsumer(SafeConsumer):
@@ -781,9 +793,9 @@ class Attached(Protocol):
         Lift group holds; return what still covers the targets.
         """
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """
-        End it.
+        End it, within so many seconds; None for as long as that usually takes at most.
         """
 
 

@@ -329,6 +329,25 @@ class Facade:
         """
         return self.consumes_anything() and self._is_consumed(topic)
 
+    def why_nothing(self) -> str | None:
+        """
+        Say why this member can get no record at all; None if nothing is in its way.
+
+        What exists is known from its first join on.
+        """
+        if not self.consumes_anything():
+            return "no topic is subscribed to, and no partition assigned"
+        if not self._is_subscribed() or self.is_lost():
+            return None
+        pattern = self._subscription.subscribed_pattern
+        topics = self._subscription.subscription or ()
+        if pattern is not None and not topics:
+            return f"no topic matches the pattern {pattern.pattern!r}"
+        there = self._cluster.topics(exclude_internal_topics=False)
+        if topics and there.isdisjoint(topics):
+            return f"topics that do not exist: {', '.join(sorted(topics))}"
+        return None
+
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """
         Tell whether the group has no committed offset of an owned partition for sure.

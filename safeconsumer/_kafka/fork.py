@@ -23,7 +23,7 @@ def watch(living: object, in_child: type) -> None:
         living: any object with a ``__dict__``, weakly kept.
         in_child: the class, remembered on the object itself.
     """
-    living.__dict__["_class_in_child"] = in_child
+    living.__dict__["_safe_class_in_child"] = in_child
     _alive.add(living)
 
 
@@ -37,7 +37,7 @@ def run_in_child(action: Callable[[], object]) -> None:
 
 def _exchange_classes() -> None:
     for living in tuple(_alive):
-        own, in_child = type(living), living.__dict__["_class_in_child"]
+        own, in_child = type(living), living.__dict__["_safe_class_in_child"]
         # A child of both: it stays what isinstance() knew, and of the same layout.
         name = f"Forked{own.__name__}"
         made = type(name, (in_child, own), {"__slots__": ()})

@@ -6,6 +6,10 @@ step back within one, and none begins after what was committed; S5 nothing commi
 that was not delivered; S6 what comes twice was not committed; S7 ``paused()`` is what
 the holds say; S8 parked data is bounded; L1 a resume resumes; G2 nothing delivered from
 an ownership that began after a group hold was acknowledged.
+
+Of workers, whose handlers write themselves down: W4 nothing committed beyond what is
+complete; W5 every record is complete in the end, once per ownership; W7 one record of a
+lane at a time, in order; W10 no handler begins on what is held.
 """
 
 import math
@@ -16,14 +20,18 @@ from itertools import pairwise
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit.following import Follower
+from safeconsumer.audit.handled import Begun
 from safeconsumer.audit.journal import Entry, Source, tp_of
 from safeconsumer.audit.ownerships import Commits, Epoch
 from safeconsumer.audit.replay import Finding
-from safeconsumer.audit.spans import holes, merged
+from safeconsumer.audit.spans import Spans, holes, merged
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import TopicPartition
 
-CHECKS = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2")
+CHECKS = (
+    *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
+    *("W4", "W5", "W7", "W10"),
+)
 
 
 @frozen(kw_only=True)
@@ -32,9 +40,11 @@ class Settings:
     What the checker may assume.
 
     Attributes:
-        patience: seconds for L1.
+        patience: seconds for L1, and for an operator's hold to reach those who own the
+            partition already (W10).
         clock_skew: seconds by which two members' clocks may differ.
-        is_drained: whether everything that was acknowledged should have been delivered.
+        is_drained: whether everything that was acknowledged should have been delivered,
+            and handled where there are workers.
     """
 
     patience: float = 5.0
@@ -62,6 +72,9 @@ class Digest:
         commits: what it committed.
         acknowledged: runs that a producer wrote, both ends included.
         control: group holds placed and lifted; they may cover any partition.
+        is_working: whether a worker's handlers got its records.
+        begun: when handlers began, and on what.
+        done: what was complete.
     """
 
     member: str
@@ -71,6 +84,9 @@ class Digest:
     commits: Commits = field(factory=Commits)
     acknowledged: tuple[tuple[int, int], ...] = ()
     control: tuple[Entry, ...] = ()
+    is_working: bool = False
+    begun: Begun = field(factory=Begun)
+    done: Spans = field(factory=Spans)
 
 
 def digests(
@@ -96,6 +112,9 @@ def digests(
                 findings=tuple(replay.findings),
                 epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
                 commits=replay.commits,
+                is_working=follower.is_working,
+                begun=replay.handled.begun,
+                done=replay.handled.done,
             )
         yield tp_of(name), digest
     if follower.control:
@@ -124,6 +143,9 @@ def judge(
     findings += _starts(tp, epochs, commits)
     findings += _missing(tp, epochs, acknowledged, settings)
     findings += _group_holds(tp, epochs, parts, settings)
+    findings += _begun_late(tp, parts, settings)
+    if settings.is_drained and any(one.is_working for one in parts):
+        findings += _not_done(tp, parts, acknowledged)
     return tuple(findings)
 
 
@@ -254,6 +276,51 @@ def _group_holds(
                 said = f"delivered though {span.scope} was held for the group before"
                 yield _finding("G2", tp, epoch, late[0].start, said)
                 break
+
+
+def _begun_late(
+    tp: TopicPartition, parts: Sequence[Digest], settings: Settings
+) -> Iterator[Finding]:
+    # What a member's own journal says is judged without clocks. This is about one that
+    # has never heard: compared are the time of the acknowledgement in the operator's
+    # journal, and before the lift was asked for, with those of the member's starts.
+    control = [entry for one in parts for entry in one.control]
+    for part in parts:
+        own = [
+            entry
+            for entry in control
+            if entry["group"] == part.group and scopes.parse(entry["scope"]).covers(tp)
+        ]
+        for span in _spans(own):
+            start = span.start + settings.patience + settings.clock_skew
+            late = next(part.begun.between(start, span.end - settings.clock_skew), None)
+            if late is not None:
+                at, offset = late
+                said = (
+                    f"began {offset} {at - span.start:.1f} s after {span.scope} was "
+                    f"held for the group"
+                )
+                yield Finding(
+                    check="W10",
+                    partition=tp,
+                    member=part.member,
+                    offset=offset,
+                    evidence=said,
+                    at=at,
+                )
+
+
+def _not_done(
+    tp: TopicPartition, parts: Sequence[Digest], acknowledged: Sequence[tuple[int, int]]
+) -> Iterator[Finding]:
+    # Who is no worker does what a poll returned, as far as journals tell.
+    spans = [span for one in parts for span in one.done]
+    plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
+    covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
+    for first, last in acknowledged:
+        for start, end in holes(first, last + 1, covered):
+            said = f"nobody completed acknowledged offsets {start} to {end - 1}"
+            yield _finding("W5", tp, None, start, said)
 
 
 def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:

@@ -85,6 +85,17 @@ def _offsets(value: object) -> bool:
     )
 
 
+def _records(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        _is_partition(name) and _all(_is_whole)(offsets)
+        for name, offsets in value.items()
+    )
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_span(value: object) -> bool:
     if not isinstance(value, list) or len(value) != len(("start", "end")):
         return False
@@ -119,6 +130,7 @@ _CALL = {
     "gated": _or_none(_PARTITIONS),
     "assigned": _or_none(_PARTITIONS),
 }
+_RECORD = {"tp": _PARTITION, "offset": _WHOLE}
 _OWNED = {"partitions": _PARTITIONS}
 _HOLD = {
     "scope": _SCOPE,
@@ -155,6 +167,17 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "group-lift": _HOLD,
     "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
     "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
+    "working": {"order": _TEXT},
+    "handle": {
+        **_RECORD,
+        "id": _KEY,
+        "lane": _or_none(_TEXT),
+        "attempt": _or_none(_WHOLE),
+        "epoch": _or_none(_WHOLE),
+    },
+    "handled": {**_RECORD, "id": _KEY, "ok": ("true or false", _is_flag)},
+    "completed": {**_RECORD, "why": _TEXT},
+    "running": {"records": ("lists of offsets by partition", _records)},
     "acked": {"tp": _PARTITION, "first": _WHOLE, "last": _WHOLE},
     "fault": {
         "id": _KEY,

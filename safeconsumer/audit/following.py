@@ -10,7 +10,7 @@ from safeconsumer.audit.replay import Replay
 
 _GROUP_HOLDS = frozenset({"group-hold", "group-lift"})
 _OWNERSHIP = frozenset({"assigned", "revoked", "lost"})
-_OF_ONE = frozenset({"deliver", "moved", "parked"})
+_OF_ONE = frozenset({"deliver", "moved", "parked", "handle", "handled", "completed"})
 
 
 class Follower:
@@ -41,21 +41,33 @@ class Follower:
         Take over a whole journal.
         """
         for entry in entries:
-            event = entry.event
-            if event in _OF_ONE:
+            self._take(entry)
+        return self
+
+    def _take(self, entry: Entry) -> None:
+        match entry.event:
+            case event if event in _OF_ONE:
                 self._replay(entry["tp"]).take(entry)
-            elif event in {"call", "return"}:
+            case "call" | "return":
                 self._take_call(entry)
-            elif event in _OWNERSHIP:
+            case "hold" | "lift":
+                self._take_everywhere(entry, [entry["scope"]])
+            case "acked":
+                self._take_acknowledged(entry)
+            case event if event in _OWNERSHIP:
                 for name in entry["partitions"] or ():
                     self._replay(name).take(entry)
-            elif event in {"hold", "lift"}:
-                self._take_everywhere(entry, [entry["scope"]])
-            elif event == "acked":
-                self._take_acknowledged(entry)
-            elif event in _GROUP_HOLDS:
+            case event if event in _GROUP_HOLDS:
                 self.control.append(entry)
-        return self
+            case _:
+                self._member.take(entry)
+
+    @property
+    def is_working(self) -> bool:
+        """
+        Whether a worker's handlers get the records.
+        """
+        return self._member.is_working
 
     def _take_call(self, entry: Entry) -> None:
         op = entry["op"]

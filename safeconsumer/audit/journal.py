@@ -21,6 +21,17 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   ``since`` when it was lifted, as the entry may be written a little later, and ``why``
   where nobody lifted it: expired, or ended with an ownership;
 - ``parked``: ``tp``, ``bytes``, ``limit``;
+- ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
+  get the records, so that only those count as done of which they say so;
+- ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
+  same for both; with ``handle`` also ``lane``, the same for records that must not
+  overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
+  ownership; with ``handled`` ``ok``, false if it raised;
+- ``completed``: ``tp``, ``offset``, ``why``: the record is complete although its
+  handler failed: dead-letter (written when the letter is acknowledged, before anybody
+  hears of it) or skipped (may be written later than others have heard of it);
+- ``running``: ``records``, offsets by partition that handlers are at; written between
+  the moment when a hold is in force and the entry that says so;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
   control topic;

@@ -45,7 +45,7 @@ class Journaling:
         group: its consumer group.
 
     Raises:
-        JournalError: the folder cannot be written.
+        JournalError: it is no folder's path, or the folder cannot be written.
 
     Thread rules: any thread.
     """
@@ -56,6 +56,9 @@ class Journaling:
         client_id: object,
         group: object,
     ) -> None:
+        if not journal or not isinstance(journal, str | os.PathLike | JournalWriter):
+            message = f"journal takes a folder or a JournalWriter, not {journal!r}"
+            raise JournalError(message)
         self._is_ours = not isinstance(journal, JournalWriter)
         self.writer = (
             journal
@@ -79,7 +82,7 @@ class Journaling:
         own = type(consumer)
         name = f"Journaling{own.__name__}"
         consumer.__class__ = type(name, (JournalingConsumer, own), {})
-        consumer.__dict__["_journaling"] = self
+        consumer.__dict__["_safe_journaling"] = self
 
     def end(self) -> None:
         """
@@ -189,6 +192,16 @@ class Journaling:
         if not self._has_ended:
             self.writer.write(event, said)
 
+    def tell_running(self) -> None:
+        """
+        Write what handlers are at; nothing once this has ended.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        if not self._has_ended:
+            self.writer.write_running()
+
     def delivered(
         self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
     ) -> None:
@@ -221,7 +234,7 @@ class JournalingConsumer(SafeConsumer):
             the records of that call come again with the next.
     """
 
-    _journaling: Journaling
+    _safe_journaling: Journaling
 
     def poll(
         self,
@@ -232,12 +245,12 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        if self._iteration.is_stepping():  # the step writes what it yields
+        if self._safe_iteration.is_stepping():  # the step writes what it yields
             return super().poll(timeout_ms, max_records, update_offsets)
-        journal = self._journaling
+        journal = self._safe_journaling
         journal.check()
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        with self._again_if_unwritten(records), journal.around("poll") as call:
+        with self._safe_again_if_unwritten(records), journal.around("poll") as call:
             records |= super().poll(timeout_ms, max_records, update_offsets)
             journal.delivered(records, call)
         return records
@@ -246,17 +259,17 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        journal = self._journaling
+        journal = self._safe_journaling
         journal.check()
         after = journal.writer.number
         record = super().__next__()
         tp = TopicPartition(record.topic, record.partition)
-        with self._again_if_unwritten({tp: [record]}):
+        with self._safe_again_if_unwritten({tp: [record]}):
             journal.came.came(tp, [record], after=after)
         return record
 
     @contextmanager
-    def _again_if_unwritten(
+    def _safe_again_if_unwritten(
         self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> Iterator[None]:
         try:
@@ -273,29 +286,29 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        with self._seeking({partition: offset}):
+        with self._safe_seeking({partition: offset}):
             super().seek(partition, offset)
-            self._journaling.begins_at(partition, offset)  # upstream tells nobody
+            self._safe_journaling.begins_at(partition, offset)  # upstream tells nobody
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """
         As the parent.
         """
-        with self._seeking(dict.fromkeys(partitions or self.assignment())):
+        with self._safe_seeking(dict.fromkeys(partitions or self.assignment())):
             super().seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """
         As the parent.
         """
-        with self._seeking(dict.fromkeys(partitions or self.assignment())):
+        with self._safe_seeking(dict.fromkeys(partitions or self.assignment())):
             super().seek_to_end(*partitions)
 
-    def _seeking(
+    def _safe_seeking(
         self, offsets: Mapping[Any, int | None]
     ) -> AbstractContextManager[int]:
         said = {f"{tp[0]}:{tp[1]}": offset for tp, offset in offsets.items()}
-        return self._journaling.around("seek", {"offsets": said})
+        return self._safe_journaling.around("seek", {"offsets": said})
 
     def pause_group(
         self,
@@ -308,17 +321,17 @@ class JournalingConsumer(SafeConsumer):
         As the parent.
         """
         super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
-        self._tell_group("group-hold", targets, owner)
+        self._safe_tell_group("group-hold", targets, owner)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
         """
         As the parent.
         """
-        self._tell_group("group-lift", targets, owner)
+        self._safe_tell_group("group-lift", targets, owner)
         return super().resume_group(*targets, owner=owner)
 
-    def _tell_group(self, event: str, targets: Iterable[Any], owner: str) -> None:
-        journal = self._journaling
+    def _safe_tell_group(self, event: str, targets: Iterable[Any], owner: str) -> None:
+        journal = self._safe_journaling
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
             journal.tell(event, said)
@@ -330,11 +343,11 @@ class JournalingConsumer(SafeConsumer):
         try:
             super().close(autocommit=autocommit, timeout_ms=timeout_ms)
         finally:
-            self._journaling.end()
+            self._safe_journaling.end()
 
     # ------------------------------------------------------------ inside
 
-    def _place(
+    def _safe_place(
         self,
         found: tuple[Scope, ...],
         *,
@@ -344,21 +357,22 @@ class JournalingConsumer(SafeConsumer):
         lifetime: Lifetime | None,
     ) -> None:
         seconds = checked_duration(for_)
-        journal = self._journaling
+        journal = self._safe_journaling
         said: dict[str, object] = {"scopes": [str(one) for one in found]}
         said["owner"] = owner
-        said["lifetime"] = checked_lifetime(lifetime or self._default_lifetime).value
+        said["lifetime"] = checked_lifetime(lifetime or self._safe_lifetime).value
         if seconds is not None:
             said["until"] = journal.writer.now() + seconds
         with journal.around("pause", said):
-            super()._place(
+            super()._safe_place(
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
+            journal.tell_running()
 
-    def _lift(
+    def _safe_lift(
         self, keys: Sequence[HoldKey], *, all_of: str | None = None
     ) -> tuple[Hold, ...]:
         owner = all_of or (keys[0][1] if keys else APP)
         said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
-        with self._journaling.around("resume", said):
-            return super()._lift(keys, all_of=all_of)
+        with self._safe_journaling.around("resume", said):
+            return super()._safe_lift(keys, all_of=all_of)

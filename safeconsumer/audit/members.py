@@ -3,9 +3,9 @@ What a journal tells of all partitions alike: polls, and holds with their ends.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer.audit.journal import ENDED, EXPIRED, Entry
 from safeconsumer.holds import scope as scopes
@@ -23,12 +23,14 @@ class Placed:
         since: ends that were earlier are those of another hold, of the same scope and
             owner; of a hold that was told of itself each later line is about it.
         never: how it cannot end, whatever its own process says.
+        running: what handlers were at when it was in force, offsets by partition.
     """
 
     number: int
     until: float
     since: float = 0.0
     never: frozenset[str] = frozenset()
+    running: Mapping[str, Sequence[int]] = field(factory=dict)
 
     def is_ended_by(self, lift: Entry) -> bool:
         """
@@ -48,6 +50,7 @@ class Member:
     Attributes:
         polling: the entry of the poll under way; None between polls.
         polls: how many have returned.
+        is_working: whether a worker's handlers get the records.
     """
 
     def __init__(self, lifts: Sequence[Entry] = ()) -> None:
@@ -57,6 +60,17 @@ class Member:
         self._called: tuple[object, int] = (None, 0)
         self.polling: int | None = None
         self.polls = 0
+        self.is_working = False
+        self._running: Mapping[str, Sequence[int]] = {}
+
+    def take(self, entry: Entry) -> None:
+        """
+        Follow what a worker says of all partitions; other entries are not about them.
+        """
+        if entry.event == "working":
+            self.is_working = True
+        elif entry.event == "running":  # for the hold that is told of next
+            self._running = entry["records"]
 
     def take_poll(self, entry: Entry) -> None:
         """
@@ -87,9 +101,9 @@ class Member:
         the call that placed the next one.
         """
         until = entry["until"] or math.inf
-        hold = Placed(entry.number, until)
+        hold = Placed(entry.number, until, running=self._running)
         if entry.event == "return":
-            hold = Placed(entry.number, until, entry.at, _never(entry, key))
+            hold = evolve(hold, since=entry.at, never=_never(entry, key))
         ends = (
             float(one["since"] or one.at)
             for one in self._lifts.get(key, ())

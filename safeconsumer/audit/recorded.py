@@ -75,6 +75,7 @@ class Recorded:
         """
         with self._calls.around("pause", self._hold(scopes_text(targets), kwargs)):
             self._consumer.pause(*targets, **kwargs)
+            self._journal.write_running()
 
     def pause_all(self, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
         """
@@ -82,6 +83,7 @@ class Recorded:
         """
         with self._calls.around("pause", self._hold(["@all"], kwargs)):
             self._consumer.pause_all(**kwargs)
+            self._journal.write_running()
 
     def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
@@ -182,6 +184,7 @@ def holds_hook(journal: JournalWriter) -> Hook:
             case events.HoldsPlaced():
                 for hold in event.holds:
                     if hold.is_remote:
+                        journal.write_running()
                         journal.write("hold", _named(hold))
             case events.HoldsRemoved():
                 for hold in event.holds:

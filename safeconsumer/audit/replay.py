@@ -3,15 +3,21 @@ One member and one partition: its journal, followed line by line.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
+from safeconsumer.audit.handled import Handled
 from safeconsumer.audit.journal import Entry, tp_text
 from safeconsumer.audit.members import Member, Placed
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import TopicPartition
+
+# Holds by which a worker limits what it takes; its handlers work on (W9).
+_WORKERS_OWN = frozenset(
+    {"worker:backpressure", "worker:retry", "worker:drain", "worker:floor"}
+)
 
 
 @frozen(kw_only=True)
@@ -20,7 +26,7 @@ class Finding:
     One promise that was broken.
 
     Attributes:
-        check: which: S1 to S8, L1, G2.
+        check: which, one of :data:`safeconsumer.audit.checker.CHECKS`.
         partition: where.
         member: by whom; "" if by the fleet together.
         offset: the first offset concerned, or None.
@@ -57,6 +63,7 @@ class Replay:
         findings: what it broke by itself.
         epochs: its ownerships.
         commits: what it asked to be committed, and what was.
+        handled: what a worker's handlers did with its records.
     """
 
     # A delivery may take that many polls after a resume, whatever the clock says.
@@ -77,10 +84,15 @@ class Replay:
         self.findings: list[Finding] = []
         self.epochs: list[Epoch] = []
         self.commits = Commits()
+        self.handled = Handled(self._find)
+        self._excused: set[tuple[int, int]] = set()
         self._takers = {
             "assigned": self._assigned,
             "call": self._call,
+            "completed": self.handled.completed,
             "deliver": self._deliver,
+            "handle": self._handle,
+            "handled": self.handled.ended,
             "hold": self._hold,
             "lift": self._lift,
             "lost": self._revoked,
@@ -101,7 +113,13 @@ class Replay:
         Take note of a hold, which may have been placed before this was heard of.
         """
         if self._is_covered_by(key[0]):
-            self._holds[key] = hold
+            self._place(key, hold)
+
+    def _place(self, key: tuple[str, str], hold: Placed) -> None:
+        self._holds[key] = hold
+        # These have said already that they began.
+        began = self.handled.at_work()
+        self._excused.update((hold.number, offset) for offset in began)
 
     # ------------------------------------------------------------ calls
 
@@ -113,6 +131,7 @@ class Replay:
             self._commits(entry)
         elif entry["op"] == "seek":
             self._position = None
+            self.handled.sought()
             if self.epochs:
                 self.epochs[-1].was_sought = True
 
@@ -123,7 +142,7 @@ class Replay:
         match entry["op"]:
             case "pause":
                 for key in self._keys(entry):
-                    self._holds[key] = self._member.placed(entry, key)
+                    self._place(key, self._member.placed(entry, key))
                 self._check_paused(entry)
             case "resume":
                 if self._is_owned and not self._held_before(math.inf, entry.at):
@@ -173,6 +192,8 @@ class Replay:
             evidence = f"committed {offset}, delivered only up to {self._position}"
         epoch = self.epochs[-1] if self._is_owned else None
         self._asked[entry["id"]] = evidence, epoch
+        if self._member.is_working:
+            self.handled.committing(entry, offset)
 
     def _committed(self, entry: Entry) -> None:
         offset = (entry["offsets"] or {}).get(self._name)
@@ -204,8 +225,11 @@ class Replay:
             self._position = None
             generation = entry["generation"]
             began = Epoch(member=entry.member, at=entry.at, generation=generation)
-            if self.epochs and self.epochs[-1].is_followed_by(generation):
-                began.owned_since = self.epochs[-1].owned_since
+            before = self.epochs[-1] if self.epochs else None
+            is_given_back = before is not None and before.is_followed_by(generation)
+            if before is not None and is_given_back:
+                began.owned_since = before.owned_since
+            self.handled.gained(is_given_back=is_given_back)
             self.epochs.append(began)
 
     def _revoked(self, entry: Entry) -> None:
@@ -227,6 +251,8 @@ class Replay:
         self._check_liveness(entry)
         self._went_on(entry, entry.at)
         self._came(entry)
+        if self._member.is_working:
+            self.handled.delivered(entry)
 
     def _moved(self, entry: Entry) -> None:
         # Over what is no record: markers of transactions, what was compacted away.
@@ -257,6 +283,31 @@ class Replay:
             scope, owner = held[0]
             evidence = f"delivered {entry['count']} while {scope} was held by {owner}"
             self._find("S1", entry, entry["first"], evidence)
+
+    # ------------------------------------------------------------ handlers
+
+    def _handle(self, entry: Entry) -> None:
+        # In force is a hold from the return of its call, or from the entry that tells
+        # of one from elsewhere, to the call of its resume. A handler that was begun by
+        # then may write so later: what handlers were at stands with the hold, each of
+        # these may begin once, and nothing else may.
+        offset = entry["offset"]
+        for scope, owner in self._held_before(math.inf, entry.at):
+            hold = self._holds[scope, owner]
+            excuse = hold.number, offset
+            if owner in _WORKERS_OWN:
+                continue
+            if offset in hold.running.get(self._name, ()) and (
+                excuse not in self._excused
+            ):
+                self._excused.add(excuse)
+                continue
+            evidence = f"began {offset} while {scope} was held by {owner}"
+            self._find("W10", entry, offset, evidence)
+            break
+        self.handled.began(entry)
+
+    # ------------------------------------------------------------ checks
 
     def _check_order(self, entry: Entry) -> None:
         start, first, last, end = (
@@ -301,16 +352,16 @@ class Replay:
         entry: Entry,
         offset: int | None,
         evidence: str,
-    ) -> None:
-        said = f"entry {entry.number}: {evidence}"
-        self.findings.append(
-            Finding(
-                check=check,
-                partition=self._tp,
-                member=entry.member,
-                offset=offset,
-                evidence=said,
-                at=entry.at,
-                entry=entry.number,
-            )
+    ) -> Callable[[], None]:
+        # Returns what takes it back.
+        found = Finding(
+            check=check,
+            partition=self._tp,
+            member=entry.member,
+            offset=offset,
+            evidence=f"entry {entry.number}: {evidence}",
+            at=entry.at,
+            entry=entry.number,
         )
+        self.findings.append(found)
+        return lambda: self.findings.remove(found)

@@ -19,7 +19,7 @@ class Row:
     What one check says of one partition.
 
     Attributes:
-        check: S1 to S8, L1, G2.
+        check: one of :data:`safeconsumer.audit.checker.CHECKS`.
         topic: where.
         partition: where.
         violations: how often it was broken.

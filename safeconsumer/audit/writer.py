@@ -9,13 +9,16 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from safeconsumer.audit.journal import VERSION
+from safeconsumer.audit.journal import VERSION, tp_text
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.scope import TopicPartition
 
 _LOOKS = 10
+
+Running = Callable[[], Mapping[TopicPartition, Sequence[int]]]
 
 
 class JournalWriter:
@@ -36,6 +39,10 @@ class JournalWriter:
         clock: seconds that never go back.
         wall: seconds since the epoch.
 
+    Attributes:
+        running: returns the offsets that a worker's handlers are at, by partition;
+            None if nobody can tell.
+
     Raises:
         JournalError: the folder cannot be written.
     """
@@ -55,6 +62,7 @@ class JournalWriter:
         self._clock = clock
         self._offset = _offset(clock, wall)
         self._is_closed = False
+        self.running: Running | None = None
         self._is_writing: bool
         self.renew()
         self._begin()
@@ -102,6 +110,19 @@ class JournalWriter:
                 self._write_interrupting()
             finally:
                 self._is_writing = False
+
+    def write_running(self) -> None:
+        """
+        Append what handlers are at, if anybody can tell.
+
+        To be called once a hold is in force, and before it is written that it is.
+
+        Raises:
+            JournalError: as :meth:`write`.
+        """
+        if self.running is not None:
+            at = {tp_text(tp): list(found) for tp, found in self.running().items()}
+            self.write("running", {"records": at})
 
     def close(self) -> None:
         """

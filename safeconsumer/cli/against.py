@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer.audit.journal import Entry, Journal, tp_text
-from safeconsumer.cli.failing import CommandError, Status
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.holds.scope import TopicPartition as Named
 
 _POLL_MS = 500

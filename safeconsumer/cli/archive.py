@@ -11,12 +11,20 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.failing import CommandError, explained
+from safeconsumer.cli.errors import CommandError, Status, epilog, explained
 from safeconsumer.cli.sparking import is_submitted, session
 from safeconsumer.group.properties import read_properties
 
 
-@click.command()
+@click.command(
+    epilog=epilog(
+        Status.DONE,
+        Status.USAGE,
+        Status.UNREACHABLE,
+        Status.REFUSED,
+        Status.INTERRUPTED,
+    )
+)
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
     "--bootstrap", required=True, metavar="HOST:PORT,...", help="The cluster."

@@ -18,7 +18,7 @@ from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.audit.stream import opened, pack
 from safeconsumer.cli.against import topic_journal
-from safeconsumer.cli.failing import CommandError, Status, give_up
+from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
@@ -28,12 +28,7 @@ Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
 Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
 
-_EPILOG = """\b
-Exit status:
-  0  Clean: every check passed on every partition.
-  1  Violations; each is named.
-  2  Could not tell: a journal is missing, broken or newer, or none has a partition.
-"""
+_EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE)
 
 
 @click.command(epilog=_EPILOG)
@@ -83,7 +78,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
     Judge what consumers did by their delivery journals.
 
     JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
-    members, producers and operators together.
+    members, producers and operators together. Status 1: violations, each is named; 2:
+    it could not be told, for a journal is missing, broken or newer, or none has a
+    partition.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     paths = files(journals, "*.journal", "*.parquet")

@@ -6,6 +6,7 @@ import click
 
 from safeconsumer.cli.archive import archive
 from safeconsumer.cli.audit import audit
+from safeconsumer.cli.dead_letters import dead_letters
 from safeconsumer.cli.demo import demo
 from safeconsumer.cli.doctor import doctor
 from safeconsumer.cli.holding import pause, resume
@@ -27,6 +28,7 @@ for _command in (
     archive,
     audit,
     control,
+    dead_letters,
     demo,
     doctor,
     history,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.failing import CommandError
+from safeconsumer.cli.errors import CommandError
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import (
     GROUP_TOPIC,
@@ -19,11 +19,11 @@ from safeconsumer.group.settings import (
 )
 
 
-def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Give a command the options for the cluster and the control topics.
+    Give a command the options for the cluster.
 
-    It is called with ``base`` (kafka-python's configuration) and ``settings``.
+    It is called with ``base``, which returns kafka-python's configuration.
     """
 
     @click.option("--bootstrap", metavar="HOST:PORT,...", help="The cluster.")
@@ -35,14 +35,34 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Java-style client properties: bootstrap.servers, security.protocol, "
         "sasl.*, ssl.* (PEM).",
     )
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any,  # noqa: ANN401 - the command's own
+        bootstrap: str | None,
+        config_file: Path | None,
+        **kwargs: Any,  # noqa: ANN401 - the command's own
+    ) -> Any:  # noqa: ANN401 - the command's own
+        return command(*args, base=lambda: _base(bootstrap, config_file), **kwargs)
+
+    return with_cluster
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command the options for the cluster and the control topics.
+
+    It is called with ``connect``, which returns kafka-python's configuration and the
+    control's settings.
+    """
+
+    @cluster_options
     @click.option("--operator-topic", default=OPERATOR_TOPIC, show_default=True)
     @click.option("--group-topic", default=GROUP_TOPIC, show_default=True)
     @click.option("--status-topic", default=STATUS_TOPIC, show_default=True)
     @functools.wraps(command)
     def with_connection(
         *args: Any,  # noqa: ANN401 - the command's own
-        bootstrap: str | None,
-        config_file: Path | None,
+        base: Callable[[], dict[str, Any]],
         operator_topic: str,
         group_topic: str,
         status_topic: str,
@@ -51,7 +71,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(
             *args,
             connect=lambda: (
-                _base(bootstrap, config_file),
+                base(),
                 Control(
                     operator_topic=operator_topic,
                     group_topic=group_topic,

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from safeconsumer.cli import render, verdict
 from safeconsumer.cli.brokers import BrokerNotReachableError, open_broker
+from safeconsumer.cli.errors import Status, epilog, give_up
 from safeconsumer.cli.panels import WIDEST
 from safeconsumer.cli.screens import LiveScreen, PlainScreen, Screen
-from safeconsumer.cli.verdict import Status
 from safeconsumer.errors import MissingExtraError
 from safeconsumer.testing.clients import Broker
 from safeconsumer.testing.scenarios import (
@@ -31,8 +31,14 @@ from safeconsumer.testing.scenarios import (
     play_side_by_side,
 )
 
-_EPILOG = "\b\nExit status:\n" + "\n".join(
-    f"  {status:>3}  {meaning}" for status, meaning in verdict.MEANINGS.items()
+_EPILOG = epilog(
+    Status.DONE,
+    Status.FAILED,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.NOT_SHOWN,
+    Status.NOT_PLAYED,
+    Status.INTERRUPTED,
 )
 
 _HOST_PORT = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
@@ -98,19 +104,14 @@ def demo(
         with _quiet_kafka():
             shown = _show(picked, bootstrap, console)
     except BrokerNotReachableError as error:
-        _give_up(context, str(error), Status.UNREACHABLE)
+        give_up(context, str(error), Status.UNREACHABLE)
     except MissingExtraError as error:
-        _give_up(context, str(error), Status.USAGE)
+        give_up(context, str(error), Status.USAGE)
     except KeyboardInterrupt:
-        _give_up(context, "interrupted", Status.INTERRUPTED)
+        give_up(context, "interrupted", Status.INTERRUPTED)
     else:
         _conclude(picked, shown, bootstrap, console if not is_json else None)
         context.exit(verdict.status(picked, shown.results))
-
-
-def _give_up(context: click.Context, why: str, status: Status) -> None:
-    click.echo(f"safeconsumer: {why}", err=True)
-    context.exit(status)
 
 
 def _show(

@@ -23,7 +23,7 @@ from kafka.admin import (
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import words_of
-from safeconsumer.cli.failing import EPILOG, Status, explained
+from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.holding import Connect
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns, topics
@@ -77,7 +77,7 @@ def doctor(
                 if one.do:
                     click.echo(f"         {one.do}")
         if any(one.rank == _BAD for one in found):
-            context.exit(Status.NOT_SO)
+            context.exit(Status.FAILED)
 
 
 def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:

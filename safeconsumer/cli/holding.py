@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
-from safeconsumer.cli.failing import EPILOG, CommandError, explained, said, status_of
+from safeconsumer.cli.errors import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import GroupFacts, Standing
@@ -79,7 +79,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         whose = checked_owner(owner or _login())
-        checked_reason(reason)
+        reason = checked_reason(reason) or ""
         seconds = _duration(for_)
         found = _checked(scopes, group)
         wanted = changes(group, whose, map(str, found), new_hold(reason, seconds))

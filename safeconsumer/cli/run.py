@@ -3,14 +3,10 @@
 """
 
 import contextlib
-import importlib
 import inspect
 import json
-import os
 import signal
-import sys
-from collections.abc import Iterator
-from enum import IntEnum
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,62 +14,46 @@ import click
 from attrs import evolve
 from kafka.errors import KafkaConfigurationError, KafkaError
 
-from safeconsumer.cli import probes, watch
+from safeconsumer.cli import cluster, probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.failing import CommandError
+from safeconsumer.cli.errors import (
+    CommandError,
+    Status,
+    epilog,
+    give_up,
+    is_refused,
+)
+from safeconsumer.cli.worker_options import hooks_of, imported, setting_option
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
     DecoderSettingError,
+    HookTypeError,
     MissingExtraError,
     SafeConsumerError,
     WorkerSettingError,
 )
+from safeconsumer.events import Event, NothingConsumed, PartitionStarted
+from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.worker import (
     Commit,
     DeadLetter,
-    DeadLetterLimitError,
     Drain,
     Limits,
-    RecordFailedError,
     Report,
     Retry,
     Worker,
 )
 
-
-class Status(IntEnum):
-    """
-    Exit statuses of ``safeconsumer run``.
-    """
-
-    DRAINED = 0
-    FAILED = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    GIVEN_UP = 4
-    UNCOMMITTED = 5
-
-
-MEANINGS = {
-    Status.DRAINED: "Stopped by a signal or StopWorker; what ran was finished.",
-    Status.FAILED: "A record failed for good, or the consumer did.",
-    Status.USAGE: "Wrong usage, or a handler that cannot be imported.",
-    Status.UNREACHABLE: "No Kafka broker answers, or it refuses the login.",
-    Status.GIVEN_UP: "Stopped, but running handlers were given up.",
-    Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
-}
-
 _USAGE = (
     ClientPropertyError,
-    CommandError,
     ControlSettingError,
     DecoderSettingError,
+    HookTypeError,
     KafkaConfigurationError,
     MissingExtraError,
     WorkerSettingError,
-    click.BadParameter,
 )
 # What --set must not say, since an option or the worker does.
 _OWN_OPTIONS = {
@@ -83,8 +63,15 @@ _OWN_OPTIONS = {
     "group_id": "--group",
 }
 
-_EPILOG = "\b\nExit status:\n" + "\n".join(
-    f"  {status:>3}  {meaning}" for status, meaning in MEANINGS.items()
+_EPILOG = epilog(
+    Status.DONE,
+    Status.FAILED,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.REFUSED,
+    Status.UNCOMMITTED,
+    Status.GIVEN_UP,
+    Status.MISSING,
 )
 
 
@@ -148,11 +135,23 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     show_default=True,
     help="What becomes of such a record without --dead-letter.",
 )
-@click.option("--attempts", type=int, default=5, show_default=True)
+@setting_option("--retry", Retry, None, "How often a record is tried, and when.")
+@click.option("--attempts", type=int, help="The same as --retry attempts=.")
+@setting_option("--commit", Commit, None, "When offsets of finished records go out.")
 @click.option("--limit-records", type=int, help="Most records held.")
 @click.option("--limit-bytes", type=int, help="Most bytes held.")
+@setting_option(
+    "--drain",
+    Drain,
+    "shutdown",
+    "How long handlers are waited for; a number: shutdown.",
+)
 @click.option(
-    "--drain", type=float, default=25.0, show_default=True, help="Seconds on SIGTERM."
+    "--hook",
+    "hooks",
+    multiple=True,
+    metavar="MODULE:FUNCTION",
+    help="Called with every event of the worker and its consumer; repeatable.",
 )
 @click.option("--watch", "is_watched", is_flag=True, help="Show what it does, live.")
 @click.option(
@@ -184,49 +183,44 @@ def run(
     Run a handler on every record of the topics, in this process.
 
     HANDLER is called with a record and a context (safeconsumer.Worker). SIGTERM and
-    SIGINT finish what runs and commit; a second one stops at once.
+    SIGINT finish what runs and commit; a second one stops at once. Settings are those
+    of safeconsumer.Retry, Commit and Drain, such as --retry
+    attempts=3,first=0.5,never=shop.errors:Invalid.
     """
     try:
-        handle = _import(handler)
-        if options["dead_letter"] in topics:
-            message = (
-                f"{options['dead_letter']} is consumed here: its letters would come "
-                f"back, fail and be written again; give --dead-letter another topic"
-            )
-            raise click.BadParameter(message)
+        handle = imported(handler, "MODULE:HANDLER")
+        options["hooks"] = hooks_of(options["hooks"])
+        _check_circle(options["dead_letter"], topics)
         _check_settings(options["settings"])
         base, control = options["connect"]()
         base = {**base, **_shared(options["settings"])}
         reach(",".join(base["bootstrap_servers"]), **_without_servers(base))
+        cluster.existing(base, topics)
         options["control"] = control if options["is_controlled"] else None
         report = _work(handle, topics, base, options)
+    except CommandError as error:
+        give_up(context, str(error), error.status)
     except BrokerNotReachableError as error:
-        _give_up(context, error, Status.UNREACHABLE)
+        give_up(context, str(error), Status.UNREACHABLE)
+    except click.BadParameter as error:
+        give_up(context, error.message, Status.USAGE)
     except _USAGE as error:
-        _give_up(context, error, Status.USAGE)
-    except (RecordFailedError, DeadLetterLimitError) as error:
-        _give_up(context, error, Status.FAILED)
+        give_up(context, str(error), Status.USAGE)
     except (SafeConsumerError, KafkaError, OSError) as error:
-        _give_up(context, error, Status.FAILED)
+        status = Status.REFUSED if is_refused(error) else Status.FAILED
+        give_up(context, str(error) or type(error).__name__, status)
     else:
         click.echo(_sentence(report), err=True)
         context.exit(_status(report))
 
 
-def _import(name: str) -> Any:  # noqa: ANN401 - whatever stands there
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        message = f"{name!r} is not MODULE:HANDLER"
+def _check_circle(dead_letter: str | None, topics: tuple[str, ...]) -> None:
+    if dead_letter in topics:
+        message = (
+            f"{dead_letter} is consumed here: its letters would come back, fail and be "
+            f"written again; give --dead-letter another topic"
+        )
         raise click.BadParameter(message)
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # whatever the module does
-        message = f"{name} cannot be imported: {type(error).__name__}: {error}"
-        raise click.BadParameter(message) from error
-    return found
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
@@ -295,10 +289,13 @@ def _work(
                 *topics,
                 group_id=options["group"],
                 control=options["control"],
+                hooks=options["hooks"],
                 **config,
             )
             stack.callback(consumer.close, autocommit=False, timeout_ms=2000)
-            worker = Worker(consumer, handle, **settings)
+            told = _start_lines(consumer.config["auto_offset_reset"])
+            hooks = Dispatcher([told, *options["hooks"]])
+            worker = Worker(consumer, handle, on_event=hooks.dispatch, **settings)
         stack.enter_context(probes.touching(options["probe_file"], worker))
         stack.enter_context(
             probes.serving(options["probe_host"], options["probe_port"], worker)
@@ -322,17 +319,34 @@ def _settings(handle: Any, options: dict[str, Any]) -> dict[str, Any]:  # noqa: 
         "concurrency": options["concurrency"],
         "batch": options["batch"],
         "limits": limits,
-        "retry": Retry(attempts=options["attempts"]),
+        "retry": _retry(options["retry"], options["attempts"]),
         "on_exhausted": options["on_exhausted"],
-        "drain": Drain(shutdown=options["drain"]),
-        "commit": Commit(),
+        "drain": Drain(**options["drain"]),
+        "commit": Commit(**options["commit"]),
     }
 
 
-def _give_up(context: click.Context, error: Exception, status: Status) -> None:
-    message = getattr(error, "message", None) or str(error)
-    click.echo(f"safeconsumer: {message}", err=True)
-    context.exit(status)
+def _retry(fields: dict[str, Any], attempts: int | None) -> Retry:
+    if attempts is not None and "attempts" in fields:
+        message = "--attempts and --retry attempts= say the same: give one"
+        raise click.BadParameter(message)
+    return Retry(**fields if attempts is None else {**fields, "attempts": attempts})
+
+
+def _start_lines(reset: str) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        match event:
+            case PartitionStarted(partition=partition, offset=offset):
+                why = f"nothing is committed, auto_offset_reset={reset}"
+                said = "committed" if event.is_committed else why
+                line = f"{partition} starts at {offset}: {said}"
+            case NothingConsumed(reason=reason):
+                line = f"nothing to consume: {reason}"
+            case _:
+                return
+        click.echo(f"safeconsumer: {line}", err=True)
+
+    return tell
 
 
 def _sentence(report: Report) -> str:
@@ -347,4 +361,4 @@ def _sentence(report: Report) -> str:
 def _status(report: Report) -> Status:
     if not report.committed:
         return Status.UNCOMMITTED
-    return Status.GIVEN_UP if report.given_up else Status.DRAINED
+    return Status.GIVEN_UP if report.given_up else Status.DONE

@@ -11,7 +11,7 @@ from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import page, svg
 from safeconsumer.audit.timeline.told import Wanted, told
 from safeconsumer.cli.durations import seconds_of
-from safeconsumer.cli.failing import Status, give_up
+from safeconsumer.cli.errors import Status, epilog, give_up
 from safeconsumer.cli.journals import files, read_all
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
@@ -19,11 +19,7 @@ from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
 _FORMATS = {".svg": svg, ".html": page}
 
-_EPILOG = """\b
-Exit status:
-  0  Drawn, with or without violations.
-  2  Nothing could be drawn, or a journal is broken or newer: the picture says so.
-"""
+_EPILOG = epilog(Status.DONE, Status.USAGE)
 
 
 def _moment(
@@ -118,7 +114,8 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     the audit finds wrong.
 
     JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together.
+    producers and operators together. Status 0: drawn, with or without violations; 2: a
+    journal is broken or newer, and the picture says so, or nothing could be drawn.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     wanted = Wanted(

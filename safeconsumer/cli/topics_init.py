@@ -9,7 +9,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.failing import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.holding import Connect
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator

@@ -3,36 +3,11 @@ What the results of a demo mean: one exit status and one sentence.
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 from attrs import frozen
 
+from safeconsumer.cli.errors import Status
 from safeconsumer.testing.scenarios import SAFE, STOCK, Result, Scenario
-
-
-class Status(IntEnum):
-    """
-    Exit statuses of ``safeconsumer demo``.
-    """
-
-    SHOWN = 0
-    BROKEN = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    NOT_SHOWN = 4
-    NOT_PLAYED = 5
-    INTERRUPTED = 130
-
-
-MEANINGS = {
-    Status.SHOWN: "SafeConsumer kept every promise, KafkaConsumer failed where known.",
-    Status.BROKEN: "SafeConsumer leaked, lost or duplicated a record.",
-    Status.USAGE: "Wrong usage, or a package is missing.",
-    Status.UNREACHABLE: "No Kafka broker answers.",
-    Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
-    Status.NOT_PLAYED: "A scenario could not be played to its end.",
-    Status.INTERRUPTED: "Interrupted.",
-}
 
 
 @frozen(kw_only=True)
@@ -82,10 +57,10 @@ def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
         if not is_as_known(known[result.scenario], result)
     }
     if SAFE.name in odd:
-        return Status.BROKEN
+        return Status.FAILED
     if any(result.error for result in results):
         return Status.NOT_PLAYED
-    return Status.NOT_SHOWN if odd else Status.SHOWN
+    return Status.NOT_SHOWN if odd else Status.DONE
 
 
 def sentence(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
@@ -108,5 +83,5 @@ def _reservation(ended: Status) -> str:
     return {
         Status.NOT_SHOWN: f" - but {STOCK.title} did not fail wherever known",
         Status.NOT_PLAYED: " - but not every scenario could be played to its end",
-        Status.BROKEN: f" - {SAFE.title} broke a promise",
+        Status.FAILED: f" - {SAFE.title} broke a promise",
     }.get(ended, "")

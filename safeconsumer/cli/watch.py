@@ -3,6 +3,7 @@ A live view of one worker.
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -80,7 +81,7 @@ def _watch(
     with contextlib.ExitStack() as stack:
         live = None
         if console.is_terminal:
-            live = stack.enter_context(Live(console=console, transient=True))
+            live = stack.enter_context(_live(console))
         is_over = False
         while not is_over:
             is_over = over.wait(_EVERY)
@@ -96,6 +97,19 @@ def _watch(
             ]
             wrong = list(worker.healthy().reasons)
             live.update(table(stats, speed, holds, wrong))
+
+
+def _live(console: Console) -> Live:
+    # What handlers print is the program's output. It is led past the drawing only
+    # where both are on one terminal; elsewhere it goes where it went without us.
+    return Live(console=console, transient=True, redirect_stdout=_is_one_terminal(1, 2))
+
+
+def _is_one_terminal(*descriptors: int) -> bool:
+    try:
+        return len({os.ttyname(one) for one in descriptors}) == 1
+    except OSError:
+        return False
 
 
 def _speed(seen: deque[tuple[float, int]]) -> float:

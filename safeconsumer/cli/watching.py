@@ -14,7 +14,7 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
-from safeconsumer.cli.failing import (
+from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
     Status,
@@ -156,7 +156,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
                 click.echo(printable_lines(reached.sentence()))
                 return
             if time.monotonic() > deadline:
-                give_up(context, reached.sentence(), Status.NOT_SO)
+                give_up(context, reached.sentence(), Status.FAILED)
             time.sleep(_LOOK_EVERY)
 
 
@@ -165,7 +165,7 @@ def _in_force(standing: Sequence[Standing], group: str) -> list[Standing]:
     found = [one for one in standing if not one.is_over(now)]
     if not found:
         message = f"nothing of {group!r} is held: pause it first, or name a SCOPE"
-        raise CommandError(message, Status.NOT_SO)
+        raise CommandError(message, Status.FAILED)
     return found
 
 

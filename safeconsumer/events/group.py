@@ -133,7 +133,12 @@ class ControlNotUnderstood(ControlEvent):
 @frozen(kw_only=True)
 class PauseNotHandedOver(PartitionEvent):
     """
-    A paused partition departed before its mark was written; the pause stays here.
+    A paused partition departed and its pause did not go along; it stays paused here.
+
+    With ``pause_handover="offsets"`` its mark could not be written before. With
+    ``"assignor"`` the join that took it away did not name it: it was paused after that
+    join's request was sent, the leader has no safeconsumer, or the marks of the group
+    were too many.
 
     Attributes:
         partitions: which.

@@ -20,6 +20,42 @@ class WorkerEvent(Event):
 
 
 @frozen(kw_only=True)
+class PartitionStarted(WorkerEvent):
+    """
+    An ownership of a partition began, and where its first record is looked for.
+
+    Attributes:
+        partition: such as ``orders:3``.
+        offset: of the next record, if there is one.
+        is_committed: whether the group had committed it; else ``auto_offset_reset``
+            has chosen it.
+    """
+
+    __match_args__ = ("partition", "offset")
+    name: ClassVar[str] = "partition_started"
+
+    partition: str
+    offset: int
+    is_committed: bool
+
+
+@frozen(kw_only=True)
+class NothingConsumed(WorkerEvent):
+    """
+    No record can come: nothing is subscribed to, or nothing like it exists.
+
+    Attributes:
+        reason: what is missing.
+    """
+
+    __match_args__ = ("reason",)
+    name: ClassVar[str] = "nothing_consumed"
+    level: ClassVar[str] = "warning"
+
+    reason: str
+
+
+@frozen(kw_only=True)
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -201,7 +237,7 @@ class DeadLetterSlow(WorkerEvent):
 @frozen(kw_only=True)
 class HandlerStalled(WorkerEvent):
     """
-    A handler has worked on one record for longer than ``Limits.age``.
+    A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
     Attributes:
         partition: as ``orders:3``.
@@ -227,7 +263,8 @@ class WorkerProcessDied(WorkerEvent):
 
     Attributes:
         exit_code: negative for a signal.
-        records: how many it was working on; they are repeated one by one.
+        records: how many it had and has not finished; 0 if it was idle. Only the one
+            that it was at has failed; of a batch all are repeated one by one.
     """
 
     __match_args__ = ("exit_code",)

@@ -2,6 +2,7 @@
 Group control of one consumer: its reader, its gates, its own group holds.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ from safeconsumer.holds.hold import (
 from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
+# For threads and clients to end, whatever the broker does.
+_CLOSE_SECONDS = 2.0
 
 
 class GroupControl:
@@ -73,14 +76,21 @@ class GroupControl:
             self._ledger.wakers.append(self._reporter.wake)
             self._reporter.start()
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> None:
         """
         End all threads and clients; a second call does nothing.
+
+        Args:
+            seconds: for all of it; what has not ended by then is left alone.
         """
-        self._reader.stop()
+        most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
+        until = time.monotonic() + most
         if self._reporter is not None:
-            self._reporter.stop()
-        self._producer.close()
+            self._reporter.ask_to_stop()  # both at the same time
+        self._reader.stop(until)
+        if self._reporter is not None:
+            self._reporter.stop(until)
+        self._producer.close(until)
 
     # ------------------------------------------------------------ group holds
 
@@ -99,7 +109,7 @@ class GroupControl:
             ControlWriteError: what it names was not acknowledged and is not held here.
         """
         checked_owner(owner)
-        checked_reason(reason)
+        reason = checked_reason(reason)
         seconds = checked_duration(for_)
         found = tuple(str(patterns.target(one)) for one in targets)
         wanted = changes(self._group, owner, found, new_hold(reason, seconds))

@@ -36,6 +36,8 @@ _ASK_TIMEOUT_MS = 5_000
 _SILENCE = 5.0
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 _CLOSE_MS = 500
+# For the thread to end, where nobody says until when.
+_END_SECONDS = 2.0
 
 
 @frozen(kw_only=True)
@@ -99,17 +101,21 @@ class Reader:
             self.stop()
             raise self._refused
 
-    def stop(self) -> None:
+    def stop(self, until: float | None = None) -> None:
         """
-        End the thread; waits for it for two seconds at most.
+        End the thread, and wait for it until then, by the monotonic clock.
+
+        Without ``until`` for two seconds at most.
         """
+        if until is None:
+            until = time.monotonic() + _END_SECONDS
         self._stopping.set()
         self._barrier.disconnect()
         if self._client is not None:
             self._client.wake()
         if self._thread is not threading.current_thread():
-            self._thread.join(2.0)
-        self._topics.stop()
+            self._thread.join(max(0.0, until - time.monotonic()))
+        self._topics.stop(until)
 
     @property
     def is_ready(self) -> bool:

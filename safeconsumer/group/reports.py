@@ -3,8 +3,10 @@ Telling operators what this member obeys: when it changes, and every few seconds
 """
 
 import logging
+import math
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -23,6 +25,8 @@ log = logging.getLogger("safeconsumer.group")
 # Changes within this time make one report, so that an application that pauses in a
 # loop does not flood the topic.
 _SETTLE = 0.05
+# For the last report to be sent.
+_GOODBYE = 0.5
 
 
 class Reporter:
@@ -77,13 +81,19 @@ class Reporter:
         """
         self._changed.set()
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         """
-        Say goodbye, if that takes no time, and end the thread.
+        Have it say goodbye and end, without waiting for it.
         """
         self._stopping.set()
         self._changed.set()
-        self._thread.join(2.0)
+
+    def stop(self, until: float) -> None:
+        """
+        Say goodbye, and end the thread; wait until then, by the monotonic clock.
+        """
+        self.ask_to_stop()
+        self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -161,19 +171,33 @@ class LazyProducer:
                 comes late must leave no client behind.
         """
         with self._lock:
-            if self._is_closed:
-                message = "this consumer's control clients are closed"
-                raise KafkaError(message)
-            if self._made is None:
+            if self._made is None and not self._is_closed:
                 self._made = self._make()
-            return self._made
-
-    def close(self) -> None:
-        """
-        Close it, if there is one; waits for half a second at most.
-        """
-        with self._lock:
-            self._is_closed = True
+            if not self._is_closed:
+                return self._made
             made, self._made = self._made, None
+        if made is not None:  # it took so long that nobody has waited for it
+            made.close(timeout=0)
+        message = "this consumer's control clients are closed"
+        raise KafkaError(message)
+
+    def close(self, until: float = math.inf) -> None:
+        """
+        Close it, if there is one, until then at most, by the monotonic clock.
+
+        Records on their way are waited for half a second. One that is being made then
+        is closed by who makes it.
+        """
+        self._is_closed = True  # whoever makes one now closes it
+        if not self._lock.acquire(timeout=_left(until)):
+            return
+        try:
+            made, self._made = self._made, None
+        finally:
+            self._lock.release()
         if made is not None:
-            made.close(timeout=0.5)
+            made.close(timeout=min(_GOODBYE, _left(until)))
+
+
+def _left(until: float) -> float:
+    return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))

@@ -84,12 +84,12 @@ class TopicCheck:
         )
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, until: float) -> None:
         """
-        Wait for a question under way, two seconds at most.
+        Wait for a question under way until then, by the monotonic clock.
         """
         if self._thread is not None:
-            self._thread.join(2.0)
+            self._thread.join(max(0.0, until - time.monotonic()))
 
     def _ask_again(self, found: Callable[[ControlTopicError], object]) -> None:
         try:

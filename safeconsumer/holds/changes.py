@@ -8,6 +8,7 @@ from typing import TypeAlias
 from attrs import define, field, frozen
 
 from safeconsumer.holds import state as ledger
+from safeconsumer.holds.gates import CallGates
 from safeconsumer.holds.hold import Hold, HoldKey
 from safeconsumer.holds.ownership import Ownership, Reassignment
 from safeconsumer.holds.patterns import Question, in_force
@@ -116,24 +117,34 @@ def remaining_after(state: LedgerState, scopes: Iterable[Scope]) -> tuple[Hold, 
     return tuple(found.values())
 
 
-def previewed(view: PauseView, change: Change) -> PauseView:
+def previewed(
+    view: PauseView, gates: CallGates, change: Change
+) -> tuple[PauseView, CallGates]:
     """
-    Return what will be held and quiet once the change is applied.
+    Return what will be held, quiet and gated by a call once the change is applied.
 
-    Without gates that it closes or opens. Once it is applied, the same again.
+    Gates are not in the view yet; those of control topics are left out. Once the change
+    is applied, the same again.
     """
-    if isinstance(change, RemoveOwner):
-        change = change.on(view.state)
     match change:
         case Place():
             state, _ = ledger.place(view.state, change.holds)
         case Remove():
+            gates = gates.lifted(change.keys, view)
+            state, _ = ledger.remove(view.state, change.keys)
+        case RemoveOwner():
+            gates = gates.given_up(change.owner)
+            change = change.on(view.state)
             state, _ = ledger.remove(view.state, change.keys)
         case Assign():
-            return with_assignment(view, change.assigned, view.gates)[0]
+            owned, now = set(view.partitions()), set(change.assigned)
+            gates = gates.reassign(now - owned, owned - now)
+            return with_assignment(view, change.assigned, view.gates)[0], gates
+        case OpenCallGates():
+            return view, gates.all_open()
         case _:
-            return view
-    return with_state(view, state, change.scopes())[0]
+            return view, gates
+    return with_state(view, state, change.scopes())[0], gates
 
 
 def open_questions(

@@ -10,6 +10,10 @@ names the partition in a ``resume`` and only that owner's holds are left of them
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+from attrs import evolve, field, frozen
+from rpds import HashTrieMap, HashTrieSet
 
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.scope import Partition, Pattern, Scope, TopicPartition
@@ -17,7 +21,11 @@ from safeconsumer.holds.view import PauseView
 
 CALL_GATE = "gained during a poll() that began all paused"
 
+Closed: TypeAlias = "HashTrieMap[TopicPartition, str]"
+Standing: TypeAlias = "HashTrieMap[str, HashTrieSet[HoldKey]]"
 
+
+@frozen
 class CallGates:
     """
     The gates of the ``poll`` under way, and the holds they stand in for.
@@ -26,171 +34,156 @@ class CallGates:
     something still counts: the loss of a membership must not look like a resume. A hold
     that ends because its partition departs was not lifted, and still counts too.
 
-    Thread rules: under the ledger's lock. Nothing here asks a pattern anything new.
+    Nothing here asks a pattern anything new. What happens twice changes nothing more:
+    a signal handler looks ahead to what may have been applied in part.
 
     Attributes:
         closed: the gated partitions, with the reason for people.
+        in_call: whether a call is under way.
+        began: what was there when the call began; None if not all of it was held, or
+            all those holds have been lifted since.
+        standing: the holds of then that nobody has lifted, by owner; None: not looked
+            up yet.
+        named: what was resumed since by owners who alone still hold something.
     """
 
-    def __init__(self) -> None:
-        self.closed: dict[TopicPartition, str] = {}
-        self._in_call = False
-        # What was there when the call began; None if not all of it was held, or all
-        # those holds have been lifted since.
-        self._began: PauseView | None = None
-        # The holds of then that nobody has lifted, by owner; None: not looked up yet.
-        self._standing: dict[str, set[HoldKey]] | None = None
-        # What was resumed since by owners who alone still hold something.
-        self._named: dict[Scope, None] = {}
+    closed: Closed = field(factory=HashTrieMap)
+    in_call: bool = False
+    began: PauseView | None = None
+    standing: Standing | None = None
+    named: HashTrieMap[Scope, None] = field(factory=HashTrieMap)
 
-    def begin(self, view: PauseView) -> bool:
+    @property
+    def is_gating(self) -> bool:
+        """
+        Whether what is gained now will be gated.
+        """
+        return self.in_call and self.began is not None
+
+    def begin(self, view: PauseView) -> CallGates:
         """
         Note the start of a call.
-
-        Returns:
-            Whether what is gained will be gated.
         """
-        self._in_call = True
-        if view.assigned:
-            if self._began is not None:
-                self._forget()
-            if _is_held_throughout(view):
-                self._began = view
-        return self._began is not None
+        # Written out here and below: twice a poll, evolve() would be felt.
+        if not view.assigned:
+            return CallGates(self.closed, True, self.began, self.standing, self.named)  # noqa: FBT003 - as the class has them
+        return CallGates(self.closed, True, view if _is_held_throughout(view) else None)  # noqa: FBT003 - the same
 
-    def end(self) -> bool:
+    def end(self) -> CallGates:
         """
         Note the end of a call: nothing is gated from now on.
-
-        Returns:
-            Whether something is gated still, and :meth:`open_all` has work to do.
         """
-        self._in_call = False
-        return bool(self.closed)
+        return CallGates(self.closed, False, self.began, self.standing, self.named)  # noqa: FBT003 - the same
 
-    def open_all(self) -> None:
+    def all_open(self) -> CallGates:
         """
         Open all gates.
         """
-        self.closed.clear()
+        return evolve(self, closed=HashTrieMap()) if len(self.closed) else self
 
-    def choose_anew(self, view: PauseView) -> None:
+    def choose_anew(self, view: PauseView) -> CallGates:
         """
         Note that the application chose what it consumes.
 
         Outside of a call and with nothing assigned, what was held no longer counts:
         that was another choice.
         """
-        if not view.assigned and not self._in_call:
-            self._forget()
+        return self if view.assigned or self.in_call else self._forgotten()
 
     def patterns(self) -> list[Pattern]:
         """
         Return the patterns that :meth:`reassign` will look up for what is gained.
         """
-        return [scope for scope in self._named if isinstance(scope, Pattern)]
+        return [scope for scope in self.named if isinstance(scope, Pattern)]
 
     def reassign(
         self, gained: Collection[TopicPartition], departed: Iterable[TopicPartition]
-    ) -> None:
+    ) -> CallGates:
         """
         Drop the gates of what departed, and gate what is gained.
         """
-        self._open(departed)
-        if self._in_call and self._began is not None:
-            wide = [one for one in self._named if not isinstance(one, Partition)]
-            self.closed.update(
-                (tp, CALL_GATE)
-                for tp in gained
-                if Partition(*tp) not in self._named
-                and not any(scope.covers(tp) for scope in wide)
+        closed = _without(self.closed, departed)
+        if self.is_gating:
+            wide = [one for one in self.named if not isinstance(one, Partition)]
+            closed = closed.update(
+                {
+                    tp: CALL_GATE
+                    for tp in gained
+                    if Partition(*tp) not in self.named
+                    and not any(scope.covers(tp) for scope in wide)
+                }
             )
+        return self if closed is self.closed else evolve(self, closed=closed)
 
-    def lifted(self, keys: Iterable[HoldKey], view: PauseView) -> bool:
+    def lifted(self, keys: Iterable[HoldKey], view: PauseView) -> CallGates:
         """
         Note that owners lifted holds, or that these expired.
 
         Args:
             keys: what was named, whether a hold was there or not.
             view: what is assigned.
-
-        Returns:
-            Whether a gate was opened.
         """
-        if self._began is None:
-            return False
+        if self.began is None:
+            return self
         keys = tuple(keys)
-        standing = self._look_up(self._began)
+        standing = _looked_up(self.began) if self.standing is None else self.standing
         for key in keys:
-            _strike(standing, key[1], {key})
-        return self._open_named(keys, standing, view)
+            standing = _struck(standing, key)
+        if not len(standing):
+            return self._retired()
+        gates = evolve(self, standing=standing)
+        for scope, owner in keys:
+            # One that lifts its own holds speaks for itself only.
+            if len(standing) == 1 and owner in standing:
+                gates = evolve(
+                    gates,
+                    closed=_without(gates.closed, view.affected_by(scope)),
+                    named=gates.named.insert(scope, None),
+                )
+        return gates
 
-    def given_up(self, owner: str) -> bool:
+    def given_up(self, owner: str) -> CallGates:
         """
         Note that an owner lifted all it holds.
-
-        Returns:
-            Whether a gate was opened.
         """
-        if self._began is None:
-            return False
-        standing = self._look_up(self._began)
-        standing.pop(owner, None)
-        return not standing and self._retire()
+        if self.began is None:
+            return self
+        standing = _looked_up(self.began) if self.standing is None else self.standing
+        standing = standing.discard(owner)
+        return evolve(self, standing=standing) if len(standing) else self._retired()
 
     # ------------------------------------------------------------ inside
 
-    def _look_up(self, began: PauseView) -> dict[str, set[HoldKey]]:
-        if self._standing is None:
-            self._standing = {}
-            for tp in began.partitions():
-                for hold in began.state.covering(tp):
-                    self._standing.setdefault(hold.owner, set()).add(hold.key)
-        return self._standing
-
-    def _open_named(
-        self,
-        keys: Iterable[HoldKey],
-        standing: dict[str, set[HoldKey]],
-        view: PauseView,
-    ) -> bool:
-        if not standing:
-            return self._retire()
-        opened = False
-        for scope, owner in keys:
-            # One that lifts its own holds speaks for itself only.
-            if standing.keys() == {owner}:
-                self._named[scope] = None
-                if self.closed:
-                    opened |= self._open(view.affected_by(scope))
-        return opened
-
-    def _retire(self) -> bool:
+    def _retired(self) -> CallGates:
         # nobody is left to stand in for
-        self._forget()
-        had_gates = bool(self.closed)
-        self.open_all()
-        return had_gates
+        return CallGates(in_call=self.in_call)
 
-    def _forget(self) -> None:
-        self._began = self._standing = None
-        self._named.clear()
+    def _forgotten(self) -> CallGates:
+        return CallGates(self.closed, self.in_call)
 
-    def _open(self, partitions: Iterable[TopicPartition]) -> bool:
-        before = len(self.closed)
+
+def _without(closed: Closed, partitions: Iterable[TopicPartition]) -> Closed:
+    if len(closed):
         for tp in partitions:
-            self.closed.pop(tp, None)
-        return len(self.closed) < before
+            closed = closed.discard(tp)
+    return closed
 
 
-def _strike(
-    standing: dict[str, set[HoldKey]], owner: str, keys: Iterable[HoldKey]
-) -> None:
-    of_owner = standing.get(owner)
-    if of_owner is not None:
-        of_owner.difference_update(keys)
-        if not of_owner:
-            del standing[owner]
+def _looked_up(began: PauseView) -> Standing:
+    found: dict[str, set[HoldKey]] = {}
+    for tp in began.partitions():
+        for hold in began.state.covering(tp):
+            found.setdefault(hold.owner, set()).add(hold.key)
+    return HashTrieMap({owner: HashTrieSet(keys) for owner, keys in found.items()})
+
+
+def _struck(standing: Standing, key: HoldKey) -> Standing:
+    owner = key[1]
+    keys = standing.get(owner)
+    if keys is None:
+        return standing
+    left = keys.discard(key)
+    return standing.insert(owner, left) if len(left) else standing.discard(owner)
 
 
 def _is_held_throughout(view: PauseView) -> bool:

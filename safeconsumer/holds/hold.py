@@ -4,6 +4,7 @@ Describes a hold: who keeps which scope quiet, why, since when and until when.
 
 import enum
 import math
+import re
 import shlex
 from datetime import timedelta
 
@@ -16,6 +17,9 @@ from safeconsumer.holds.scope import Scope
 MAX_REASON_BYTES = 1024
 MAX_OWNER_LENGTH = 249
 
+# Line breaks and tabs, with the blanks around them.
+_BREAK = re.compile(r"\s*[^\S ]\s*")
+
 # The owner of holds placed by the plain ``pause()`` of a drop-in.
 APP = "app"
 
@@ -24,6 +28,14 @@ OPERATOR = "operator:"
 GROUP = "group:"
 # Owners of holds that a worker places and lifts by itself, all the time, begin so.
 WORKER = "worker:"
+
+
+class WorkerOwner(str):
+    """
+    The owner of a hold that a worker places: nobody else may begin so.
+    """
+
+    __slots__ = ()
 
 
 class Lifetime(enum.Enum):
@@ -157,18 +169,37 @@ def checked_owner(owner: object) -> str:
     return owner
 
 
-def checked_reason(reason: object) -> str | None:
+def checked_placer(owner: object) -> str:
     """
-    Return the reason, or None.
+    Return the name of an owner who places a hold.
 
     Raises:
-        HoldSettingError: if it is not text, has control characters (a log line
-            must stay one line), or is over 1,024 bytes of UTF-8.
+        HoldSettingError: as :func:`checked_owner`; or it is of a worker's own holds.
+    """
+    name = checked_owner(owner)
+    if name.startswith(WORKER) and not isinstance(owner, WorkerOwner):
+        message = (
+            f"owner {name[:60]!r} is of the holds that a Worker places by itself: "
+            f"take a name that does not begin with {WORKER!r}"
+        )
+        raise HoldSettingError(message)
+    return name
+
+
+def checked_reason(reason: object) -> str | None:
+    """
+    Return the reason on one line, or None.
+
+    Raises:
+        HoldSettingError: if it is not text, has control characters other than tabs and
+            line breaks, or is over 1,024 bytes of UTF-8.
     """
     if reason is None:
         return None
+    if isinstance(reason, str) and not reason.isprintable():
+        reason = _BREAK.sub(" ", reason).strip()
     if not isinstance(reason, str) or not reason.isprintable():
-        message = "reason must be text without control characters or line breaks"
+        message = "reason must be text without control characters"
         raise HoldSettingError(message)
     if len(reason.encode("utf-8", "surrogatepass")) > MAX_REASON_BYTES:
         message = f"reason must be at most {MAX_REASON_BYTES} bytes of UTF-8"

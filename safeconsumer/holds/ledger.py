@@ -110,7 +110,7 @@ class PauseLedger:
         self._patterns = Patterns(clock, self.emit)
         self._departed_quiet = DepartedQuiet()
         self._call_gates = CallGates()
-        self._control_gates: dict[TopicPartition, str] = {}
+        self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()
         self._watcher: Watcher | None = None
         self._handlers_due = -math.inf
         _alive.add(self)
@@ -158,7 +158,7 @@ class PauseLedger:
         Return :meth:`view`, all of whose patterns have been asked about the topic.
         """
         view = self.view()
-        self._patterns.ask_safely((one, topic) for one in in_force(view.state))
+        self._ask_and_tell((one, topic) for one in in_force(view.state))
         return view
 
     def asked(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
@@ -338,14 +338,16 @@ class PauseLedger:
             self._handlers_due = now + _HANDLERS_EVERY
             meet_handlers()
         with self._lock:
-            return self._call_gates.begin(self._view)
+            self._call_gates = self._call_gates.begin(self._view)
+            return self._call_gates.is_gating
 
     def end_call(self) -> None:
         """
         Mark the end of a ``poll`` and open the gates that its start asked for.
         """
         with self._lock:
-            has_gates = self._call_gates.end()
+            self._call_gates = self._call_gates.end()
+            has_gates = bool(self._call_gates.closed)
         if has_gates:
             self._submit(OpenCallGates())
 
@@ -357,7 +359,7 @@ class PauseLedger:
         counts: that was another choice.
         """
         with self._lock:
-            self._call_gates.choose_anew(self._view)
+            self._call_gates = self._call_gates.choose_anew(self._view)
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -501,16 +503,16 @@ class PauseLedger:
 
     def _preview(self) -> PauseView:
         while True:
-            before = view = self._view
+            before, was_gated = view, gates = self._view, self._call_gates
             try:
                 waiting = tuple(self._inbox)
             except RuntimeError:  # another thread changed it meanwhile
                 continue
-            if self._view is before:
+            if self._view is before and self._call_gates is was_gated:
                 break
         for change in waiting:
-            view = previewed(view, change)
-        return view
+            view, gates = previewed(view, gates, change)
+        return with_gates(view, self._closed(gates))[0]
 
     def _open_questions(self, change: Change) -> list[Question]:
         view = self._view
@@ -530,8 +532,14 @@ class PauseLedger:
     def _remaining(self, scopes: Collection[Scope]) -> tuple[Hold, ...]:
         view = self.view()
         if len(view.state.patterns):
-            self._patterns.ask_safely(open_questions(view, scopes))
+            self._ask_and_tell(open_questions(view, scopes))
         return remaining_after(view.state, scopes)
+
+    def _ask_and_tell(self, questions: Iterable[Question]) -> None:
+        # For an application's call, and under no lock.
+        self._patterns.ask_safely(questions)
+        if not in_signal_handler():
+            self.deliver()
 
     # ------------------------------------------------------------ under the lock
 
@@ -542,32 +550,35 @@ class PauseLedger:
             case Remove():
                 self._remove(change, self._call_gates.lifted(change.keys, self._view))
             case RemoveOwner():
-                opened = self._call_gates.given_up(change.owner)
-                self._remove(change.on(self._view.state), opened)
+                gates = self._call_gates.given_up(change.owner)
+                self._remove(change.on(self._view.state), gates)
             case Assign():
                 self._reassign(change)
             case OpenGates():
                 owned = self._ownership.epochs
                 for tp, epoch in change.epochs.items():
                     if owned.get(tp) == epoch:
-                        self._control_gates.pop(tp, None)
-                self._commit(*self._gated(self._view, "the control topics are read"))
+                        self._control_gates = self._control_gates.discard(tp)
+                why, gates = "the control topics are read", self._call_gates
+                self._commit(*self._gated(self._view, gates, why))
             case OpenCallGates():
-                self._call_gates.open_all()
+                gates = self._call_gates.all_open()
                 why = "the poll that gained them has returned"
-                self._commit(*self._gated(self._view, why))
+                self._commit(*self._gated(self._view, gates, why), gates)
 
     def _commit(
         self,
         view: PauseView,
         told: Iterable[events.Event],
+        gates: CallGates | None = None,
         ownership: rebalance.Ownership | None = None,
     ) -> None:
         # An interrupt comes before all of this or behind it: Python looks for signals
         # when a function of its own begins, after calls and at jumps back.
         owned = self._ownership if ownership is None else ownership
+        gates = self._call_gates if gates is None else gates
         put = self._outbox.waiting.extend
-        self._ownership, self._view = owned, view
+        self._ownership, self._view, self._call_gates = owned, view, gates
         put(told)
 
     def _place(self, change: Place) -> None:
@@ -589,8 +600,8 @@ class PauseLedger:
         self._deadlines.add(placed, state)
         self._commit(view, told)
 
-    def _remove(self, change: Remove, opened: bool) -> None:  # noqa: FBT001 - private
-        view, told = self._gated(self._view, "resumed") if opened else (self._view, [])
+    def _remove(self, change: Remove, gates: CallGates) -> None:
+        view, told = self._gated(self._view, gates, "resumed")
         state, removed = ledger.remove(view.state, change.keys)
         is_routine = _is_routine(change.keys)
         remaining = () if is_routine else remaining_after(state, change.scopes())
@@ -609,7 +620,7 @@ class PauseLedger:
             told.append(
                 self._event(events.HoldsRemain, targets=targets, holds=remaining)
             )
-        self._commit(view, told)
+        self._commit(view, told, gates)
 
     def _expire(self) -> None:
         now = self._clock()
@@ -623,19 +634,21 @@ class PauseLedger:
         told = [
             self._event(events.HoldsExpired, holds=expired, flowing=shift.flowing),
         ]
-        if self._call_gates.lifted((hold.key for hold in expired), view):
-            view, opened = self._gated(view, "a hold has expired")
-            told += opened
-        self._commit(view, told)
+        gates = self._call_gates.lifted((hold.key for hold in expired), view)
+        view, opened = self._gated(view, gates, "a hold has expired")
+        self._commit(view, told + opened, gates)
 
     def _gated(
-        self, view: PauseView, reason: str
+        self, view: PauseView, gates: CallGates, reason: str
     ) -> tuple[PauseView, list[events.Event]]:
-        view, shift = with_gates(view, self._gates())
+        closed = self._closed(gates)
+        if len(closed) == len(view.gates):  # none opens and closes at once
+            return view, []
+        view, shift = with_gates(view, closed)
         return view, self._gates_told(shift, reason)
 
-    def _gates(self) -> HashTrieMap[TopicPartition, str]:
-        return HashTrieMap.convert({**self._call_gates.closed, **self._control_gates})
+    def _closed(self, gates: CallGates) -> HashTrieMap[TopicPartition, str]:
+        return gates.closed.update(self._control_gates)
 
     def _gates_told(self, shift: Shift, reason: str) -> list[events.Event]:
         if not shift.quiet and not shift.flowing:
@@ -681,7 +694,8 @@ class PauseLedger:
         )
         state, carried = ledger.remove(state, self._carried(state, what))
         held, _ = with_state(before, state, (hold.scope for hold in (*ended, *carried)))
-        view, shift = with_assignment(held, change.assigned, self._gates_after(what))
+        gates = self._gates_after(what)
+        view, shift = with_assignment(held, change.assigned, self._closed(gates))
         told = [
             *self._departure_told(change, what, (*ended, *carried), state),
             *self._arrival_told(what, view),
@@ -689,7 +703,7 @@ class PauseLedger:
         ]
         self._departed_quiet.settle(what.gained, state)
         change.outcome = what, ownership
-        self._commit(view, told, ownership)
+        self._commit(view, told, gates, ownership)
 
     def _carried(
         self, state: ledger.LedgerState, what: rebalance.Reassignment
@@ -706,15 +720,14 @@ class PauseLedger:
             and hold.expires_at is None
         ]
 
-    def _gates_after(
-        self, what: rebalance.Reassignment
-    ) -> HashTrieMap[TopicPartition, str]:
-        self._call_gates.reassign(what.gained, what.departed)
+    def _gates_after(self, what: rebalance.Reassignment) -> CallGates:
+        control = self._control_gates
         for tp in what.departed:
-            self._control_gates.pop(tp, None)
+            control = control.discard(tp)
         if self._watcher is not None:
-            self._control_gates.update(dict.fromkeys(what.gained, _CONTROL_GATE))
-        return self._gates()
+            control = control.update(dict.fromkeys(what.gained, _CONTROL_GATE))
+        self._control_gates = control
+        return self._call_gates.reassign(what.gained, what.departed)
 
     def _departure_told(
         self,

@@ -15,6 +15,7 @@ from safeconsumer.holds.hold import (
     Hold,
     checked_duration,
     checked_owner,
+    checked_placer,
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
@@ -70,7 +71,7 @@ class Controller:
         found = tuple(map(scopes.of, targets))
         self._ledger.place(
             found,
-            owner=checked_owner(owner),
+            owner=checked_placer(owner),
             reason=checked_reason(reason),
             for_=checked_duration(for_),
         )

@@ -4,6 +4,7 @@ librdkafka's mock cluster, called by ctypes in confluent-kafka's own library fil
 
 import ctypes
 import ctypes.util
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -106,6 +107,25 @@ def load() -> ctypes.CDLL:
     return library
 
 
+@contextmanager
+def _signals_elsewhere() -> Iterator[None]:
+    """
+    Have threads that are started inside get no signals.
+
+    librdkafka (2.16) lets the mock's thread have those of its caller. The kernel gives
+    it one when the main thread has one already; its wait then fails with EINTR, the
+    thread ends and frees the cluster, and the next command reads what was freed.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class MockCluster:
     """
     One mock cluster in this process; every method may be called by any thread.
@@ -120,7 +140,10 @@ class MockCluster:
         self._handle = self._library.rd_kafka_new(_PRODUCER, conf, error, 256)
         if not self._handle:
             raise EmbeddedBrokerUnavailableError(error.value.decode())
-        self._cluster = self._library.rd_kafka_mock_cluster_new(self._handle, brokers)
+        with _signals_elsewhere():
+            self._cluster = self._library.rd_kafka_mock_cluster_new(
+                self._handle, brokers
+            )
         if not self._cluster:
             self._library.rd_kafka_destroy(self._handle)
             why = f"librdkafka refused a cluster of {brokers} brokers"

@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
-from safeconsumer.holds.hold import Lifetime
+from safeconsumer.holds.hold import Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition
 from safeconsumer.holds.view import PauseView
@@ -174,6 +174,11 @@ class Group(Protocol):
     def revokes_on_join(self) -> frozenset[TopicPartition]:
         """
         Return the owned partitions that are given up as soon as a join begins.
+        """
+
+    def why_nothing(self) -> str | None:
+        """
+        Say why this member can get no record at all; None if nothing is in its way.
         """
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
@@ -348,6 +353,7 @@ class ConsumerClient:
         self._consumer.resume(ALL, owner=owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
+        owner = WorkerOwner(owner)
         if target is None:
             self._consumer.pause_all(
                 owner=owner, reason=reason, lifetime=Lifetime.UNTIL_RESUMED

@@ -22,6 +22,7 @@ from kafka.errors import (
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.handlers import Reject, is_async, refuse_coroutine
+from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
@@ -326,7 +327,7 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
         value, headers = _fitting(record)
         headers += [
-            (f"dead-letter-{name}", text.encode("utf-8", "replace"))
+            (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
             for name, text in _told(record, failure, group).items()
         ]
         try:
@@ -350,10 +351,10 @@ def _fitting(record: Any) -> tuple[Any, list[tuple[str, bytes]]]:  # noqa: ANN40
     null = [name for name, one in record.headers or () if one is None]
     if null:
         names = cut(",".join(null), 256)
-        headers.append(("dead-letter-null-headers", names.encode()))
+        headers.append((NULL_HEADERS, names.encode()))
     if value is None and record.key is None:
         value = b""
-        headers.append(("dead-letter-null-value", b"true"))
+        headers.append((NULL_VALUE, b"true"))
     return value, headers
 
 

@@ -2,7 +2,9 @@
 What a handler is given and may raise, and calling it with the records of a task.
 """
 
+import asyncio
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -107,9 +109,31 @@ class HandlersFailError(SafeConsumerError):
     """
 
 
+class LifespanError(HandlersFailError):
+    """
+    What ``lifespan`` made could not be entered, or not left: the worker stops.
+
+    Raised by ``run()``; its cause is what was raised there.
+    """
+
+
 class ProcessDiedError(SafeConsumerError):
     """
     A process of the process executor ended while it worked on this record.
+    """
+
+
+class HandlerTimeoutError(SafeConsumerError, TimeoutError):
+    """
+    A handler took longer than ``handler_timeout`` for this record, and was ended.
+    """
+
+
+class HandlerCancelledError(SafeConsumerError):
+    """
+    A handler was cancelled by somebody else than its worker; its cause says where.
+
+    It awaited a task that was cancelled, or its own task was.
     """
 
 
@@ -124,23 +148,33 @@ class Context:
         revoked: an event, set once the partition is being taken away: what is done
             from then on may be done again elsewhere. Never set in the process
             executor, nor in a foreign one that runs other processes.
+        state: what the worker's ``lifespan`` made here; None without one.
     """
 
-    __slots__ = ("_deadline", "assignment_epoch", "attempt", "partition", "revoked")
+    __slots__ = (
+        "_deadline",
+        "assignment_epoch",
+        "attempt",
+        "partition",
+        "revoked",
+        "state",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - a value; one is made per hand-over
         self,
         partition: TopicPartition,
         attempt: int,
         assignment_epoch: int,
         revoked: threading.Event,
         deadline: Callable[[], float | None],
+        state: Any = None,  # noqa: ANN401 - the user's own
     ) -> None:
         self.partition = partition
         self.attempt = attempt
         self.assignment_epoch = assignment_epoch
         self.revoked = revoked
         self._deadline = deadline
+        self.state = state
 
     @property
     def deadline(self) -> float | None:
@@ -185,13 +219,16 @@ class Slot:
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
         name: of what runs there, for people.
+        limit: seconds after which a handler there is told of, if that is earlier than
+            ``Limits.age``.
         ended: why nothing runs there any more; None while it does.
     """
 
-    __slots__ = ("began", "ended", "index", "name", "stack", "task", "told")
+    __slots__ = ("began", "ended", "index", "limit", "name", "stack", "task", "told")
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", limit: float | None = None) -> None:
         self.name = name
+        self.limit = math.inf if limit is None else limit
         self.ended: BaseException | None = None
         self.task: Task | None = None
         self.index = 0
@@ -200,12 +237,16 @@ class Slot:
         self.told: tuple[Task, int] | None = None
 
 
-def context_of(task: Task, deadline: Callable[[], float | None]) -> Context:
+def context_of(
+    task: Task,
+    deadline: Callable[[], float | None],
+    state: Any = None,  # noqa: ANN401 - the user's own
+) -> Context:
     """
     Make the context for a task's calls.
     """
     epoch = task.epoch
-    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline)
+    return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
 
 
 def call_each(
@@ -242,7 +283,7 @@ def call_each(
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
         # Counted, as something thrown in from outside may land between two records.
         count = sum([done[index] for index in indexes])
-        failed = [(index, error) for index in indexes[count : count + 1]]
+        failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
         now = clock()
     finally:
         slot.task = None
@@ -266,10 +307,23 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
             return Outcome(task=task, left=task.indexes)
         refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
-        return batch_failed(task, error, time.monotonic() - slot.began)
+        return batch_failed(task, blamed(error), time.monotonic() - slot.began)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
+
+
+def blamed(error: BaseException) -> BaseException:
+    """
+    Return what a record's call is said to have failed with.
+
+    A ``CancelledError`` is no ``Exception``, and would end the worker.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    wrong = HandlerCancelledError("it was cancelled, and not by its worker")
+    wrong.__cause__ = error
+    return wrong
 
 
 def refuse_undone(answer: object) -> None:
@@ -380,7 +434,7 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     good = [index for index in task.indexes if index not in bad]
     for index in good:
         task.chunk.finish(index)
-    failed = [(index, bad[index]) for index in task.indexes if index in bad]
+    failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
     return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
 
 
@@ -402,33 +456,40 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 """How many records were finished, and what the next one, or the batch, raised."""
 
 
-def call_elsewhere(
+def call_elsewhere(  # noqa: PLR0913 - called by name
     handle: Handler,
     records: list[Any],
     about: tuple[TopicPartition, int, int],
     *,
     is_batch: bool,
     seconds: float,
+    state: Any = None,  # noqa: ANN401 - the user's own
+    begin: Callable[[int], object] = lambda _count: None,
 ) -> Answer:
     """
     Call the handler where nothing but pickled values arrives, for about so long.
+
+    ``begin`` is told how many records are finished before each, and at the end.
     """
     until = time.monotonic() + seconds
     partition, attempt, epoch = about
-    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline)
+    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    begin(0)
     if is_batch:
         try:
             refuse_undone(handle(records, context))
         except BaseException as error:  # noqa: BLE001 - it is the batch's
-            return 0, error
+            return 0, blamed(error)
+        begin(len(records))
         return len(records), None
-    for count, record in enumerate(records):
+    for count, record in enumerate(records, 1):
         try:
             refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
-            return count, error
+            return count - 1, blamed(error)
+        begin(count)
         if time.monotonic() > until:
-            return count + 1, None
+            return count, None
     return len(records), None
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
+from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.handlers import Slot
@@ -177,6 +178,8 @@ def examine(
         for slot in slots
         if slot.ended is not None
     ]
+    if engine.why_nothing is not None:
+        reasons.append(f"nothing to consume: {engine.why_nothing}")
     for slot, task, seconds in stalled(slots, age, now):
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
@@ -199,8 +202,26 @@ def stalled(
     """
     for slot in slots:
         task, began = slot.task, slot.began
-        if task is not None and now - began >= age:
+        if task is not None and now - began >= min(age, slot.limit):
             yield slot, task, now - began
+
+
+def at_work(
+    slots: Sequence[Slot], *, is_batch: bool
+) -> dict[TopicPartition, list[int]]:
+    """
+    Return the offsets that handlers are at; of a batch, all that are not finished.
+    """
+    found: dict[TopicPartition, list[int]] = {}
+    for slot in slots:
+        task, index = slot.task, slot.index
+        if task is None:
+            continue
+        records = task.chunk.records
+        there = [records[at] for at in task.indexes if is_batch or at == index]
+        offsets = [record.offset for record in there if record is not None]
+        found.setdefault(task.epoch.tp, []).extend(offsets)
+    return found
 
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:

@@ -63,6 +63,17 @@ class Commits:
         if not self._client.lacks_commit(epoch.tp):
             self._committed[epoch] = epoch.progress.next_offset
 
+    def tell_begin(self, epoch: Epoch) -> None:
+        """
+        Emit where an ownership begins.
+        """
+        self._emit(
+            worker_events.PartitionStarted,
+            partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
+            offset=epoch.progress.next_offset,
+            is_committed=self.has_floor(epoch),
+        )
+
     def has_floor(self, epoch: Epoch) -> bool:
         """
         Tell whether the group has a committed offset from which to repeat the epoch.

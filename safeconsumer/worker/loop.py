@@ -10,6 +10,7 @@ from contextlib import suppress
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import JournalError
+from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import Client, Polled, Work, covers
@@ -236,6 +237,7 @@ class Engine:
         soon: seconds until the work wants the next turn.
         leaked: records that came for a partition of ours that was held.
         gap: the longest time between two polls, in seconds, drains left out.
+        why_nothing: why no record can come; None if nothing is known to be in the way.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -251,6 +253,7 @@ class Engine:
         self._client = client
         self._group = client.membership
         self._clock = clock
+        self._emit = emit
         self.held = Held(clock)
         self.brakes = Brakes(client, self.held, limits, clock)
         self.commits = Commits(client, self.held, commit, emit, clock)
@@ -264,6 +267,7 @@ class Engine:
         self.poll_timeout = CALM_POLL
         self.gap = 0.0
         self.leaked = 0
+        self.why_nothing: str | None = None
 
     # ------------------------------------------------------------ its life
 
@@ -287,6 +291,13 @@ class Engine:
         self._admit(polled)
         self.departures.turn()
         self.commits.turn()
+        self._look_for_topics()
+
+    def _look_for_topics(self) -> None:
+        before = self.why_nothing
+        self.why_nothing = None if self.held.epochs else self._group.why_nothing()
+        if self.why_nothing not in (None, before):
+            self._emit(worker_events.NothingConsumed, reason=self.why_nothing)
 
     def rest(self) -> None:
         """
@@ -377,7 +388,7 @@ class Engine:
             if start is None:
                 is_whole = False
             else:
-                self._open(tp, number, start)
+                self.commits.tell_begin(self._open(tp, number, start))
                 is_new = True
         if is_whole:
             self._begun = owned

@@ -2,6 +2,7 @@
 The worker: your handler, on as many records at a time as you like, and no more.
 """
 
+import asyncio
 import contextlib
 import enum
 import signal as signals_module
@@ -13,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer.errors import WorkerStateError
+from safeconsumer._checks import is_number
+from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
@@ -21,7 +23,9 @@ from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
+from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
@@ -100,6 +104,17 @@ class Worker:
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
         batch: most records per call; None for one by one.
+        handler_timeout: seconds that one call of the handler may take; None for no
+            limit. A coroutine is cancelled, a process killed and replaced, and the
+            record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
+            ended: the worker is unhealthy and a ``HandlerStalled`` event says where it
+            stands; so too with a coroutine that blocks its loop, and in an executor of
+            yours.
+        lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
+            its value is ``context.state``. It is entered before the first record, where
+            handlers run: once for threads, in the event loop, in each process (there
+            within ``Limits.age`` with its imports). It is left after the last record,
+            in the time that the drain leaves; see :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
@@ -130,6 +145,8 @@ class Worker:
         executor: ExecutorName | Executor = "thread",
         concurrency: int = 8,
         batch: int | None = None,
+        handler_timeout: float | None = None,
+        lifespan: MakeLifespan | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         retry: Retry = Retry(),  # noqa: B008 - frozen
         dead_letter: DeadLetter | Sink | None = None,
@@ -142,6 +159,8 @@ class Worker:
         self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
+        _check_timeout(handler_timeout)
+        check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
         config = consumer.config
         self._client = ConsumerClient(consumer)
@@ -188,8 +207,12 @@ class Worker:
             seconds=policy.lane_seconds,
             deadline=lambda: self._engine.departures.deadline,
             emit=self._emit,
+            timeout=handler_timeout,
+            lifespan=lifespan,
+            start_seconds=limits.age,
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
+        self._is_batch = batch is not None
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
@@ -216,31 +239,100 @@ class Worker:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            HandlersFailError: handlers cannot be run, whatever the record.
+            HandlersFailError: handlers cannot be run, whatever the record; as a
+                :class:`LifespanError` if that is why.
             WorkerStateError: it ran before.
             BaseException: what is no ``Exception`` and came out of a handler, such as
                 ``SystemExit``. Also what ``poll`` raises. What runs is waited for, and
                 what was done is committed first.
         """
+        self._check_new()
+        with self._stopping_on(signals):
+            self._state = State.RUNNING
+            return self._live()
+
+    async def serve(self, signals: Iterable[int] = ()) -> Report:
+        """
+        As :meth:`run`, awaited in your own event loop, which stays free meanwhile.
+
+        With ``executor="asyncio"`` the handlers and the lifespan run in this loop, with
+        the context variables of this call; tasks that handlers leave over go on in it.
+        A thread polls. When this is cancelled, the worker drains as after :meth:`stop`,
+        and ``CancelledError`` is raised once it is closed; cancelled again, it gives up
+        what still runs.
+
+        Args:
+            signals: as of :meth:`run`; the loop must be the main thread's then.
+
+        Returns:
+            How it ended, once the consumer is closed.
+
+        Raises:
+            WorkerStateError: it ran before.
+            BaseException: as :meth:`run`.
+        """
+        self._check_new()
+        loop = asyncio.get_running_loop()
+        if isinstance(self._runner, Coroutines):
+            self._runner.run_in(loop)
+        ended: asyncio.Future[Report] = loop.create_future()
+
+        def live() -> None:
+            try:
+                report = self._live()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                _answer(loop, ended, error)
+            else:
+                _answer(loop, ended, report)
+
+        with self._stopping_on(signals):
+            self._state = State.RUNNING
+            threading.Thread(
+                target=live, name="safeconsumer-worker-poll", daemon=True
+            ).start()
+            return await self._until_closed(ended)
+
+    async def _until_closed(self, ended: "asyncio.Future[Report]") -> Report:
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.stop()
+            except BaseException:  # nobody awaits this any more
+                self.stop()
+                raise
+        if cancelled is not None:
+            raise cancelled from ended.exception()
+        return ended.result()
+
+    def _check_new(self) -> None:
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
-        with self._stopping_on(signals):
-            self._state = State.RUNNING
-            try:
-                self._obey_others()
-                self._check_topics()
-                self._client.membership.read_with(None, None)
-                self._engine.begin(self._schedule)
-                self._runner.start()
-                self._work()
-            except BaseException as raised:  # noqa: BLE001 - raised again below
-                self._error = self._error or raised
-            report = self._close()
+
+    def _live(self) -> Report:
+        try:
+            self._obey_others()
+            self._check_topics()
+            self._client.membership.read_with(None, None)
+            self._engine.begin(self._schedule)
+            self._runner.start()
+            self._wait_ready()
+            self._work()
+        except BaseException as raised:  # noqa: BLE001 - raised again below
+            self._error = self._error or raised
+        report = self._close()
         error = self._error or self._schedule.fatal
         if error is not None:
             raise error
         return report
+
+    def _wait_ready(self) -> None:
+        # It has not joined yet, so nobody waits for it, and it is alive.
+        while not self._stops and not self._runner.wait_ready(_LOOK_SECONDS):
+            self._engine.polled_at = time.monotonic()
 
     def stop(
         self, *, drain: bool = True, timeout: float | None = None
@@ -284,6 +376,14 @@ class Worker:
         lag = self._client.membership.lag()
         return taken(self._state.value, self._engine, self._schedule, lag)
 
+    def running(self) -> dict[TopicPartition, list[int]]:
+        """
+        Return the offsets of the records that handlers are at, by partition.
+
+        Once a hold is in force nothing else of its partitions begins.
+        """
+        return health.at_work(self._runner.slots, is_batch=self._is_batch)
+
     def __repr__(self) -> str:
         held = self._engine.held
         return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
@@ -324,6 +424,7 @@ class Worker:
                 now = time.monotonic()
                 self._stop_at = now if self._asked_at is None else self._asked_at
                 self._engine.stop(max(0.0, self._stop_at + self._drain.shutdown - now))
+                self._runner.recall()
 
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()
@@ -347,11 +448,12 @@ class Worker:
         self._given_up = self._engine.held.running
         end = self._end_by()
         try:
-            left = end - _LEAVE_SECONDS - time.monotonic()
+            left = end - 2 * _LEAVE_SECONDS - time.monotonic()
             committed = self._engine.conclude(left)
         finally:
             self._stop_obeying()
-            self._runner.stop()
+            left = end - _LEAVE_SECONDS - time.monotonic()
+            self._runner.stop(max(_LEAVE_SECONDS, left))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
@@ -405,9 +507,34 @@ class Worker:
 
 
 # All that comes after the drain takes no longer, whatever the broker does; and of it
-# leaving the group gets this much.
+# ending what runs handlers, and leaving the group, get this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
+# How often it is asked whether somebody stops a worker that has not begun yet.
+_LOOK_SECONDS = 0.1
 
 
 def _nothing() -> None: ...
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop,
+    ended: "asyncio.Future[Report]",
+    answer: Report | BaseException,
+) -> None:
+    def say() -> None:
+        if isinstance(answer, BaseException):
+            ended.set_exception(answer)
+        else:
+            ended.set_result(answer)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
+        loop.call_soon_threadsafe(say)
+
+
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
+        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
+        raise WorkerSettingError(message)

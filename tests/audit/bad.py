@@ -224,6 +224,117 @@ def g2_after_a_loss() -> Fleet:
     ]
 
 
+def _worker(member: str = "a", at: float = 1000.0) -> Telling:
+    return Telling(member, at=at).then("working", order="key")
+
+
+def w4() -> Fleet:
+    # More is committed than handlers are done with.
+    told = _worker().assigned(TP).poll(TP, 0, 5).handle(TP, 0, 1, 2)
+    return [told.commit(TP, 4)]
+
+
+def w4_in_the_middle() -> Fleet:
+    # The last record is done, one before it still runs.
+    told = _worker().assigned(TP).poll(TP, 0, 3).begin(TP, 0, "=x")
+    told.begin(TP, 1, "=y").begin(TP, 2, "=z").end(TP, 1, 2).commit(TP, 3)
+    return [told.end(TP, 0)]
+
+
+def w4_failed() -> Fleet:
+    # A record failed, and is passed over.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
+    return [told.end(TP, 0, ok=False).begin(TP, 1, "=y").end(TP, 1).commit(TP, 2)]
+
+
+def w4_before_its_letter_arrived() -> Fleet:
+    # A dead letter is complete once it is acknowledged.
+    told = _worker().assigned(TP).poll(TP, 0, 1).handle(TP, 0, ok=False)
+    return [told.commit(TP, 1).complete(TP, 0, "dead-letter")]
+
+
+def w4_by_an_earlier_ownership() -> Fleet:
+    # What an old task finishes does not count for the ownership that has it again.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).revoked(TP)
+    told.assigned(TP, generation=3).poll(TP, 0, 1).end(TP, 0)
+    return [told.commit(TP, 1)]
+
+
+def w4_skipped_while_it_ran() -> Fleet:
+    # That it was skipped later excuses no commit during its handler.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).commit(TP, 1)
+    return [told.end(TP, 0, ok=False).complete(TP, 0, "skipped")]
+
+
+def w5() -> Fleet:
+    # A record is handled again in the same ownership, though it is done.
+    told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0, 1)
+    return [told.begin(TP, 1).end(TP, 1)]
+
+
+def w5_never_delivered() -> Fleet:
+    # A handler gets a record that no poll returned.
+    return [_worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0, 1, 2)]
+
+
+def w7() -> Fleet:
+    # Two handlers of one lane at a time.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
+    return [told.end(TP, 0, ok=False).begin(TP, 0, "=x").begin(TP, 1, "=x")]
+
+
+def w7_overlapping_an_earlier_ownership() -> Fleet:
+    # The handler of before is still at work on the lane.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, "=x").revoked(TP)
+    told.assigned(TP, generation=3).poll(TP, 0, 1)
+    said = {"tp": TP, "offset": 0, "id": "again", "lane": "=x"}
+    return [told.then("handle", **said).end(TP, 0)]
+
+
+def w7_overtaken() -> Fleet:
+    # What failed and waits is overtaken by what stands behind it.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, "=x")
+    return [told.end(TP, 0, ok=False).begin(TP, 1, "=x").end(TP, 1)]
+
+
+def w7_backwards() -> Fleet:
+    # In the wrong order, one after the other.
+    return [_worker().assigned(TP).poll(TP, 0, 2).handle(TP, 1, 0)]
+
+
+def w10() -> Fleet:
+    # A handler begins on what its program holds.
+    told = _worker().assigned(TP).poll(TP, 0, 2).pause("orders", owner="alice")
+    return [told.handle(TP, 0)]
+
+
+def w10_of_an_operator() -> Fleet:
+    # The member has heard of the hold, and a handler begins all the same.
+    told = _worker().assigned(TP).poll(TP, 0, 2)
+    return [told.then("hold", scope="orders", owner="operator:eve").handle(TP, 0)]
+
+
+def w10_tried_again() -> Fleet:
+    # What ran when the hold came may end, and not begin another time.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0)
+    told.then("running", records={TP: [0]}).pause("orders")
+    return [told.end(TP, 0, ok=False).begin(TP, 0)]
+
+
+def w10_another_ran() -> Fleet:
+    # What handlers were at excuses nothing else.
+    told = _worker().assigned(TP).poll(TP, 0, 2)
+    told.then("running", records={TP: [0], "returns:1": [1]}).pause("orders")
+    return [told.begin(TP, 0, "=x").begin(TP, 1, "=y")]
+
+
+def w10_never_heard() -> Fleet:
+    # An operator's hold does not reach who owned the partition before.
+    told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
+    told.at = 1010.0
+    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+
+
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
     *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
@@ -233,6 +344,10 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s6_after_a_missed_generation),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
+    *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
+    *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),
+    *(w7, w7_overlapping_an_earlier_ownership, w7_overtaken, w7_backwards),
+    *(w10, w10_of_an_operator, w10_tried_again, w10_another_ran, w10_never_heard),
 )
 
 
@@ -397,6 +512,58 @@ def faults_are_told() -> Fleet:
     return [nemesis, told.poll(TP, 5, 9)]
 
 
+def worked_through() -> Fleet:
+    # Side by side, tried again, dead-lettered, skipped; each before it is committed.
+    told = _worker().assigned(TP).poll(TP, 0, 6).begin(TP, 0, "=x")
+    told.begin(TP, 1, "=y").end(TP, 1).commit(TP, 0).end(TP, 0, ok=False)
+    told.begin(TP, 0, "=x").end(TP, 0).begin(TP, 2, "=x").commit(TP, 2)
+    told.end(TP, 2, ok=False).complete(TP, 2, "dead-letter")
+    told.begin(TP, 3, "=x").end(TP, 3, ok=False).begin(TP, 4, "=x").commit(TP, 4)
+    told.complete(TP, 3, "skipped").end(TP, 4).begin(TP, 5, None).end(TP, 5)
+    return [told.commit(TP, 6)]
+
+
+def worked_on_what_ran() -> Fleet:
+    # It had begun when the hold came, and says so a little later; a worker's own holds
+    # stop nothing of what it has.
+    told = _worker().assigned(TP).poll(TP, 0, 3)
+    told.then("running", records={TP: [0]}).pause("orders").handle(TP, 0)
+    told.resume("orders").pause("@all", owner="worker:backpressure")
+    return [told.handle(TP, 1, 2).commit(TP, 3)]
+
+
+def worked_again_after_a_departure() -> Fleet:
+    # What was done and not committed comes again: here after a loss, and to another.
+    told = _worker().assigned(TP).poll(TP, 0, 4).handle(TP, 0, 1, 2).commit(TP, 1)
+    told.begin(TP, 3, "=slow").then("lost", partitions=[TP], generation=-1)
+    told.assigned(TP, generation=3).poll(TP, 1, 4).handle(TP, 1, 2).commit(TP, 3)
+    told.end(TP, 3)
+    other = _worker("b", at=2000).assigned(TP, generation=4).poll(TP, 3, 5)
+    return [told.revoked(TP, generation=4), other.handle(TP, 3, 4).commit(TP, 5)]
+
+
+def worked_with_a_late_letter() -> Fleet:
+    # The letter of an earlier ownership arrives while the new one has the record again.
+    told = _worker().assigned(TP).poll(TP, 0, 1).handle(TP, 0, ok=False).revoked(TP)
+    told.assigned(TP, generation=3).poll(TP, 0, 1).complete(TP, 0, "dead-letter")
+    return [told.handle(TP, 0, ok=False).complete(TP, 0, "dead-letter").commit(TP, 1)]
+
+
+def worked_by_a_task_of_before() -> Fleet:
+    # It begins though its ownership has ended; that counts for nothing.
+    told = _worker().assigned(TP).poll(TP, 0, 2).begin(TP, 0, epoch=1).revoked(TP)
+    told.end(TP, 0).assigned(TP, generation=3).poll(TP, 1, 2)
+    told.begin(TP, 0, epoch=1).end(TP, 0).begin(TP, 1, epoch=2).end(TP, 1)
+    return [told.commit(TP, 2)]
+
+
+def worked_until_it_heard() -> Fleet:
+    # An operator's hold takes its time to reach who owned the partition before.
+    told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
+    told.at = 1003.0
+    return [_held_by_an_operator(1001), told.handle(TP, 1)]
+
+
 GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(resumed_before_it_was_owned, transactional_and_acknowledged),
@@ -406,4 +573,6 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     held_for_the_group_while_a_rebalance_gives_it_back,
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
     *(ended_before_it_was_written, ended_as_it_should, faults_are_told),
+    *(worked_through, worked_on_what_ran, worked_again_after_a_departure),
+    *(worked_with_a_late_letter, worked_by_a_task_of_before, worked_until_it_heard),
 )

@@ -54,6 +54,26 @@ class Telling:
             self.then("deliver", tp=tp, from_=start, next=end, **said)
         return self.then("return", op="poll", id=self._calls)
 
+    def begin(self, tp: str, offset: int, lane: str | None = "", **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        """Have a handler begin; its id is the number of the record."""
+        said = {"tp": tp, "offset": offset, "id": offset, "lane": lane, **more}
+        return self.then("handle", **said)
+
+    def end(self, tp: str, *offsets: int, ok: bool = True) -> Self:
+        """Have the handlers of these records end."""
+        for offset in offsets:
+            self.then("handled", tp=tp, offset=offset, id=offset, ok=ok)
+        return self
+
+    def handle(self, tp: str, *offsets: int, ok: bool = True) -> Self:
+        """Have these records handled, one after the other."""
+        for offset in offsets:
+            self.begin(tp, offset).end(tp, offset, ok=ok)
+        return self
+
+    def complete(self, tp: str, offset: int, why: str) -> Self:
+        return self.then("completed", tp=tp, offset=offset, why=why)
+
     def commit(self, tp: str, offset: int, **back: Any) -> Self:  # noqa: ANN401 - of any kind
         return self.call("commit", back, offsets={tp: offset})
 

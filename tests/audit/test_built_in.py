@@ -16,12 +16,13 @@ import pytest
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError
+from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.errors import HookTypeError
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.kafka.polling import poll_until
@@ -432,3 +433,35 @@ def test_rebalances_under_load_are_clean(
 
 def is_embedded(broker: Any) -> bool:  # noqa: ANN401 - any kind
     return bool(broker.kind == "embedded")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
+)
+def test_a_constructor_that_fails_leaves_no_journal_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    """As many are closed as were made."""
+    made, closed = [], []
+    begin, close = JournalWriter.__init__, JournalWriter.close
+
+    def beginning(self: JournalWriter, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as the original
+        begin(self, *args, **more)
+        made.append(self)
+
+    def closing(self: JournalWriter) -> None:
+        close(self)
+        closed.append(self)
+
+    monkeypatch.setattr(JournalWriter, "__init__", beginning)
+    monkeypatch.setattr(JournalWriter, "close", closing)
+    with pytest.raises((HookTypeError, AssertionError, KafkaError)):
+        SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=tmp_path, **wrong)
+    assert closed == made
+
+
+@pytest.mark.parametrize("journal", ["", b"", 3, True, [], object()], ids=repr)
+def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 - whatever
+    """A typed error, before anything was started or written."""
+    with pytest.raises(JournalError, match="journal"):
+        SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)

@@ -57,6 +57,23 @@ def test_what_is_not_delivered_yet_is_lost_only_when_drained() -> None:
     assert broken(fleet, Settings(is_drained=True)) == {"S2"}
 
 
+def test_what_no_handler_completed_is_missing_once_drained() -> None:
+    """
+    W5: delivered is not enough where there are workers; members that are none, are.
+    """
+    fleet = [
+        Telling("producer").then("acked", tp=TP, first=0, last=9),
+        Telling("a").then("working", order="key").assigned(TP).poll(TP, 0, 9),
+    ]
+    fleet[1].handle(TP, 0, 1, 2, 3, 4, 6, 7, 8).commit(TP, 5).revoked(TP)
+    fleet.append(Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 5, 10))
+    assert broken(fleet, Settings(is_drained=True)) == set()
+    fleet[-1] = Telling("b", at=2000).then("working", order="key")
+    fleet[-1].assigned(TP, generation=2).poll(TP, 5, 10).handle(TP, 6, 7, 8, 9)
+    assert broken(fleet, Settings(is_drained=True)) == {"W5"}
+    assert broken(fleet) == set()
+
+
 def test_partitions_do_not_touch_each_other() -> None:
     """
     Each is judged alone.

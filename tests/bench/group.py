@@ -241,7 +241,7 @@ def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one sha
         consumer = team.member()
         marks: list[tuple[str, float]] = []
         told = team.told[id(consumer)]
-        consumer._ledger.dispatcher._hooks = (
+        consumer._safe_ledger.dispatcher._hooks = (
             told,
             lambda event: marks.append((event.name, time.monotonic())),
         )
@@ -249,7 +249,7 @@ def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one sha
             marks.clear()
             consumer.assign(team.partitions)
             began = time.monotonic()
-            while consumer._ledger.control_gates():
+            while consumer._safe_ledger.control_gates():
                 consumer.poll(1)
             opened = [at for name, at in marks if name == "gate_changed"]
             waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)

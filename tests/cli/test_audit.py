@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from safeconsumer.audit.checker import CHECKS
 from safeconsumer.cli.commands import safeconsumer
 from tests.audit import bad
 from tests.audit.bad import Fleet
@@ -33,7 +34,7 @@ def test_a_clean_fleet(tmp_path: Path) -> None:
     done = run(folder, "--report", report)
     assert (done.exit_code, done.output) == (0, "clean: 1 journals, 1 partitions\n")
     rows = [json.loads(line) for line in report.read_text().splitlines()]
-    assert len(rows) == 10
+    assert len(rows) == len(CHECKS)
     assert {row["violations"] for row in rows} == {0}
 
 

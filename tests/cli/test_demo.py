@@ -13,7 +13,7 @@ from click.testing import Result as Run
 
 from safeconsumer.cli import brokers, demo
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.verdict import Status
+from safeconsumer.cli.errors import Status
 from safeconsumer.testing.errors import EmbeddedBrokerUnavailableError
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
 from tests.cli.results import as_known, result
@@ -58,8 +58,8 @@ def cut(name: str) -> Sequence[Result]:
 @pytest.mark.parametrize(
     ("told", "status"),
     [
-        (as_known, Status.SHOWN),
-        (leaking, Status.BROKEN),
+        (as_known, Status.DONE),
+        (leaking, Status.FAILED),
         (holding, Status.NOT_SHOWN),
         (cut, Status.NOT_PLAYED),
     ],
@@ -168,7 +168,8 @@ def test_help_lists_every_exit_status() -> None:
     """A script's author need not look elsewhere."""
     text = run("--help").stdout
 
-    assert all(f"{status:>3}  " in text for status in Status)
+    ends = {"DONE", "FAILED", "USAGE", "UNREACHABLE", "NOT_SHOWN", "NOT_PLAYED"}
+    assert all(f"{Status[name]:>3}  " in text for name in {*ends, "INTERRUPTED"})
 
 
 def test_a_missing_embedded_broker_tells_what_to_install(

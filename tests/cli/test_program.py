@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from safeconsumer.cli.verdict import Status
+from safeconsumer.cli.errors import Status
 
 SECONDS = 60
 QUICK = "resume-starvation"
@@ -74,7 +74,7 @@ def test_without_a_broker_it_brings_its_own() -> None:
     """A bare machine shows it: status 0, nothing but JSON on stdout."""
     ended = run("demo", "--scenario", QUICK, "--json")
 
-    assert ended.returncode == Status.SHOWN
+    assert ended.returncode == Status.DONE
     stock, safe = json.loads(ended.stdout)["results"]
     assert (stock["failures"], safe["failures"]) == (["lost"], [])
 
@@ -104,7 +104,7 @@ def test_on_a_terminal_it_draws_both_clients() -> None:
     """The panels while it plays, the table and the sentence at the end."""
     status, text = on_a_terminal(command("demo", "--scenario", QUICK))
 
-    assert status == Status.SHOWN
+    assert status == Status.DONE
     assert "─ KafkaConsumer ─" in text
     assert "─ SafeConsumer ─" in text
     assert "■ paused" in text

@@ -2,10 +2,13 @@
 ``safeconsumer run``: a worker process from the shell, and how it ends.
 """
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,7 +19,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer.cli.run import Status
+from safeconsumer.cli.errors import Status
 from tests.cli.test_program import command
 
 SECONDS = 60
@@ -30,6 +33,21 @@ def note(record, context):
         time.sleep(60)
     if record.value == b"bad":
         raise ValueError("planted")
+
+def say(record, context):
+    print("handled", record.offset, flush=True)
+    note(record, context)
+
+def hook(event):
+    with open("events", "a") as file:
+        file.write(f"{event.name}\\n")
+
+class Invalid(Exception):
+    pass
+
+def refuse(record, context):
+    note(record, context)
+    raise Invalid
 
 async def wait(record, context):
     note(record, context)
@@ -56,7 +74,10 @@ class Program:
         ]
 
     def start(
-        self, handler: str = "handlers:note", *more: str
+        self,
+        handler: str = "handlers:note",
+        *more: str,
+        stderr: int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         arguments = [
             "run",
@@ -72,7 +93,7 @@ class Program:
         return subprocess.Popen(  # noqa: S603 - our own code
             command(*arguments),
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -131,7 +152,7 @@ def test_sigterm_drains_and_commits(
     program.wait_seen(3)
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DRAINED, told
+    assert process.returncode == Status.DONE, told
     assert "3 done" in told
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     assert asking.committed(TopicPartition(program.topic, 0)) == 3
@@ -279,7 +300,187 @@ def test_the_cluster_may_stand_in_a_file(
     program.wait_seen(1)
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DRAINED, told
+    assert process.returncode == Status.DONE, told
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("options", "attempts"),
+    [
+        (("--retry=attempts=3,first=0,jitter=false",), 3),
+        (("--attempts=2", "--retry=first=0.01"), 2),
+        (("--retry=attempts=3,first=0,never=handlers:Invalid+builtins:KeyError",), 1),
+    ],
+)
+def test_how_often_a_record_is_tried(
+    program: Program,
+    produce: Callable[..., None],
+    options: tuple[str, ...],
+    attempts: int,
+) -> None:
+    """
+    By the names of ``Retry``.
+    """
+    produce(b"v")
+    process = program.start("handlers:refuse", *options)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.FAILED, told
+    assert program.seen() == ["0 0"] * attempts
+
+
+@pytest.mark.any_broker
+def test_commit_and_drain_have_options(
+    program: Program,
+    produce: Callable[..., None],
+    make_consumer: Callable[..., Any],
+) -> None:
+    """
+    What is done is committed while it runs, and a drain ends when it is told to.
+    """
+    from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    produce(b"a", b"slow")
+    process = program.start(
+        "handlers:note", "--commit=every=0.1,records=1", "--drain=shutdown=0.1,revoke=1"
+    )
+    program.wait_seen(2)
+    asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
+    deadline = time.monotonic() + SECONDS
+    while asking.committed(TopicPartition(program.topic, 0)) != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.GIVEN_UP, told
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--retry=attempts=0",
+        "--retry=attempts",
+        "--retry=tries=3",
+        "--retry=first=soon",
+        "--retry=jitter=1",
+        "--retry=never=handlers:missing",
+        "--retry=never=handlers:note",
+        "--retry=first=1,first=2",
+        "--commit=every=0",
+        "--drain=shutdown=long",
+        "--drain=-1",
+        "--hook=handlers",
+        "--hook=handlers:nothing",
+    ],
+)
+def test_an_option_that_cannot_be(program: Program, option: str) -> None:
+    """
+    Status 2, and no traceback.
+    """
+    process = program.start("handlers:note", option)
+    _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
+
+
+@pytest.mark.any_broker
+def test_a_hook_gets_every_event(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    Those of the worker and those of its consumer.
+    """
+    produce(b"v")
+    process = program.start("handlers:note", "--hook=handlers:hook")
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    names = (program.folder / "events").read_text().split()
+    assert {"assignment_changed", "worker_stopped"} <= set(names)
+
+
+@pytest.mark.any_broker
+def test_it_says_where_each_partition_starts(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    A committed offset, or where ``auto_offset_reset`` has put it.
+    """
+    said = []
+    for count in (1, 2):
+        produce(b"v")
+        process = program.start()
+        program.wait_seen(count)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=SECONDS)
+        assert process.returncode == Status.DONE, told
+        said.append([line for line in told.splitlines() if " starts at " in line])
+    reset = "nothing is committed, auto_offset_reset=earliest"
+    assert [sorted(lines) for lines in said] == [
+        [f"safeconsumer: {program.topic}:{n} starts at 0: {reset}" for n in (0, 1)],
+        [
+            f"safeconsumer: {program.topic}:0 starts at 1: committed",
+            f"safeconsumer: {program.topic}:1 starts at 0: committed",
+        ],
+    ]
+
+
+@pytest.mark.any_broker
+def test_a_topic_that_does_not_exist(program: Program) -> None:
+    """
+    Status 7 with its name, and it is not made.
+    """
+    program.topic = missing = f"{program.topic}-missing"
+    for _ in range(2):
+        process = program.start()
+        _, told = process.communicate(timeout=SECONDS)
+        assert process.returncode == Status.MISSING, told
+        assert f"topic does not exist: {missing};" in told
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("options", [(), ("--watch",)])
+def test_a_handlers_output_goes_to_stdout(
+    program: Program, produce: Callable[..., None], options: tuple[str, ...]
+) -> None:
+    """
+    Also while the screen is drawn on.
+    """
+    produce(b"a", b"b")
+    ours, its = pty.openpty()
+    process = program.start("handlers:say", *options, stderr=its)
+    os.close(its)
+    drawn = Drain(ours)
+    program.wait_seen(2)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=SECONDS)
+    told = drawn.text()
+    assert process.returncode == Status.DONE, told
+    assert (output, "handled" in told) == ("handled 0\nhandled 1\n", False)
+
+
+class Drain:
+    """
+    Reads a terminal until nobody writes to it any more.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # what Linux says when the other end closes
+            while part := os.read(self._descriptor, 65536):
+                self._parts.append(part)
+
+    def text(self) -> str:
+        self._thread.join(SECONDS)
+        os.close(self._descriptor)
+        return b"".join(self._parts).decode()
 
 
 def test_no_broker(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.cli.run import Status
+from safeconsumer.cli.errors import Status
 from tests.brokers import choice
 from tests.cli.test_program import command
 from tests.cli.test_run import SECONDS, Program
@@ -90,4 +90,4 @@ def test_an_operators_hold_is_obeyed(
     assert quiet.returncode == 0, quiet.stdout + quiet.stderr
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DRAINED, told
+    assert process.returncode == Status.DONE, told

@@ -34,13 +34,15 @@ def test_what_is_gained_is_gated_if_all_was_held() -> None:
     Until the call ends.
     """
     gates = CallGates()
-    assert gates.begin(HELD)
-    gates.reassign([C], [])
+    gates = gates.begin(HELD)
+    assert gates.is_gating
+    gates = gates.reassign([C], [])
     assert set(gates.closed) == {C}
-    assert gates.end()
-    gates.open_all()
+    gates = gates.end()
+    assert gates.closed
+    gates = gates.all_open()
     assert not gates.closed
-    assert not gates.end()
+    assert not gates.end().closed
 
 
 def test_nothing_is_gated_if_something_flowed() -> None:
@@ -49,13 +51,11 @@ def test_nothing_is_gated_if_something_flowed() -> None:
     """
     gates = CallGates()
     for view in (_view([APP], A, C), _view([], A), _view([APP])):
-        assert not gates.begin(view)
-        gates.reassign([B], [])
-        assert not gates.closed
-        gates.end()
-    gates.begin(HELD)
-    gates.end()
-    gates.reassign([C], [])
+        gates = gates.begin(view)
+        assert not gates.is_gating
+        assert not gates.reassign([B], []).closed
+        gates = gates.end()
+    gates = gates.begin(HELD).end().reassign([C], [])
     assert not gates.closed
 
 
@@ -63,70 +63,54 @@ def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
     """
     Until the application chooses anew, outside of a call.
     """
-    gates = CallGates()
-    gates.begin(HELD)
     empty = _view([APP])
-    gates.choose_anew(empty)  # in the middle of the call
-    gates.end()
-    assert gates.begin(empty)
-    gates.end()
-    gates.choose_anew(HELD)  # something is assigned
-    assert gates.begin(empty)
-    gates.end()
-    gates.choose_anew(empty)
-    assert not gates.begin(empty)
+    gates = CallGates().begin(HELD).choose_anew(empty).end()  # in the middle of it
+    gates = gates.begin(empty)
+    assert gates.is_gating
+    gates = gates.end().choose_anew(HELD).begin(empty)  # something is assigned
+    assert gates.is_gating
+    assert not gates.end().choose_anew(empty).begin(empty).is_gating
 
 
 def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
     """
     By whoever had placed them; what was placed since does not count.
     """
-    gates = CallGates()
-    gates.begin(_view([APP, OPS], A, B))
-    gates.reassign([C], [])
-    assert not gates.lifted([APP], HELD)
-    assert gates.lifted([OPS], HELD)
+    gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
+    gates = gates.lifted([APP], HELD)
+    assert gates.closed
+    gates = gates.lifted([OPS], HELD)
     assert not gates.closed
-    gates.reassign([("audit", 1)], [])
-    assert not gates.closed
+    assert not gates.reassign([("audit", 1)], []).closed
 
 
 def test_an_owner_that_lifts_all_it_has() -> None:
     """
     Counts as if it had named everything, and speaks for itself only.
     """
-    gates = CallGates()
-    gates.begin(_view([APP, OPS], A, B))
-    gates.reassign([C], [])
-    assert not gates.given_up("ops")
+    gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
+    gates = gates.given_up("ops")
     assert set(gates.closed) == {C}
-    assert gates.given_up("app")
-    assert not gates.closed
+    assert not gates.given_up("app").closed
 
 
 def test_a_resume_by_name_opens_the_gate_if_nobody_else_stands() -> None:
     """
     Before or after the partition is gained.
     """
-    after, before = CallGates(), CallGates()
-    for gates in (after, before):
-        gates.begin(_view([APP], A, B))
-    after.reassign([C], [])
-    assert after.lifted([(AUDIT, "app")], _view([APP], A, B, C))
-    assert not before.lifted([(AUDIT, "app")], HELD)
-    before.reassign([C], [])
-    assert not after.closed
-    assert not before.closed
+    gates = CallGates().begin(_view([APP], A, B))
+    after = gates.reassign([C], [])
+    assert after.closed
+    assert not after.lifted([(AUDIT, "app")], _view([APP], A, B, C)).closed
+    assert not gates.lifted([(AUDIT, "app")], HELD).reassign([C], []).closed
 
 
 def test_a_resume_by_another_owner_opens_none() -> None:
     """
     It speaks for itself only.
     """
-    gates = CallGates()
-    gates.begin(HELD)
-    gates.reassign([C], [])
-    assert not gates.lifted([(AUDIT, "ops")], _view([APP], A, B, C))
+    gates = CallGates().begin(HELD).reassign([C], [])
+    gates = gates.lifted([(AUDIT, "ops")], _view([APP], A, B, C))
     assert set(gates.closed) == {C}
 
 
@@ -134,12 +118,9 @@ def test_a_gate_leaves_with_its_partition() -> None:
     """
     And the holds that ended with theirs still stand.
     """
-    gates = CallGates()
-    gates.begin(HELD)
-    gates.reassign([C], [A, B])
-    gates.reassign([A], [C])
+    gates = CallGates().begin(HELD).reassign([C], [A, B]).reassign([A], [C])
     assert set(gates.closed) == {A}
-    assert gates.lifted([APP], _view([], A))
+    assert not gates.lifted([APP], _view([], A)).closed
 
 
 def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() -> None:
@@ -157,10 +138,26 @@ def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() 
             return super().partitions()
 
     gates = CallGates()
-    gates.begin(Seen(view.state, view.assigned, view.gates, view.quiet))
-    gates.reassign([C], [])
+    gates = gates.begin(Seen(view.state, view.assigned, view.gates, view.quiet))
+    gates = gates.reassign([C], [])
     for key in keys:
         assert gates.closed
-        gates.lifted([key], view)
+        gates = gates.lifted([key], view)
     assert not gates.closed
     assert looks == ["all"]
+
+
+def test_what_is_noted_twice_changes_nothing_more() -> None:
+    """
+    A signal handler looks ahead to a change that has been applied in part.
+    """
+    view = _view([APP, OPS], A, B)
+    gates = CallGates().begin(view)
+    for change in (
+        lambda gates: gates.reassign([C], [A]),
+        lambda gates: gates.lifted([APP], view),
+        lambda gates: gates.given_up("ops"),
+        lambda gates: gates.all_open(),
+    ):
+        gates = change(gates)
+        assert change(gates) == gates

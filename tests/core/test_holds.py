@@ -8,9 +8,11 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import (
     Hold,
     Lifetime,
+    WorkerOwner,
     checked_duration,
     checked_lifetime,
     checked_owner,
+    checked_placer,
     checked_reason,
 )
 
@@ -38,7 +40,7 @@ def test_a_legal_owner_stays_as_it_is(owner: str) -> None:
 
 @pytest.mark.parametrize(
     "reason",
-    ["x" * 1025, "\u00fc" * 513, "two\nlines", "bell\x07", "\x1b[0m", b"bytes", 1],
+    ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
 )
 def test_a_reason_must_fit_one_log_line(reason: object) -> None:
     """
@@ -170,3 +172,33 @@ def test_a_hold_as_plain_values() -> None:
         "expires_at": 12.5,
         "lifetime": "while_assigned",
     }
+
+
+@pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
+def test_a_workers_owners_are_its_own(owner: str) -> None:
+    """
+    An application lifts such holds, and places none; the worker says so of its own.
+    """
+    assert checked_owner(owner) == owner
+    with pytest.raises(HoldSettingError, match="Worker"):
+        checked_placer(owner)
+    assert checked_placer(WorkerOwner(owner)) == owner
+    assert checked_placer("workers") == "workers"
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("two\nlines", "two lines"),
+        ("  two \r\n\r\n  lines\n", "two lines"),
+        ("a\ttab", "a tab"),
+        ("a\u2028b\x85c\x0bd", "a b c d"),
+        ("two  spaces stay", "two  spaces stay"),
+        ("\n", ""),
+    ],
+)
+def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> None:
+    """
+    Text out of a ticket or a commit; each break becomes a space.
+    """
+    assert checked_reason(reason) == shown

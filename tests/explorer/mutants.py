@@ -60,8 +60,8 @@ def _seek_is_forgotten() -> Iterator[None]:
 
 @contextmanager
 def _gates_wait_for_the_poll() -> Iterator[None]:
-    def lifted(_: CallGates, *__: object) -> bool:
-        return False
+    def lifted(gates: CallGates, *_: object) -> CallGates:
+        return gates
 
     with (
         mock.patch.object(CallGates, "lifted", lifted),

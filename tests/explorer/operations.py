@@ -145,8 +145,8 @@ def _both_held(stage: Stage) -> None:
 
 def _queued(stage: Stage) -> None:
     # An event that no call has delivered yet.
-    stage.consumer._ledger.follow([], [])
-    stage.consumer._ledger.emit(_some_event())
+    stage.consumer._safe_ledger.follow([], [])
+    stage.consumer._safe_ledger.emit(_some_event())
 
 
 def _some_event() -> Any:  # noqa: ANN401 - an event's class
@@ -490,7 +490,7 @@ def _expire(stage: Stage) -> None:
 
 
 def _deliver(stage: Stage) -> None:
-    stage.consumer._ledger.deliver()
+    stage.consumer._safe_ledger.deliver()
 
 
 # ---------------------------------------------------------------- hooks

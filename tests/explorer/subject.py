@@ -305,7 +305,7 @@ class Stage:
             hooks=(self._hook,),
             **more,
         )
-        consumer._ledger._clock = lambda: self.now
+        consumer._safe_ledger._clock = lambda: self.now
         consumer._coordinator.coordinator_id = 0
         consumer._coordinator._maybe_start_heartbeat_loop = lambda: None
         return consumer
@@ -313,7 +313,7 @@ class Stage:
     def _watch_locks(self) -> None:
         consumer = self.consumer
         parts: dict[str, Any] = {
-            "ledger": consumer._ledger,
+            "ledger": consumer._safe_ledger,
             "subscription": consumer._subscription,
             "coordinator": consumer._coordinator,
         }
@@ -325,7 +325,7 @@ class Stage:
     def _watch_checks(self) -> None:
         # Which look at what is quiet was a call's last: nothing else tells, from
         # outside, whether a pause had returned before it.
-        fetcher, ledger = self.consumer._fetcher, self.consumer._ledger
+        fetcher, ledger = self.consumer._fetcher, self.consumer._safe_ledger
         return_quiet, quiet = fetcher.return_quiet, ledger.quiet
 
         def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
@@ -533,7 +533,7 @@ class Stage:
         answer: tuple[Hold, ...],
     ) -> None:
         # What waits for control topics is nobody's hold, and no resume opens it.
-        gated = self.gated.keys() | self.consumer._ledger.control_gates()
+        gated = self.gated.keys() | self.consumer._safe_ledger.control_gates()
         paused = frozenset(self.quiet() - gated)
         self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
 
@@ -562,7 +562,7 @@ class Stage:
         Gate whatever is gained, as with control topics; and hold what others ask for.
         """
         self.is_controlled = True
-        self.consumer._ledger.watch(self._gate)
+        self.consumer._safe_ledger.watch(self._gate)
 
     def _gate(self, epochs: Mapping[TopicPartition, int]) -> None:
         for tp in epochs:
@@ -575,7 +575,7 @@ class Stage:
         Open the gates of what was gained, as if the control topics were read.
         """
         began = self.tick()
-        self.consumer._ledger.open_gates(dict(self.gated))
+        self.consumer._safe_ledger.open_gates(dict(self.gated))
         for tp in tuple(self.gated):
             self.note_lifted(frozenset({tp}), "gate", began)
 
@@ -584,7 +584,7 @@ class Stage:
         Have an operator pause or resume a partition, as the control reader applies it.
         """
         hold = Hold(scope=scopes.partition(*ONE), owner="operator")
-        ledger, began = self.consumer._ledger, self.tick()
+        ledger, began = self.consumer._safe_ledger, self.tick()
         if pauses:
             ledger.follow([hold], [])
             self.note_held(frozenset({ONE}), "operator", began)
@@ -614,7 +614,7 @@ class Stage:
         """
         Return the assigned partitions that are quiet.
         """
-        return {TopicPartition(*tp) for tp in self.consumer._ledger.view().quiet}
+        return {TopicPartition(*tp) for tp in self.consumer._safe_ledger.view().quiet}
 
     def positions(self) -> dict[TopicPartition, int | None]:
         """
@@ -637,7 +637,7 @@ class Stage:
         Have all events delivered.
         """
         self.consumer.holds()
-        self.consumer._ledger.deliver()
+        self.consumer._safe_ledger.deliver()
 
     def let_time_pass(self) -> None:
         """

@@ -137,7 +137,7 @@ class Team:
         """
         Let a member say nothing any more, as if its process was killed.
         """
-        control: Any = consumer._control
+        control: Any = consumer._safe_control
         control._reporter._say = lambda **_: None
 
     def has_all(self, consumer: SafeConsumer) -> Callable[[], bool]:
@@ -147,7 +147,7 @@ class Team:
         return lambda: consumer.paused() == set(self.partitions)
 
     def is_ungated(self, consumer: SafeConsumer) -> bool:
-        return bool(consumer.assignment()) and not consumer._ledger.control_gates()
+        return bool(consumer.assignment()) and not consumer._safe_ledger.control_gates()
 
     def settled(self, consumer: SafeConsumer) -> dict[TopicPartition, list[int]]:
         """

@@ -17,7 +17,7 @@ from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.failing import Status
+from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
@@ -143,7 +143,7 @@ def test_wait_says_who_is_missing(team: Team) -> None:
     with Polled(plain):
         team.operator_holds(team.topic)
         ended = run(team, "wait", "--group", team.group, "--quiet", "--timeout", "0.5s")
-    assert ended.exit_code == Status.NOT_SO
+    assert ended.exit_code == Status.FAILED
     assert "0 of 1 members quiet; 1 do not report: plain clients" in ended.stderr
 
 
@@ -159,7 +159,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
         while (second := run(team, *arguments)).exit_code == Status.DONE:
             assert time.monotonic() < poll
     for ended in (first, second):
-        assert (ended.exit_code, ended.stdout) == (Status.NOT_SO, "")
+        assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
         assert "is held: pause it first" in ended.stderr
 
 
@@ -176,7 +176,7 @@ def test_wait_for_a_scope_that_flows_in_a_rebalance(team: Team) -> None:
             team, "wait", team.topic, "--group", team.group, "--quiet",
             "--timeout", "0.5s",
         )  # fmt: skip
-    assert ended.exit_code == Status.NOT_SO
+    assert ended.exit_code == Status.FAILED
     assert f"flowing: {team.topic}:0-3" in ended.stderr
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
 
 def test_doctor_does_not_know_the_group(team: Team) -> None:
     ended = run(team, "doctor", "--group", f"{team.group}x")
-    assert (ended.exit_code, "no group" in ended.stdout) == (Status.NOT_SO, True)
+    assert (ended.exit_code, "no group" in ended.stdout) == (Status.FAILED, True)
 
 
 def test_a_user_without_a_name_is_asked_for_one(
@@ -335,7 +335,7 @@ def test_doctor_finds_what_is_wrong(team: Team) -> None:
     ).get(10)
     with Polled(plain):
         ended = run(team, "doctor", "--group", team.group)
-    assert ended.exit_code == Status.NOT_SO
+    assert ended.exit_code == Status.FAILED
     assert "settings are right" in ended.stdout
     assert "new:kind:y operator:x" in ended.stdout
     assert "1 of 1 members" in ended.stdout

@@ -350,3 +350,53 @@ def test_too_many_marks_for_one_generation_are_left_out() -> None:
     cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1, 2, 3})
     assigned = assignor.assign(cluster, members)
     assert {one.user_data for one in assigned.values()} == {b""}
+
+
+def _rebalanced(book: MarkBook, generation: int, *topics: str) -> int:
+    # One round of a group whose leader is this very member.
+    book.freeze()
+    assignor = HoldCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
+    data = assignor.metadata(set(topics)).user_data or b""
+    book.hear(
+        envelope.wrap(b"", found.marks, Direction.ASSIGNMENT)
+        if (found := envelope.unwrap(data)[1])
+        else b"",
+        generation,
+    )
+    return len(data)
+
+
+def test_marks_of_topics_that_are_gone_leave_the_joins() -> None:
+    """Topics come, are paused and go, hundred times: a join grows no more."""
+    owned: list[TopicPartition] = []
+    book = MarkBook(lambda _: True, lambda: owned)
+    sizes = []
+    for generation in range(1, 101):
+        owned[:] = [TopicPartition(f"short-{generation}", n) for n in range(100)]
+        sizes.append(_rebalanced(book, generation, f"short-{generation}"))
+    assert max(sizes[50:]) <= 1.2 * max(sizes[:50])
+    assert set(book.known()) >= set(owned)
+
+
+def test_marks_of_a_member_that_is_away_for_a_while_stay() -> None:
+    """Nobody subscribes to its topic meanwhile; a rolling restart is as long."""
+    away = TopicPartition("audit", 0)
+    owned = [away]
+    book = MarkBook(lambda _: True, lambda: owned)
+    _rebalanced(book, 1, "audit", "orders")
+    owned.clear()
+    for generation in range(2, 12):
+        _rebalanced(book, generation, "orders")
+    assert book.hear(b"", 12) == {away}
+
+
+def test_marks_of_what_is_subscribed_stay_however_old() -> None:
+    """Its owner obeys no mark, say, and repeats none."""
+    tp = TopicPartition("orders", 0)
+    owned = [tp]
+    book = MarkBook(lambda _: True, lambda: owned)
+    _rebalanced(book, 1, "orders")
+    owned.clear()
+    for generation in range(2, 100):
+        _rebalanced(book, generation, "orders")
+    assert book.hear(b"", 100) == {tp}

@@ -361,6 +361,43 @@ def test_a_partition_given_to_a_producer_gets_no_mark_below_that(team: Team) -> 
     assert stored(team, first) == (4, True)
 
 
+@any_broker
+def test_a_mark_that_a_transaction_may_wipe_is_not_relied_on(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Given without a mark, at what is committed already: its commit shows nothing.
+
+    Until no transaction can be open that long, the pause stays here when the partition
+    departs.
+    """
+    consumer, (first, *_) = joined(team), team.partitions
+    marks = consumer._coordinator.handover
+    consumer.commit({first: at(4)})
+    consumer.marked_offsets({first: at(4)})
+    consumer.pause(first)
+    assert stored(team, first) == (4, True)
+    assert not marks._is_marked(first)
+    monkeypatch.setattr(offsets, "_TRANSACTION", 0.0)
+    consumer.resume(first)
+    consumer.marked_offsets({first: at(4)})
+    consumer.pause(first)
+    assert stored(team, first) == (4, True)
+    assert marks._is_marked(first)
+
+
+@any_broker
+def test_a_mark_after_the_transaction_is_relied_on(team: Team) -> None:
+    """What is committed has come to where only the transaction could bring it."""
+    consumer, (first, *_) = joined(team), team.partitions
+    consumer.commit({first: at(1)})
+    consumer.marked_offsets({first: at(4)})
+    consumer.commit({first: at(4)})  # as the producer does
+    consumer.pause(first)
+    assert stored(team, first) == (4, True)
+    assert consumer._coordinator.handover._is_marked(first)
+
+
 # ------------------------------------------------------------ transactions
 
 
@@ -420,6 +457,27 @@ def test_a_mark_waits_for_a_transaction_that_is_open(
     assert stored(team, first) == (1, False)
     producer.commit_transaction()
     poll_until(consumer, lambda: stored(team, first)[1])
+    assert stored(team, first) == (4, True)
+
+
+@real_broker
+@isolation
+def test_a_mark_that_a_transaction_wipes_is_written_again(
+    team: Team, producer: KafkaProducer, level: str
+) -> None:
+    """The producer was given what is committed already, before the pause."""
+    consumer = joined(team, isolation_level=level)
+    first = team.partitions[0]
+    consumer.commit({first: at(4)})
+    given = consumer.marked_offsets({first: at(4)})
+    consumer.pause(first)
+    assert stored(team, first) == (4, True)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(given, consumer.group_metadata())
+    producer.commit_transaction()
+    assert stored(team, first) == (4, False)
+    poll_until(consumer, lambda: stored(team, first)[1])
+    poll_until(consumer, lambda: consumer._coordinator.handover._is_marked(first))
     assert stored(team, first) == (4, True)
 
 

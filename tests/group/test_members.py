@@ -168,7 +168,7 @@ def test_garbage_does_not_reach_poll(team: Team) -> None:
     poll_until(consumer, team.is_quiet(consumer))
     told = team.told[id(consumer)].of(control_events.ControlRecordsSkipped)
     assert told
-    assert consumer._control._state.skipped == 5_000  # type: ignore[union-attr]  # controlled
+    assert consumer._safe_control._state.skipped == 5_000  # type: ignore[union-attr]  # controlled
 
 
 def test_members_report_what_they_obey(team: Team) -> None:

@@ -19,7 +19,7 @@ from kafka.admin import (
 )
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.failing import Status
+from safeconsumer.cli.errors import Status
 from safeconsumer.events import group as control_events
 from tests.brokers import choice
 from tests.group.secured import PASSWORDS, SecuredBroker, allow

@@ -3,7 +3,9 @@ Programs as people write them for kafka-python, with one import line changed (P1
 """
 
 # ruff: noqa: ANN401 - a program as people write it has upstream's types, none
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 import kafka
@@ -58,7 +60,7 @@ def test_what_the_ledger_cannot_take_over_is_met_once(safe: Maker) -> None:
     """
     consumer = safe()
     with pytest.raises(TypeError):
-        consumer._ledger.assign([0])  # type: ignore[list-item]  # that is the test
+        consumer._safe_ledger.assign([0])  # type: ignore[list-item]  # that is the test
     assigned(consumer, A)
     assert consumer.assignment() == {A}
 
@@ -193,3 +195,34 @@ def test_a_wrong_target_says_what_to_do(safe: Maker) -> None:
     assert consumer.resume_all("app") == ()
     answer(consumer, A, 0, batch(0, 1))
     assert offsets(consumer.poll(0)) == {0: [0]}
+
+
+def test_our_private_names_are_not_those_of_a_subclass(
+    safe: Maker, tmp_path: Path
+) -> None:
+    """
+    A subclass keeps its orders, its ledger and its decoder under whatever name.
+    """
+    for consumer in (safe(), safe(journal=tmp_path)):
+        ours = {name for one in type(consumer).__mro__ for name in vars(one)}
+        ours |= vars(consumer).keys()
+        with offline(kafka.KafkaConsumer) as upstreams:
+            ours -= vars(upstreams).keys() | set(dir(upstreams))
+        private = {name for name in ours if name.startswith("_")}
+        assert {one for one in private if not one.startswith(("_safe_", "__"))} == set()
+
+
+def test_a_subclass_may_have_a_decoder_of_its_own(safe: Maker) -> None:
+    """
+    Set before or after ours is made, and the subclass's counts.
+    """
+
+    class Decoding(SafeConsumer):
+        def __init__(self, **configs: Any) -> None:
+            super().__init__(**configs)
+            self.decoder = json.loads  # type: ignore[assignment]  # as programs do
+
+    consumer = Decoding(bootstrap_servers="127.0.0.1:1", api_version=(2, 3))
+    assert consumer.decoder is json.loads  # type: ignore[comparison-overlap]  # it was set
+    consumer.close(autocommit=False, timeout_ms=0)
+    assert safe(decoder="python").decoder == "python"

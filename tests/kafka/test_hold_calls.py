@@ -172,7 +172,7 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -
     """
     A block holds to its end, whatever lifetime is the default.
     """
-    consumer._default_lifetime = Lifetime.WHILE_ASSIGNED
+    consumer._safe_lifetime = Lifetime.WHILE_ASSIGNED
     with consumer.held(A):
         assigned(consumer, B)
         assigned(consumer, A, B)

@@ -5,6 +5,7 @@ Foreign code inside the consumer: hooks that raise, patterns that are slow, sign
 import re
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,6 +16,7 @@ from safeconsumer import ConcurrentPollError, SafeConsumer
 from safeconsumer.events.consumer import (
     Event,
     HoldsPlaced,
+    PatternFailed,
     PatternIsSlow,
     StaleJoinDropped,
 )
@@ -48,7 +50,7 @@ def test_a_hook_that_raises_breaks_no_call(safe: Maker) -> None:
     assert offsets(consumer.poll(0)) == {1: [0, 1]}
     consumer.resume(A)
     assert offsets(consumer.poll(0)) == {0: [0, 1]}
-    assert consumer._ledger.dispatcher.failures[repr(_raise)] >= 3
+    assert consumer._safe_ledger.dispatcher.failures[repr(_raise)] >= 3
 
 
 def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
@@ -103,7 +105,7 @@ def test_a_hook_that_polls_is_told_so(safe: Maker) -> None:
     consumer = safe(hooks=(poll,), consumer_timeout_ms=50)
     assigned(consumer, A)
     for step in (consumer.poll, lambda: next(consumer, None)):
-        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        consumer._safe_ledger.emit(StaleJoinDropped, generation=1)
         step()
         (refusal,) = refused
         assert "hook" in refusal
@@ -132,7 +134,7 @@ def test_a_pause_while_a_hook_takes_its_time_is_obeyed(safe: Maker) -> None:
 
     def told_late(*args: object, **more: object) -> object:
         found = drain(*args, **more)
-        consumer._ledger.emit(StaleJoinDropped, generation=1)
+        consumer._safe_ledger.emit(StaleJoinDropped, generation=1)
         return found
 
     consumer._fetcher.fetch_records = told_late
@@ -256,3 +258,36 @@ def test_a_signal_handler_may_pause_and_resume(safe: Maker, told: Told) -> None:
     answer(consumer, B, 0, batch(0, 1))
     assert offsets(consumer.poll(0)) == {1: [0]}
     assert told.names() == ["hold_placed", "hold_placed", "hold_removed"]
+
+
+def _failing_later() -> re.Pattern[str]:
+    # A pattern that knew no name when it was placed, and raises at the first.
+    class Failing:
+        pattern = "fail.*"
+        flags = 0
+
+        def fullmatch(self, topic: str) -> None:
+            raise HookError(topic)
+
+    return Failing()  # type: ignore[return-value]  # as google-re2's is none
+
+
+CALLS: dict[str, Callable[[SafeConsumer], object]] = {
+    "explain": lambda consumer: consumer.explain("orders:0"),
+    "resume": lambda consumer: consumer.resume("orders:0"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_pattern_that_fails_is_told_before_the_call_returns(
+    safe: Maker, told: Told, call: Callable[[SafeConsumer], object]
+) -> None:
+    """
+    The answer says that it covers the partition; the event says why.
+    """
+    consumer = safe()
+    consumer.pause(_failing_later())
+    assert told.of(PatternFailed) == []
+    call(consumer)
+    (failed,) = told.of(PatternFailed)
+    assert failed.topic == "orders"

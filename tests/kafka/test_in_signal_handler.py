@@ -35,7 +35,7 @@ def _locks_taken(consumer: SafeConsumer) -> Iterator[threading.Event]:
                 consumer._coordinator,
                 consumer._subscription,
                 consumer._cluster,
-                consumer._ledger,
+                consumer._safe_ledger,
             ):
                 stack.enter_context(part._lock)
             inside.set()
@@ -115,7 +115,7 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     """
     consumer = safe(group_id="g")
     consumer.subscribe(["orders"])
-    ledger, subscription = consumer._ledger, consumer._subscription
+    ledger, subscription = consumer._safe_ledger, consumer._subscription
     clock, inside, done = ledger._clock, threading.Event(), threading.Event()
 
     def join() -> None:

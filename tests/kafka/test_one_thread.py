@@ -149,7 +149,7 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(safe: Maker) -> None:
         except ConcurrentPollError as error:
             told.append(str(error))
 
-    quiet, is_armed = consumer._ledger.quiet, threading.Event()
+    quiet, is_armed = consumer._safe_ledger.quiet, threading.Event()
 
     def stopped() -> PartitionSet:
         if is_armed.is_set():
@@ -159,7 +159,7 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(safe: Maker) -> None:
             other.join(20)
         return quiet()
 
-    consumer._ledger.quiet = stopped  # type: ignore[method-assign]  # each record asks
+    consumer._safe_ledger.quiet = stopped  # type: ignore[method-assign]  # each record asks
     assert next(consumer).offset == 0
     is_armed.set()
     assert next(consumer).offset == 1

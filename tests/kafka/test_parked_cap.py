@@ -162,7 +162,7 @@ def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) ->
     """
     The whole batch is in memory, and one record of it beside.
     """
-    cut_off._iteration._end()
+    cut_off._safe_iteration._end()
     assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
 
 
@@ -224,7 +224,7 @@ def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
     assert not fetcher._completed_fetches
     assert not fetcher._next_partition_records
     assert consumer._fetcher.parked_bytes() == 0
-    assert not consumer._ledger.view().quiet
+    assert not consumer._safe_ledger.view().quiet
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**40])

@@ -156,7 +156,7 @@ def test_adopting_twice_changes_nothing_more() -> None:
         consumer.poll(0)
         parked = consumer._fetcher.parked_bytes()
         assert parked
-        adopt(consumer, consumer._ledger, 1000)
+        adopt(consumer, consumer._safe_ledger, 1000)
         assert consumer._fetcher.parked_bytes() == parked
         assert consumer.paused() == {A}
         consumer.resume(A)

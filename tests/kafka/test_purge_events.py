@@ -174,3 +174,41 @@ def test_sizes_of_what_has_departed_are_forgotten(consumer: SafeConsumer) -> Non
     consumer.assign([B])
     consumer.poll(0)
     assert set(consumer._fetcher._sizes) == {B}
+
+
+def test_what_is_buffered_at_the_end_is_purged_too(
+    consumer: SafeConsumer, told: Told
+) -> None:
+    """
+    Half read, parked, and answers that nobody has looked at; once.
+    """
+    answer(consumer, A, 0, TEN)
+    consumer.poll(0, max_records=3)
+    consumer.pause(B)
+    answer(consumer, B, 0, TEN)
+    consumer.poll(0, max_records=1)
+    answer(consumer, A, 10, batch(10, 5))
+    consumer.close(autocommit=False, timeout_ms=0)
+    size = 2 * len(TEN) + len(batch(10, 5))
+    assert _purged(told) == [((A, B), 3, 6 + 10 + 5, size)]
+    consumer.close(autocommit=False, timeout_ms=0)
+    assert len(told.of(FetchesPurged)) == 1
+
+
+def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(
+    consumer: SafeConsumer, told: Told
+) -> None:
+    """
+    The poll under way throws the data away when it ends, and its event is told.
+    """
+    answer(consumer, A, 0, TEN)
+    once = consumer._poll_once
+
+    def closed(*args: object, **more: object) -> object:
+        records = once(*args, **more)
+        consumer.close(autocommit=False, timeout_ms=0)
+        return records
+
+    consumer._poll_once = closed  # type: ignore[assignment]  # for this one test
+    consumer.poll(0, max_records=3)
+    assert [one[2] for one in _purged(told)] == [7]

@@ -72,7 +72,7 @@ def after_drain(consumer: SafeConsumer, call: Callable[[], object]) -> None:
 
 
 def _emit_late(consumer: SafeConsumer) -> None:
-    consumer._ledger.emit(ParkedDataDropped, partitions=(), bytes=0)
+    consumer._safe_ledger.emit(ParkedDataDropped, partitions=(), bytes=0)
 
 
 def committed(consumer: SafeConsumer) -> dict[int, int]:
@@ -149,7 +149,7 @@ def test_a_commit_in_a_hook_at_the_end_of_a_poll(safe: Maker) -> None:
     answer(consumer, A, 0, TEN)
     after_drain(
         consumer,
-        lambda: consumer._ledger.emit(ParkedDataDropped, partitions=(), bytes=0),
+        lambda: consumer._safe_ledger.emit(ParkedDataDropped, partitions=(), bytes=0),
     )
     assert offsets(consumer.poll(0)) == {0: [*range(10)]}
     assert seen == [{0: 0}]
@@ -309,7 +309,7 @@ def test_a_hook_that_pauses_and_seeks(safe: Maker) -> None:
     answer(consumer, A, 0, TEN)
     after_drain(
         consumer,
-        lambda: consumer._ledger.emit(ParkedDataDropped, partitions=(), bytes=0),
+        lambda: consumer._safe_ledger.emit(ParkedDataDropped, partitions=(), bytes=0),
     )
     assert consumer.poll(0) == {}
     assert consumer.position(A) == 7

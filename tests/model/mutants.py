@@ -120,7 +120,7 @@ class ResumeOfTheWrongScope(SafeSubject):
     """
 
     def plant(self, consumer: SafeConsumer) -> None:
-        consumer._ledger.__class__ = _Careless
+        consumer._safe_ledger.__class__ = _Careless
 
 
 class _Hasty(PauseSafeFetcher):
@@ -148,7 +148,7 @@ class NoGate(SafeSubject):
     """
 
     def plant(self, consumer: SafeConsumer) -> None:
-        consumer._ledger.__class__ = _Open
+        consumer._safe_ledger.__class__ = _Open
 
 
 class _Wavering(LedgerSubscription):

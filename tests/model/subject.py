@@ -67,7 +67,7 @@ class SafeSubject:
         Make a consumer whose ledger has the model's clock.
         """
         consumer = ModelConsumer(hooks=(hook,), **_common(peer), **configs)
-        consumer._ledger._clock = lambda: self.truth.now
+        consumer._safe_ledger._clock = lambda: self.truth.now
         self.plant(consumer)
         return consumer
 

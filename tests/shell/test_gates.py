@@ -2,13 +2,18 @@
 The loop of KAFKA-13463: what is gained during a poll that began all paused.
 """
 
+from collections.abc import Callable
+from unittest import mock
+
 import pytest
 
 from safeconsumer.events.consumer import GatesChanged
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds import state
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.scope import Scope, TopicPartition
 from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab, is_locked
+from tests.shell.signals import handled_by, send
 
 D = ("audit", 1)
 HOLD_A = scopes.partition(*A)
@@ -412,3 +417,75 @@ def test_a_hold_that_ends_with_its_partition_was_not_lifted() -> None:
     assert lab.quiet() == {C}
     lab.lift(HOLD_A)
     assert lab.quiet() == set()
+
+
+LIFTS: dict[str, Callable[[Lab], object]] = {
+    "by name": lambda lab: lab.lift(HOLD_A),
+    "all of an owner's": lambda lab: lab.ledger.remove_owner("app"),
+    "what was gained": lambda lab: lab.lift(scopes.partition(*B)),
+}
+
+
+@pytest.mark.parametrize("lift", LIFTS.values(), ids=LIFTS)
+def test_a_handler_that_lifts_sees_the_gates_open(
+    lift: Callable[[Lab], object],
+) -> None:
+    """
+    What is quiet inside the handler is what is quiet when it has returned.
+    """
+    lab, seen = Lab(), []
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B])
+
+    def handler(*_: object) -> None:
+        lift(lab)
+        seen.append(lab.quiet())
+
+    with handled_by(handler):
+        send()
+    assert B not in seen[0]
+    assert seen == [lab.quiet()]
+
+
+def test_a_handler_sees_what_an_assignment_under_way_gates() -> None:
+    """
+    The handler interrupts its own thread, which is about to apply it.
+    """
+    lab, seen = Lab(), []
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    reassign = lab.ledger._reassign
+
+    def interrupted(change: object) -> None:
+        send()
+        reassign(change)  # type: ignore[arg-type]  # as it came
+
+    with (
+        handled_by(lambda *_: seen.append(lab.quiet())),
+        mock.patch.object(lab.ledger, "_reassign", interrupted),
+    ):
+        lab.ledger.assign([A, B])
+    assert seen == [{A, B}]
+
+
+def test_an_interrupt_in_the_middle_of_a_resume_leaves_no_gate_behind() -> None:
+    """
+    The change is applied whole by the next look, its gates with it.
+    """
+    lab = Lab()
+    lab.assign(A)
+    lab.hold(HOLD_A)
+    lab.ledger.begin_call()
+    lab.ledger.assign([A, B])
+    with (
+        mock.patch.object(state, "remove", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        lab.lift(HOLD_A)
+    assert lab.quiet() == set()
+    lab.ledger.end_call()
+    assert lab.quiet() == set()
+    assert not lab.ledger.view().gates

@@ -82,7 +82,7 @@ class Fleet:
             "control": {"clock_skew": 0.5, "status_topic": None, "start_timeout": 2.0},
             "journals": str(self._settings.journals),
         }
-        made = Process("member", name, options, self._settings.logs)
+        made = Process("tests.soak.member", name, options, self._settings.logs)
         self._members[name] = made
         if self._is_draining:
             made.tell("drain")

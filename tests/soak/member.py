@@ -19,6 +19,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import Control, SafeConsumer, Worker
+from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
@@ -115,13 +116,15 @@ class Member:
     # ------------------------------------------------------------ a worker
 
     def _work(self) -> None:
+        handling = Handling(self._journal, order="partition")
         worker = Worker(
             self.consumer,
-            self._handle,
+            handling.around(self._handle),
             concurrency=2,
             drain=Drain(revoke=1.0),
             commit=Commit(every=0.5),
         )
+        handling.watch(worker.running)
         holding = threading.Thread(target=self._hold_beside, args=(worker,))
         holding.start()
         try:

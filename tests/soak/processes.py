@@ -19,12 +19,12 @@ _LIMIT = 20.0
 
 class Process:
     """
-    A program of this package, with its words on stdin and JSON lines on stdout.
+    A program of this suite, with its words on stdin and JSON lines on stdout.
 
     Thread rules: made by a thread that lives as long as it should.
 
     Args:
-        program: a module of this package.
+        program: the module it is.
         name: of the process, and of its log.
         options: what it is told.
         logs: where it writes what it has to say.
@@ -43,7 +43,7 @@ class Process:
             self._popen = subprocess.Popen(  # noqa: S603 - our own code
                 tied_to_us(
                     [
-                        *(sys.executable, "-m", f"tests.soak.{program}"),
+                        *(sys.executable, "-m", program),
                         json.dumps(options),
                     ]
                 ),

@@ -19,6 +19,10 @@ _MEANINGS = {
     "S6": "committed and delivered again",
     "L1": "a resume that did not resume in 60 s",
     "G2": "delivered in spite of a group hold before the ownership",
+    "W4": "committed and not complete",
+    "W5": "not handled, or twice in one ownership",
+    "W7": "handled out of order",
+    "W10": "begun while held",
 }
 _LEVELS = ("partition", "topic", "pattern", "everything")
 _NOT_JUDGED = {"S7", "S8"}

@@ -108,7 +108,7 @@ class _Soak:
             "rate": self._settings.rate,
             "journals": str(self._settings.journals),
         }
-        return Process("producer", "producer", options, self._settings.logs)
+        return Process("tests.soak.producer", "producer", options, self._settings.logs)
 
     def _churn(self, stage: Stage, producer: Process) -> float:
         settings = self._settings

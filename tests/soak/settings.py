@@ -3,7 +3,7 @@ One soak: what runs, how long, and where its papers are.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import frozen
 
@@ -26,6 +26,24 @@ MEMBER = {
     "enable_auto_commit": False,
     "max_poll_records": 200,
 }
+
+
+class Papers(Protocol):
+    """
+    What every part of a soak is told.
+    """
+
+    @property
+    def seed(self) -> int:
+        """
+        Of everything that is drawn.
+        """
+
+    @property
+    def journals(self) -> Path:
+        """
+        Where every process writes its journal.
+        """
 
 
 @frozen(kw_only=True)

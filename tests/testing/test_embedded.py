@@ -1,6 +1,8 @@
+import signal
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from socket import create_connection
 
 import pytest
@@ -215,3 +217,23 @@ def test_a_library_without_the_mock_is_refused(
     )
     with pytest.raises(EmbeddedBrokerUnavailableError, match=r"confluent-kafka >= 2"):
         EmbeddedBroker().start()
+
+
+def test_signals_of_the_program_do_not_end_the_mock() -> None:
+    """
+    Its threads get none: librdkafka's ends when a signal interrupts its wait.
+
+    On a busy machine a timer's signals went there now and then, and the next command
+    read the memory of a cluster that was freed.
+    """
+    tasks = Path("/proc/self/task")
+    if not tasks.exists():
+        pytest.skip("needs Linux: it looks at what threads block")
+    with EmbeddedBroker():
+        names = {
+            (one / "comm").read_text().strip(): (one / "status").read_text()
+            for one in tasks.iterdir()
+        }
+    blocked = int(names["rdk:mock"].partition("SigBlk:")[2].split()[0], 16)
+    wanted = signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD
+    assert [one for one in wanted if not blocked >> (one - 1) & 1] == []

@@ -128,7 +128,7 @@ def _leaks_once_forgotten(consumer: SafeConsumer, watch: NoLeak) -> bool:
     """
     Do what our client never does, lose its holds; tell whether that is found.
     """
-    consumer._ledger.remove(hold.key for hold in consumer.holds())
+    consumer._safe_ledger.remove(hold.key for hold in consumer.holds())
     read(consumer, 1)
     found = len(watch.leaks) == 1
     watch.leaks.clear()

@@ -5,6 +5,8 @@ A handler on its records, without a broker and without waiting.
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from safeconsumer import (
     Context,
     DeadLetter,
     DeserializationError,
+    LifespanError,
     Limits,
     NoHandlerError,
     Record,
@@ -355,3 +358,35 @@ def test_a_thousand_records_take_no_second() -> None:
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
     assert len(run.done) == 1000
     assert time.monotonic() - began < 2
+
+
+def test_a_lifespan_stands_around_the_run() -> None:
+    """
+    Of either kind; handlers have its value.
+    """
+    told: list[object] = []
+
+    @contextmanager
+    def alive() -> Iterator[str]:
+        told.append("in")
+        yield "state"
+        told.append("out")
+
+    @asynccontextmanager
+    async def alive_too() -> AsyncIterator[str]:
+        with alive() as state:
+            yield state
+
+    def handle(_record: object, context: Context) -> None:
+        told.append(context.state)
+
+    async def handle_too(record: object, context: Context) -> None:
+        handle(record, context)
+
+    run_worker(handle, some("a", "b"), lifespan=alive)
+    assert told == ["in", "state", "state", "out"]
+    told.clear()
+    run_worker(handle_too, some("a", "b"), lifespan=alive_too)
+    assert told == ["in", "state", "state", "out"]
+    with pytest.raises(LifespanError):
+        run_worker(handle, some("a"), lifespan=lambda: 1 // 0)

@@ -7,7 +7,7 @@ types, and what is wrong must be refused (an ignore that is not needed is an err
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict, assert_type
@@ -27,12 +27,15 @@ from safeconsumer import (
     DeadLetter,
     Drain,
     ForkedConsumerError,
+    HandlerCancelledError,
     HandlersFailError,
+    HandlerTimeoutError,
     Hold,
     HoldSettingError,
     IllegalTargetError,
     JournalError,
     KafkaConsumer,
+    LifespanError,
     Lifetime,
     Limits,
     MissingExtraError,
@@ -241,6 +244,17 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     Worker(consumer, handle_async, executor="asyncio")
     Worker(consumer, handlers={"orders": handle, "re:audit.*": handle}, key=str)
     Worker(consumer, lambda record, context: use(record.offset, context.attempt))
+    served = Worker(
+        consumer,
+        handle_async,
+        executor="asyncio",
+        handler_timeout=30.0,
+        lifespan=nullcontext,
+    )
+
+    async def serve() -> None:
+        assert_type(await served.serve(signals=(15,)), Report)
+
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
     with Pump(consumer, order="partition", on_exhausted="skip") as pump:
@@ -252,7 +266,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
             batch.fail("text")  # type: ignore[arg-type]  # must be refused
     Pump(consumer, order="key")  # type: ignore[arg-type]  # no such order
     use(RecordFailedError, WorkerSettingError, NoHandlerError, UnsendableError)
-    use(HandlersFailError, ProcessDiedError, UnansweredBatchError)
+    use(HandlersFailError, ProcessDiedError, UnansweredBatchError, serve)
+    use(HandlerTimeoutError, HandlerCancelledError, LifespanError)
 
 
 class Order(TypedDict):

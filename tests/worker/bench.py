@@ -57,12 +57,16 @@ class Bench:
 
 
 @contextmanager
-def bench(
-    executor: str,
+def bench(  # noqa: PLR0913 - what a worker takes
+    executor: Any,  # noqa: ANN401 - a name, or one of somebody's
     handle: Callable[..., Any],
     *,
     count: int = 2,
     batch: int | None = None,
+    order: Order = Order.KEY,
+    timeout: float | None = None,
+    lifespan: Any = None,  # noqa: ANN401 - any kind
+    start_seconds: float = 30.0,
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Iterator[Bench]:
     """
@@ -72,7 +76,8 @@ def bench(
         "threads of theirs": lambda: ThreadPoolExecutor(count),
         "processes of theirs": lambda: ProcessPoolExecutor(count),
     }
-    pool: Any = theirs[executor]() if executor in theirs else executor
+    is_named = isinstance(executor, str) and executor in theirs
+    pool: Any = theirs[executor]() if is_named else executor
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {**cut(pool, batch), "is_batch": batch is not None, **policy}
@@ -80,7 +85,7 @@ def bench(
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
 
-    lanes = Lanes(Order.KEY, record_key)
+    lanes = Lanes(order, record_key)
     schedule = Schedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
     )
@@ -90,12 +95,16 @@ def bench(
         seconds=0.005,
         deadline=lambda: None,
         emit=emit,
+        timeout=timeout,
+        lifespan=lifespan,
+        start_seconds=start_seconds,
     )
     made = Bench(held, schedule, choose(pool, schedule, calls, count), events)
-    made.runner.start()
     try:
+        made.runner.start()
+        wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")
         yield made
     finally:
         made.runner.stop()
-        if pool is not executor:
+        if is_named:
             pool.shutdown()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Control, SafeConsumer
 from safeconsumer.events import worker as worker_events
 from safeconsumer.testing.clients import Clients
 from safeconsumer.worker import Commit, Drain
@@ -52,12 +52,18 @@ def own_lab(broker: JavaBroker) -> Iterator[Lab]:
     clients.close()
 
 
+@pytest.mark.parametrize("is_controlled", [False, True], ids=["plain", "control"])
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_stop_is_bounded_without_a_broker(
-    broker: JavaBroker, own_lab: Lab, fault: str
+    broker: JavaBroker,
+    own_lab: Lab,
+    fault: str,
+    is_controlled: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """
     W8: the last commit and leaving take no more than 2 s beyond the drain.
+
+    With ``control=`` too, whose threads and clients end in the same time.
     """
     own_lab.new_topic(partitions=2)
     own_lab.produce({0: ["v"] * 10, 1: ["v"]})
@@ -68,7 +74,9 @@ def test_stop_is_bounded_without_a_broker(
 
     drain = Drain(shutdown=1.0)
     setting = Commit(every=60.0)
-    running = own_lab.run(handle, drain=drain, commit=setting)
+    control = Control(trust_topic=True, unavailable="run", run_after=0.1)
+    consumer = own_lab.consumer(control=control if is_controlled else None)
+    running = own_lab.run(handle, consumer, drain=drain, commit=setting)
     running.wait_done(10)
     getattr(broker, fault)()
     began = time.monotonic()

@@ -47,7 +47,7 @@ def wait_positioned(consumer: Any, count: int) -> None:  # noqa: ANN401 - the sa
     """
     Return once so many partitions are owned and it is known where they begin.
     """
-    place = consumer._facade
+    place = consumer._safe_facade
 
     def known() -> bool:
         owned = tuple(place.epochs())

@@ -259,7 +259,7 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
     consumer = lab.consumer()
     running = lab.run(handle, consumer, concurrency=1)
     assert begun.wait(20)
-    busy: Callable[[], Any] = consumer._ledger.busy
+    busy: Callable[[], Any] = consumer._safe_ledger.busy
     consumer.pause_all(owner="somebody")
     assert busy() == {TopicPartition(lab.topic, 0)}
     go_on.set()

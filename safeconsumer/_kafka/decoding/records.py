@@ -36,6 +36,8 @@ COMPILED_MAGIC = 2
 
 # Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
 _FAR = 2**62
+# Records that become tuples while the collector stands still: in some 5 ms.
+_AT_ONCE = 5_000
 # The threads that have switched the garbage collector off.
 _pausing: set[int] = set()
 _new = tuple.__new__
@@ -119,10 +121,17 @@ class CompiledRecords(Fetcher.PartitionRecords):
             if self._deserializes():
                 is_more = self._read_on(taken, left)
             else:
-                # batch by batch, however many are asked for
-                is_more = _uncollected(self._read_on, taken, left)
+                is_more = _uncollected(self._read_batches, taken, left)
             if not is_more:
                 return
+
+    def _read_batches(self, taken: list[ConsumerRecord], left: int | None) -> bool:
+        # So many at once that the collector, which starts when it may, rarely does.
+        end = len(taken) + min(_AT_ONCE, _AT_ONCE if left is None else left)
+        while (room := end - len(taken)) > 0:
+            if not self._read_on(taken, room):
+                return False
+        return True
 
     def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
         # From the batch at hand, else from the next; False if there is none.
@@ -330,8 +339,8 @@ def _uncollected(call: Callable[..., R], *args: object) -> R:
     # Thousands of new tuples in a row, none of them garbage, would start the cyclic
     # garbage collector every 700, and it would walk the whole heap again and again:
     # up to a quarter of the CPU time. So it stands still, for the whole process, while
-    # one batch is decoded or becomes tuples: about a millisecond, and never while code
-    # of the application runs, which may wait and leave other threads' garbage lying.
+    # batches are decoded and become tuples: some milliseconds, and never while code of
+    # the application runs, which may wait and leave other threads' garbage lying.
     # No context manager: an interrupt between its two halves would leave it switched
     # off for good.
     was_enabled = False

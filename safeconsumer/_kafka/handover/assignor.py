@@ -6,7 +6,7 @@ dies with its owner, and a leader without it merges nothing. What did not reach 
 group stays paused at its old owner.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
@@ -33,6 +33,9 @@ _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 # For the whole generation, twice every member's share: the group's metadata is one
 # record of 1 MB.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
+
+# Generations. A member that is restarted is away for one or two.
+_KEPT_FOR = 16
 
 Marks = dict[TopicPartition, Register]
 
@@ -73,6 +76,19 @@ class MarkBook:
             if self._is_paused(tp) or tp in self._heard:
                 own[tp] = Register((self._generation, 1), self._is_paused(tp))
         return {**self._heard, **own}
+
+    def forget_but(self, topics: Collection[str]) -> None:
+        """
+        Forget what nobody has spoken of for long, of topics not consumed here.
+
+        Nobody can tell whether such a topic is gone or its consumers are away. The
+        owner of a partition speaks of it at every join.
+        """
+        self._heard = {
+            tp: one
+            for tp, one in self._heard.items()
+            if tp[0] in topics or self._generation - one.stamp[0] <= _KEPT_FOR
+        }
 
     def known(self) -> Marks:
         """
@@ -149,6 +165,7 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
         Return the inner assignor's subscription, marks behind its user data.
         """
         plain = self._inner.metadata(topics)
+        self._book.forget_but(frozenset(topics))
         return self._with(plain, self._book.known(), Direction.SUBSCRIPTION)
 
     def assign(

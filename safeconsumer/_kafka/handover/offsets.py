@@ -37,6 +37,28 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0
 # Seconds between two attempts of polls to write what could not be written.
 _RETRY = 1.0
+# Seconds. Producers' transaction.timeout.ms, by default: what a producer was given so
+# long ago it has committed by now, or never will.
+_TRANSACTION = 60.0
+
+
+@frozen
+class _Given:
+    """
+    What a producer was given of a partition last, and commits soon or has committed.
+
+    Attributes:
+        offset: where the work was.
+        is_marked: whether with a mark.
+        shows: whether it was ahead of all that the broker could have then, so that
+            whoever asks the broker sees whether it is committed.
+        until: when it is committed, or never will be; seconds, monotonic.
+    """
+
+    offset: int
+    is_marked: bool
+    shows: bool
+    until: float
 
 
 @frozen
@@ -46,15 +68,19 @@ class _Known:
 
     Attributes:
         epoch: of the ownership.
+        offset: what was last known to be committed; None: never heard of.
         mark: what was last known to be on the committed offset.
         is_sure: whether the broker has that mark, or none, for sure.
         is_read: whether the committed offset was looked at in this ownership.
+        over: what a producer was given and has committed since, as was seen.
     """
 
     epoch: int
+    offset: int | None = None
     mark: Mark | None = None
     is_sure: bool = False
     is_read: bool = False
+    over: _Given | None = None
 
 
 class MarksOnOffsets(HandOver):
@@ -102,7 +128,7 @@ class MarksOnOffsets(HandOver):
         self._owned: Mapping[TopicPartition, int] = {}
         # lifted here, but the broker could not be told before the partition departed
         self._lifted: Mapping[TopicPartition, Mark] = {}
-        self._given: dict[TopicPartition, bool] = {}  # whether with a mark
+        self._given: dict[TopicPartition, _Given] = {}
         self._settled: tuple[int, object, object] | None = None
         self._writer: Future | None = None
         self._running: Future | None = None  # the IO thread's
@@ -349,8 +375,10 @@ class MarksOnOffsets(HandOver):
         """
         complete = self.outgoing(offsets)
         _, found = unmarked(complete)
-        for tp in complete:
-            self._given[tp] = tp in found
+        until = time.monotonic() + _TRANSACTION
+        for tp, one in complete.items():
+            shows = self._is_ahead(tp, one.offset)
+            self._given[tp] = _Given(one.offset, tp in found, shows, until)
         self._wait_for_marks(offsets)
         # Now, not before: a mark that was on its way has told by now what it wrote.
         for tp in complete:
@@ -436,7 +464,9 @@ class MarksOnOffsets(HandOver):
             self._note(tp, is_read=True)
             if question.is_current(tp):
                 at = offsets.get(tp)
-                self._note_mark(tp, -1 if at is None else at.offset, mark)
+                offset = -1 if at is None else at.offset
+                self._note_over(tp, known, offset, mark)
+                self._note_mark(tp, offset, mark)
         arrive(self._ledger, fresh)
         return plain
 
@@ -463,9 +493,51 @@ class MarksOnOffsets(HandOver):
 
     def _note_mark(self, tp: TopicPartition, offset: int, mark: Mark | None) -> None:
         # A producer may still commit what it was given, with or without a mark.
-        is_last = offset >= self._commits.floor(tp)
-        is_sure = is_last or self._given.get(tp) == (mark is not None)
-        self._note(tp, mark=mark, is_sure=is_sure)
+        given = self._given.get(tp)
+        is_sure = (
+            given is None
+            or given.is_marked == (mark is not None)
+            or self._is_over(tp, given, offset)
+        )
+        self._note(tp, offset=offset, mark=mark, is_sure=is_sure)
+
+    def _is_ahead(self, tp: TopicPartition, offset: int) -> bool:
+        # of what the broker has, and of what it may be sent still
+        known, before = self._of(tp), self._given.get(tp)
+        return (
+            known is not None
+            and known.is_sure
+            and known.offset is not None
+            and offset > known.offset
+            and (before is None or offset > before.offset)
+            and not self._commits.is_in_flight(tp)
+        )
+
+    def _is_over(self, tp: TopicPartition, given: _Given, offset: int) -> bool:
+        if offset < self._commits.floor(tp):
+            return False
+        known = self._of(tp)
+        return (
+            offset > given.offset
+            or given.shows
+            or (known is not None and known.over is given)
+            or time.monotonic() >= given.until
+        )
+
+    def _note_over(
+        self, tp: TopicPartition, known: _Known | None, offset: int, mark: Mark | None
+    ) -> None:
+        # The broker has what a producer was given, where this member had left another
+        # mark, or none: so the producer has committed it.
+        given = self._given.get(tp)
+        if (
+            given is not None
+            and known is not None
+            and offset == given.offset
+            and (mark is not None) == given.is_marked
+            and (known.mark is not None) != given.is_marked
+        ):
+            self._note(tp, over=given)
 
     def _note_sought(self) -> None:
         # The application set a position itself, and nobody asked what is committed.

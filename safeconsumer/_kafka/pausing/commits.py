@@ -21,8 +21,8 @@ class KnownCommits:
     hours and generations later.
 
     Thread rules: the coroutines on the IO thread; :meth:`given_to_producer`,
-    :meth:`elsewhere`, :meth:`without`, :meth:`forget_all_but` and :meth:`floor`
-    on any thread.
+    :meth:`elsewhere`, :meth:`without`, :meth:`forget_all_but`, :meth:`floor` and
+    :meth:`is_in_flight` on any thread.
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,17 @@ class KnownCommits:
         """
         return self._begun[tp]
 
+    def is_in_flight(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a commit of the partition is in flight.
+        """
+        return self._in_flight[tp] > 0
+
     async def none_in_flight(self, partitions: Collection[TopicPartition]) -> None:
         """
         Return once no commit of any of the partitions is in flight.
         """
-        while any(self._in_flight[tp] > 0 for tp in partitions):
+        while any(map(self.is_in_flight, partitions)):
             await self._settled
 
     # ------------------------------------------------------------ who has none

@@ -104,6 +104,7 @@ class PauseSafeFetcher(Fetcher):
         ours = isinstance(self._subscriptions, LedgerSubscription)
         self._ours: LedgerSubscription | None = self._subscriptions if ours else None
         self._purged_for: Ownership | None = None
+        self._is_closed = False
         self._next_partition_records: Any  # upstream's, and its class or ours
         self._next_in_line_exception_metadata: Any  # upstream's
         # of the batch each partition's buffered records came in: bytes, records
@@ -543,8 +544,10 @@ class PauseSafeFetcher(Fetcher):
 
     def close(self) -> None:
         """
-        Throw all buffered data away.
+        Throw all buffered data away, and tell what it was.
         """
+        self._is_closed = True
+        self._report_purged([*self._purged_parts(), *self._purged_completions()])
         super().close()
         self._completed_fetches.clear()
         self._next_partition_records = None
@@ -587,6 +590,8 @@ class PauseSafeFetcher(Fetcher):
         return {} if self._ours is None else self._ours.ledger.ownership().epochs
 
     def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
+        if self._is_closed:
+            return True
         epoch = epoch_of(offset)
         return epoch is not None and epoch != self._epochs().get(tp)
 

@@ -33,6 +33,10 @@ _MEANINGS = {
     "S8": "too much parked",
     "L1": "silent after the resume",
     "G2": "delivered against a group's hold",
+    "W4": "committed without being complete",
+    "W5": "not handled, or twice in one ownership",
+    "W7": "handled out of order",
+    "W10": "begun while held",
 }
 
 _Sign = Callable[[float, float], Sequence[Shape]]

@@ -1,21 +1,27 @@
 """
-Where coroutine handlers run: one event loop in a thread of its own.
+Where coroutine handlers run: an event loop in a thread of its own, or the user's.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import threading
 import time
 from collections import deque
+from typing import Any
 
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import Calls, end_slot
+from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import (
+    Context,
     Errors,
+    HandlerTimeoutError,
     Slot,
     all_done,
     batch_failed,
+    blamed,
     broken,
     context_of,
     refuse_undone,
@@ -23,88 +29,197 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.results import Schedule
 
-_END_SECONDS = 1.0
+# Of the time to end: what handlers and the lifespan get, until they are cancelled once
+# more; and with them the tasks that handlers left over.
+_FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
 class Coroutines:
     """
-    As many coroutines at a time as asked for, on an event loop of their own.
+    As many coroutines at a time as asked for, on one event loop.
     """
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self.slots = [Slot(f"safeconsumer-worker-asyncio {at}") for at in range(count)]
-        self._loop = asyncio.new_event_loop()
+        self._call = calls.handle if calls.timeout is None else self._call_in_time
+        self.slots = [
+            Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
+            for at in range(count)
+        ]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._theirs: asyncio.AbstractEventLoop | None = None
+        self._ident: int | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._is_woken = False
         self._is_over = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self._thread = threading.Thread(
-            target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
-        )
+        self._seconds = END_SECONDS
+        self._until: float | None = None
+        self._state: Any = None
+        self._error: BaseException | None = None
+        self._entered, self._ended = threading.Event(), threading.Event()
+
+    def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """
+        Have handlers run in a loop that runs already. Call it there, before the start.
+        """
+        self._theirs = loop
+        self._context = contextvars.copy_context()
 
     def start(self) -> None:
         """
-        Start the loop.
+        Start the loop, or begin in theirs.
         """
-        self._schedule.queue.listen(self._wake)
-        self._thread.start()
+        if self._theirs is None:
+            threading.Thread(
+                target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
+            ).start()
+        else:
+            self._theirs.call_soon_threadsafe(self._begin, context=self._context)
 
-    def stop(self) -> None:
+    def wait_ready(self, seconds: float) -> bool:
         """
-        Cancel what still runs, and end the loop.
+        Tell whether the lifespan is entered, within so many seconds.
         """
+        is_over = self._entered.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return is_over
+
+    def recall(self) -> None:
+        """
+        Do nothing: what a coroutine has claimed it begins at once.
+        """
+
+    def stop(self, seconds: float = END_SECONDS) -> None:
+        """
+        Cancel what still runs, leave the lifespan, and end the loop if it is ours.
+        """
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
         self._is_over = True
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
+        if self._loop is None:  # it has not begun, and will end at once
+            return
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
-        if self._thread.is_alive():
-            self._thread.join(_END_SECONDS)
+        self._ended.wait(seconds)
+
+    # ------------------------------------------------------------ the loop
 
     def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        loop = asyncio.new_event_loop()
         try:
-            work = self._loop.create_task(self._work_all())
-            while not work.done():
-                self._run_until(work)
+            asyncio.set_event_loop(loop)
+            main = self._begin_in(loop)
+            while not main.done():
+                self._run_until(loop, main)
+            loop.run_until_complete(self._end_left_over())
         except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
-            for slot in self.slots:
-                end_slot(slot, self._schedule, error)
+            self._fail(error)
         finally:
-            self._loop.close()
+            loop.close()
+            self._ended.set()
 
-    def _run_until(self, work: asyncio.Task[None]) -> None:
+    def _run_until(
+        self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
+    ) -> None:
         # Out of a task that a handler began these end the loop, not just the task.
         try:
-            self._loop.run_until_complete(work)
+            loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._schedule.fail(error)
 
+    def _begin(self) -> None:
+        # In a loop of theirs: what handlers left over goes on as their tasks do.
+        assert self._theirs is not None  # noqa: S101 - it runs this
+        main = self._begin_in(self._theirs)
+        main.add_done_callback(lambda _: self._ended.set())
+
+    def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        self._ident = threading.get_ident()
+        main = self._main = loop.create_task(self._live())
+        self._loop = loop  # from here on a stop cancels
+        if self._is_over:
+            main.cancel()
+        return main
+
+    async def _live(self) -> None:
+        stack = contextlib.AsyncExitStack()
+        try:
+            self._state = await enter_async(stack, self._calls.lifespan)
+        except BaseException as error:  # noqa: BLE001 - wait_ready() raises it
+            self._error = error
+            return
+        finally:
+            self._entered.set()
+        try:
+            if not self._is_over:
+                await self._work_all()
+        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+            self._fail(error)
+        try:
+            await stack.aclose()
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._schedule.fail(not_left(error))
+
     async def _work_all(self) -> None:
+        assert self._loop is not None  # noqa: S101 - it runs this
+        self._schedule.queue.listen(self._wake)
         self._tasks = [
             self._loop.create_task(self._work_safely(slot)) for slot in self.slots
         ]
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _fail(self, error: BaseException) -> None:
+        if not self._is_over:
+            for slot in self.slots:
+                end_slot(slot, self._schedule, error)
+
     def _cancel(self) -> None:
+        assert self._loop is not None  # noqa: S101 - it runs this
+        assert self._main is not None  # noqa: S101 - likewise
         for task in self._tasks:
             task.cancel()
+        if not self._entered.is_set():
+            self._main.cancel()
+        self._loop.call_later(self._seconds * _FIRST_PART, self._main.cancel)
+
+    async def _end_left_over(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        until = time.monotonic() + END_SECONDS if self._until is None else self._until
+        until -= self._seconds * (1 - _SECOND_PART)
+        if left:
+            await asyncio.wait(left, timeout=max(0.0, until - time.monotonic()))
+        generators = asyncio.ensure_future(
+            asyncio.get_running_loop().shutdown_asyncgens()
+        )
+        await asyncio.wait([generators], timeout=max(0.05, until - time.monotonic()))
+
+    # ------------------------------------------------------------ waking
 
     def _wake(self) -> None:
         # Called under the schedule's lock, by any thread: one call for many.
         if not self._is_woken:
             self._is_woken = True
+            assert self._loop is not None  # noqa: S101 - it is listened from there
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake_idle)
 
     def _wake_idle(self) -> None:
         self._is_woken = False
-        if self._idle:
+        while self._idle:
             waiting = self._idle.popleft()
             if not waiting.done():
                 waiting.set_result(None)
+                return
+
+    # ------------------------------------------------------------ handlers
 
     async def _work_safely(self, slot: Slot) -> None:
         try:
@@ -117,28 +232,38 @@ class Coroutines:
     async def _work(self, slot: Slot) -> None:
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
-        slot.stack = functools.partial(tracebacks.of_task, ours, self._thread.ident)
+        slot.stack = functools.partial(tracebacks.of_task, ours, self._ident)
         while not self._is_over:
-            tasks = self._schedule.queue.claim()
-            if not tasks:
-                waiting = self._loop.create_future()
-                self._idle.append(waiting)
-                await waiting
-                continue
-            outcomes = []
-            for task in tasks:
-                outcomes.append(await self._run(task, slot))
+            try:
+                await self._work_once(slot)
+            except asyncio.CancelledError:
+                # By somebody who has this task from a handler that is over.
                 if self._is_over:
-                    return
-            self._schedule.complete(outcomes)
-            await asyncio.sleep(0)
+                    raise
+                _forget_cancelling(ours)
+
+    async def _work_once(self, slot: Slot) -> None:
+        tasks = self._schedule.queue.claim()
+        if not tasks:
+            waiting = asyncio.get_running_loop().create_future()
+            self._idle.append(waiting)
+            await waiting
+            return
+        outcomes = []
+        for task in tasks:
+            outcomes.append(await self._run(task, slot))
+            if self._is_over:
+                return
+        self._schedule.complete(outcomes)
+        await asyncio.sleep(0)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         slot.task = task
         try:
+            context = context_of(task, self._calls.deadline, self._state)
             if self._calls.is_batch:
-                return await self._run_batch(task, slot)
-            return await self._run_each(task, slot)
+                return await self._run_batch(task, slot, context)
+            return await self._run_each(task, slot, context)
         except BaseException as error:
             if self._is_over:
                 raise
@@ -146,22 +271,35 @@ class Coroutines:
         finally:
             slot.task = None
 
-    async def _run_batch(self, task: Task, slot: Slot) -> Outcome:
+    async def _call_in_time(self, given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        limit = self._calls.timeout
+        try:
+            async with asyncio.timeout(limit) as over:
+                return await self._calls.handle(given, context)
+        except TimeoutError as error:
+            if not over.expired():  # the handler's own
+                raise
+            message = f"the handler took longer than {limit:g} s, and was cancelled"
+            raise HandlerTimeoutError(message) from error
+
+    async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         try:
-            context = context_of(task, self._calls.deadline)
-            refuse_undone(await self._calls.handle(records, context))
+            refuse_undone(await self._call(records, context))
         except BaseException as error:
             if self._is_over:
                 raise
-            return batch_failed(task, error, time.monotonic() - slot.began)
+            return batch_failed(task, blamed(error), time.monotonic() - slot.began)
+        finally:
+            await self._clear_cancelling()
         return all_done(task, time.monotonic() - slot.began)
 
-    async def _run_each(self, task: Task, slot: Slot) -> Outcome:
-        handle, context = self._calls.handle, context_of(task, self._calls.deadline)
+    async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
+        call, ours = self._call, asyncio.current_task()
+        assert ours is not None  # noqa: S101 - it runs this
         chunk, indexes = task.chunk, task.indexes
         began = now = time.monotonic()
         until = began + self._calls.seconds
@@ -172,16 +310,19 @@ class Coroutines:
                 slot.index, slot.began = index, now
                 if task.epoch.is_held:
                     break
-                refuse_undone(await handle(chunk.records[index], context))
+                refuse_undone(await call(chunk.records[index], context))
                 chunk.finish(index)
                 count += 1
+                if ours.cancelling():
+                    await self._clear_cancelling()
                 now = time.monotonic()
                 if now > until:
                     break
         except BaseException as error:
             if self._is_over:
                 raise
-            failed = [(indexes[count], error)]
+            failed = [(indexes[count], blamed(error))]
+            _forget_cancelling(ours)
         return Outcome(
             task=task,
             finished=indexes[:count],
@@ -189,3 +330,18 @@ class Coroutines:
             left=indexes[count + len(failed) :],
             seconds=time.monotonic() - began,
         )
+
+    async def _clear_cancelling(self) -> None:
+        # A handler that cancels the task it is in and returns would have the next one
+        # cancelled in its place.
+        ours = asyncio.current_task()
+        assert ours is not None  # noqa: S101 - it runs this
+        if ours.cancelling() and not self._is_over:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            _forget_cancelling(ours)
+
+
+def _forget_cancelling(task: "asyncio.Task[None]") -> None:
+    while task.cancelling():
+        task.uncancel()

@@ -7,9 +7,15 @@ from typing import Protocol
 
 from attrs import frozen
 
+from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler, HandlersFailError, Slot
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
+
+# For what ends a handler at its limit, before people are told that it did not.
+_GRACE = 1.0
+# What ending may take where nobody says how long.
+END_SECONDS = 1.0
 
 
 class Runner(Protocol):
@@ -25,12 +31,25 @@ class Runner(Protocol):
 
     def start(self) -> None:
         """
-        Begin.
+        Begin, without waiting for it.
         """
 
-    def stop(self) -> None:
+    def wait_ready(self, seconds: float) -> bool:
         """
-        End soon, without waiting for handlers that do not.
+        Tell whether it has begun, within so many seconds.
+
+        Raises:
+            LifespanError: it never will.
+        """
+
+    def recall(self) -> None:
+        """
+        Have come back what was handed over and has not begun; nothing is from now on.
+        """
+
+    def stop(self, seconds: float = END_SECONDS) -> None:
+        """
+        End within so many seconds, without waiting for handlers that do not.
         """
 
 
@@ -41,6 +60,9 @@ class Calls:
 
     Attributes:
         deadline: when running handlers are no longer waited for; None while nobody is.
+        timeout: seconds that a handler may take; None for no limit.
+        lifespan: makes what is entered before the first call.
+        start_seconds: how long a process may take until it is ready.
     """
 
     handle: Handler
@@ -48,6 +70,16 @@ class Calls:
     seconds: float
     deadline: Callable[[], float | None]
     emit: Callable[..., None]
+    timeout: float | None = None
+    lifespan: MakeLifespan | None = None
+    start_seconds: float = 60.0
+
+    @property
+    def overdue(self) -> float | None:
+        """
+        After how many seconds a handler has outlived the end of its time.
+        """
+        return None if self.timeout is None else self.timeout + _GRACE
 
 
 def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:

@@ -3,19 +3,22 @@ Handlers in an executor that is somebody else's.
 """
 
 import functools
+import math
 import threading
+import time
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
     Executor,
+    Future,
     ThreadPoolExecutor,
 )
 from typing import Any
 
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.base import END_SECONDS, Calls
 from safeconsumer.worker.executors.processes import call_and_send
-from safeconsumer.worker.executors.threads import Elsewhere
+from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
@@ -32,22 +35,58 @@ class Foreign(Elsewhere):
         super().__init__(schedule, calls, count)
         self._executor = executor
         self._threads_there: dict[int, int] = {}
+        self._futures: dict[int, Future[Answer]] = {}
+        self._is_recalled = False
+
+    def recall(self) -> None:
+        """
+        Cancel the calls that wait in the executor.
+        """
+        self._is_recalled = True
+        for future in list(self._futures.values()):
+            future.cancel()  # not one that runs
+
+    def stop(self, seconds: float = END_SECONDS) -> None:
+        """
+        Cancel what waits, and let the threads end.
+        """
+        self.recall()
+        super().stop(seconds)
 
     def _look(self, slot: Slot) -> str | None:
         return tracebacks.of_thread(self._threads_there.get(id(slot)))
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
         self._threads_there[id(slot)] = threading.get_ident()
+        slot.began = time.monotonic()
         try:
-            return call_elsewhere(*args, **settings)
+            return call_elsewhere(*args, **settings, state=self._lifespan.state)
         finally:
             del self._threads_there[id(slot)]
 
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
-        is_here = isinstance(self._executor, ThreadPoolExecutor)
-        call = functools.partial(self._call_there, slot) if is_here else call_and_send
+        future = self._submit(slot, records, about)
+        self._futures[id(slot)] = future
+        if self._is_recalled:  # before it was known to be there
+            future.cancel()
         try:
-            future = self._executor.submit(
+            return future.result()
+        except (BrokenExecutor, CancelledError) as error:
+            if self._is_recalled and isinstance(error, CancelledError):
+                raise NotBegunError from error
+            # With all that was in it, whoever is to blame.
+            message = f"the executor broke, or cancelled what it took: {shown(error)}"
+            raise HandlersFailError(message) from error
+        finally:
+            del self._futures[id(slot)]
+
+    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Answer]:  # noqa: ANN401 - passed on
+        call: Any = call_and_send
+        if isinstance(self._executor, ThreadPoolExecutor):
+            call = functools.partial(self._call_there, slot)
+            slot.began = math.inf  # it may wait there, and that is no handler's time
+        try:
+            return self._executor.submit(
                 call,
                 self._calls.handle,
                 records,
@@ -57,10 +96,4 @@ class Foreign(Elsewhere):
             )
         except RuntimeError as error:  # shut down or broken, and stays so
             message = f"the executor takes nothing more: {shown(error)}"
-            raise HandlersFailError(message) from error
-        try:
-            return future.result()
-        except (BrokenExecutor, CancelledError) as error:
-            # With all that was in it, whoever is to blame.
-            message = f"the executor broke, or cancelled what it took: {shown(error)}"
             raise HandlersFailError(message) from error

@@ -5,57 +5,108 @@ Handlers in processes of their own.
 import atexit
 import contextlib
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import Calls
-from safeconsumer.worker.executors.threads import Elsewhere
+from safeconsumer.worker.executors.base import END_SECONDS, Calls
+from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
+from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
+from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.handlers import (
     Answer,
     Handler,
     HandlersFailError,
+    HandlerTimeoutError,
+    LifespanError,
     ProcessDiedError,
     Slot,
     call_elsewhere,
 )
 from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.tracebacks import chain, shown
+
+# What a child and its parent both see: how many records of the hand-over are finished,
+# and when the next one was begun, by the clock that all processes share.
+_FINISHED, _BEGAN = 0, 1
+_NOT_TAKEN = -1.0
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - passed by position
     pipe: Connection,
     questions: Connection,
+    progress: Any,  # noqa: ANN401 - a shared array
     handle: Handler,
     is_batch: bool,  # noqa: FBT001 - passed by position
     seconds: float,
+    lifespan: MakeLifespan | None,
 ) -> None:
     """
     Work in a child process until the pipe is closed; meanwhile say where it stands.
     """
-    # What a terminal or a service manager sends to all processes at once is for the one
-    # that owns the consumer: it drains, and needs this one meanwhile.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _leave_signals_to_the_worker()
     threading.Thread(
         target=_tell_stack, args=(questions, threading.get_ident()), daemon=True
     ).start()
-    pipe.send(None)  # the handler is here
-    with contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            records, about = pipe.recv()
-            answer = call_elsewhere(
-                handle, records, about, is_batch=is_batch, seconds=seconds
-            )
-            pipe.send(_sendable(answer))
+
+    def begin(count: int) -> None:
+        progress[_BEGAN] = time.monotonic()  # first, so that it is never too early
+        progress[_FINISHED] = count
+
+    with contextlib.ExitStack() as stack:
+        try:
+            state = enter(stack, lifespan)
+        except LifespanError as error:
+            pipe.send(sendable((0, error))[1])
+            return
+        with contextlib.suppress(EOFError, ConnectionError):
+            pipe.send(None)  # the handler is here
+            while True:
+                records, about = pipe.recv()
+                answer = call_elsewhere(
+                    handle,
+                    records,
+                    about,
+                    is_batch=is_batch,
+                    seconds=seconds,
+                    state=state,
+                    begin=begin,
+                )
+                pipe.send(sendable(answer))
+
+
+def _leave_signals_to_the_worker() -> None:
+    # What a terminal or a service manager sends to all processes at once is for the one
+    # that owns the consumer: it drains, and needs this one meanwhile. Not SIG_IGN:
+    # programs that the handler starts would inherit that.
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _pass_by)
+            signal.siginterrupt(number, False)  # noqa: FBT003 - its signature
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if signal.getsignal(number) is _pass_by:
+                signal.signal(number, handler or signal.SIG_DFL)
+
+    os.register_at_fork(after_in_child=restore)
+
+
+def _pass_by(*_signal: object) -> None:
+    """
+    Do nothing.
+    """
 
 
 def _tell_stack(questions: Connection, thread: int) -> None:
@@ -71,22 +122,7 @@ def call_and_send(*args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - pass
 
     An error that cannot be sent back would break that executor with all it has.
     """
-    return _sendable(call_elsewhere(*args, **settings))
-
-
-def _sendable(answer: Answer) -> Answer:
-    count, error = answer
-    if error is None:
-        return answer
-    with contextlib.suppress(Exception):  # whatever its class does
-        error.add_note(chain(error))  # a traceback does not travel by itself
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes, made just now
-    except BaseException:  # noqa: BLE001 - whatever its class does
-        plain = RuntimeError(shown(error))
-        plain.add_note(chain(error))
-        return count, plain
-    return answer
+    return sendable(call_elsewhere(*args, **settings))
 
 
 def check_picklable(handle: Handler) -> None:
@@ -106,9 +142,15 @@ def check_picklable(handle: Handler) -> None:
         raise WorkerSettingError(message) from error
 
 
-_END_SECONDS = 1.0
+# For one that was killed, or has closed its pipe, to be gone.
+_GONE_SECONDS = 1.0
 # Whoever asks where a handler stands may be the one that polls.
 _LOOK_SECONDS = 0.25
+# How often it is looked at which record a process is at.
+_WATCH_SECONDS = 1.0
+# So many processes one after the other that end before they take a record are no
+# accident.
+_STARTS = 3
 
 
 @define
@@ -116,6 +158,7 @@ class _Child:
     process: Any
     pipe: Connection
     questions: Connection
+    progress: Any
     looking: threading.Lock = field(factory=threading.Lock)
     is_asked: bool = False
 
@@ -126,6 +169,13 @@ class _Child:
         with contextlib.suppress(OSError):
             self.pipe.close()  # which one that waits takes for the end
             self.questions.close()
+
+    def kill(self) -> None:
+        """
+        End it by force, and wait for that.
+        """
+        self.process.kill()
+        self.process.join(_GONE_SECONDS)
 
     def stack(self) -> str | None:
         """
@@ -138,22 +188,40 @@ class _Child:
             return None if self.is_asked else self.questions.recv()
         return None
 
+    @property
+    def finished(self) -> int:
+        """
+        How many records of its hand-over are finished; below 0: it has not taken it.
+        """
+        return int(self.progress[_FINISHED])
+
+    @property
+    def began(self) -> float:
+        """
+        When it began with the next one.
+        """
+        return float(self.progress[_BEGAN])
+
 
 class Processes(Elsewhere):
     """
     Handlers run in processes of their own, one task at a time in each.
 
     Made by ``forkserver`` where there is one, else by ``spawn``: never by a plain
-    fork, since kafka-python's thread is alive. One that dies is replaced, and what it
-    was working on is tried again record by record.
+    fork, since kafka-python's thread is alive. One that dies, or is killed since a
+    record takes too long, is replaced, and only the record that it was at has failed;
+    of a batch nobody can tell which, so its records are tried again one by one.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
     """
 
+    _ends_late = True
+
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
-        super().__init__(schedule, calls, count)
+        super().__init__(schedule, evolve(calls, lifespan=None), count)
         check_picklable(calls.handle)
+        self._lifespan_there = calls.lifespan
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"
         self._context: Any = multiprocessing.get_context(method)
@@ -173,21 +241,21 @@ class Processes(Elsewhere):
         for child in list(self._children.values()):
             child.process.kill()
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = END_SECONDS) -> None:
         """
         End the processes; those in a handler by force.
         """
+        until = time.monotonic() + seconds
         atexit.unregister(self._kill)
         with self._starting:  # one that starts is there, or never will be
             self._is_stopped = True
             children = list(self._children.items())
-        super().stop()
+        super().stop(seconds)
         busy = {id(slot) for slot in self.slots if slot.task is not None}
         for place, child in children:
             child.close()
             if place in busy:
                 child.process.kill()
-        until = time.monotonic() + _END_SECONDS
         for _, child in children:
             child.process.join(max(0.0, until - time.monotonic()))
             if child.process.exitcode is None:
@@ -197,59 +265,154 @@ class Processes(Elsewhere):
         child = self._children.get(id(slot))
         return None if child is None else child.stack()
 
+    # ------------------------------------------------------------ asking
+
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
-        child = self._children[id(slot)]
-        process = child.process
+        for _ in range(_STARTS):
+            answer = self._ask_child(slot, self._children[id(slot)], (records, about))
+            if answer is not None:
+                return answer
+            self._prepare(slot)
+        message = (
+            f"{_STARTS} processes one after the other ended before they took a record"
+        )
+        raise HandlersFailError(message)
+
+    def _ask_child(
+        self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
+    ) -> Answer | None:
+        # None if it has ended before it took them.
+        child.progress[_FINISHED] = _NOT_TAKEN
         try:
-            child.pipe.send((records, about))
+            child.pipe.send(question)
+            if self._is_late(slot, child):
+                return self._end_late(slot, child)
             answer: Answer = child.pipe.recv()
         except (EOFError, OSError) as error:
-            del self._children[id(slot)]
-            process.join(_END_SECONDS)
-            if not self._is_stopped:
-                self._calls.emit(
-                    worker_events.WorkerProcessDied,
-                    exit_code=process.exitcode,
-                    records=len(records),
-                )
-            message = f"its process ended with {process.exitcode}"
-            raise ProcessDiedError(message) from error
+            return self._bury(slot, child, len(question[0]), error)
         return answer
+
+    def _is_late(self, slot: Slot, child: _Child) -> bool:
+        # Returns once there is an answer, or one record has taken too long.
+        task, limit = slot.task, self._calls.timeout
+        assert task is not None  # noqa: S101 - it was just set
+        wait = _WATCH_SECONDS if limit is None else min(limit, _WATCH_SECONDS)
+        while not child.pipe.poll(wait):
+            finished, began = child.finished, child.began
+            if not 0 <= finished < len(task.indexes):
+                continue
+            slot.index, slot.began = task.indexes[finished], began
+            if limit is not None:
+                left = began + limit - time.monotonic()
+                if left <= 0:
+                    return True
+                wait = min(left, _WATCH_SECONDS)
+        return False
+
+    def _end_late(self, slot: Slot, child: _Child) -> Answer:
+        began = child.began
+        self._children.pop(id(slot), None)
+        child.kill()
+        child.close()
+        finished = child.finished
+        if child.began != began:  # it went on in the last moment: none has failed
+            return finished, None
+        message = (
+            f"the handler took longer than {self._calls.timeout:g} s: its process was "
+            f"killed, and is replaced"
+        )
+        return finished, HandlerTimeoutError(message)
+
+    def _bury(
+        self, slot: Slot, child: _Child, count: int, error: Exception
+    ) -> Answer | None:
+        self._children.pop(id(slot), None)
+        child.process.join(_GONE_SECONDS)
+        finished, code = child.finished, child.process.exitcode
+        is_taken = finished >= 0
+        if not self._is_stopped:
+            self._calls.emit(
+                worker_events.WorkerProcessDied,
+                exit_code=code,
+                records=count - finished if is_taken else 0,
+            )
+            child.close()
+        if not is_taken or finished == count:
+            return (count, None) if is_taken else None
+        wrong = ProcessDiedError(f"its process ended with {code}")
+        wrong.__cause__ = error
+        return finished, wrong
+
+    # ------------------------------------------------------------ starting
 
     def _prepare(self, slot: Slot) -> None:
         if id(slot) in self._children:
             return
+        try:
+            self._wait_ready(slot, self._start_child(slot))
+        except HandlersFailError as error:
+            slot.ended = error
+            raise
+
+    def _start_child(self, slot: Slot) -> _Child:
         calls = self._calls
         ours, theirs = self._context.Pipe()
         asking, asked = self._context.Pipe()
+        progress = RawArray("d", 2)
         process = self._context.Process(
             target=serve,
-            args=(theirs, asked, calls.handle, calls.is_batch, calls.seconds),
+            args=(
+                theirs,
+                asked,
+                progress,
+                calls.handle,
+                calls.is_batch,
+                calls.seconds,
+                self._lifespan_there,
+            ),
             name="safeconsumer-worker",
             daemon=True,
         )
         with theirs, asked, self._starting:
             if self._is_stopped:
-                message = "no process starts once the worker has stopped"
-                raise ProcessDiedError(message)
+                raise NotBegunError
             try:
                 process.start()
             except OSError as error:
                 message = f"no process can be started: {error}"
                 raise HandlersFailError(message) from error
-            child = self._children[id(slot)] = _Child(process, ours, asking)
-        self._wait_ready(slot, child)
+            child = _Child(process, ours, asking, progress)
+            self._children[id(slot)] = child
+        return child
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
         # One that ends before it was given a record is the fault of none.
+        wrong = self._first_word(child)
+        if wrong is None:
+            return
+        self._children.pop(id(slot), None)
+        if self._is_stopped:
+            raise NotBegunError from wrong
+        child.close()
+        raise wrong
+
+    def _first_word(self, child: _Child) -> HandlersFailError | None:
+        limit = self._calls.start_seconds
         try:
-            child.pipe.recv()
-        except (EOFError, OSError) as error:
-            del self._children[id(slot)]
-            child.process.join(_END_SECONDS)
-            message = (
+            if child.pipe.poll(limit):
+                said: HandlersFailError | None = child.pipe.recv()
+                return said
+        except (EOFError, OSError):
+            child.process.join(_GONE_SECONDS)
+            return HandlersFailError(
                 f"a process ended with {child.process.exitcode} before it took a "
                 f"record; what it wrote says why: the handler must be importable "
                 f"there, and a script needs if __name__ == '__main__':"
             )
-            raise HandlersFailError(message) from error
+        stack = child.stack()
+        child.kill()
+        where = "in its imports" if stack is None else f"at\n{stack}"
+        return HandlersFailError(
+            f"a process was not ready within {limit:g} s, and was killed: it stood "
+            f"{where}; imports and lifespan may take as long as Limits.age"
+        )

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import Calls, end_slot
+from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
+from safeconsumer.worker.executors.lifespan import LifespanThread
 from safeconsumer.worker.handlers import (
     Answer,
-    ProcessDiedError,
     Slot,
     StackOf,
+    blamed,
     broken,
     call_batch,
     call_each,
@@ -30,10 +31,14 @@ class Threads:
     Handlers run in daemon threads of this process, so that a stuck one stops no exit.
     """
 
+    _ends_late = False  # whether a handler that takes too long can be ended
+
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self.slots = [Slot(f"safeconsumer-worker-{at}") for at in range(count)]
+        self._lifespan = LifespanThread(calls.lifespan, schedule.fail)
+        limit = calls.overdue if self._ends_late else calls.timeout
+        self.slots = [Slot(f"safeconsumer-worker-{at}", limit) for at in range(count)]
         self._threads = [
             threading.Thread(
                 target=self._work,
@@ -46,16 +51,29 @@ class Threads:
 
     def start(self) -> None:
         """
-        Start the threads.
+        Start the threads; nothing is handed over before the first poll.
         """
+        self._lifespan.start()
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
+    def wait_ready(self, seconds: float) -> bool:
+        """
+        Tell whether the lifespan is entered, within so many seconds.
+        """
+        return self._lifespan.wait_entered(seconds)
+
+    def recall(self) -> None:
+        """
+        Do nothing: what a thread has claimed it begins at once.
+        """
+
+    def stop(self, seconds: float = END_SECONDS) -> None:
         """
         Let the threads end; one that is in a handler ends after it.
         """
         self._schedule.queue.end()
+        self._lifespan.leave(seconds)
 
     def _work(self, slot: Slot) -> None:
         slot.stack = self._stack_of(slot)
@@ -78,10 +96,16 @@ class Threads:
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         calls = self._calls
-        context = context_of(task, calls.deadline)
+        context = context_of(task, calls.deadline, self._lifespan.state)
         if calls.is_batch:
             return call_batch(calls.handle, task, slot, context)
         return call_each(calls.handle, task, slot, context, calls.seconds)
+
+
+class NotBegunError(Exception):
+    """
+    What was handed over is back: nothing of it was begun, and it has not failed.
+    """
 
 
 class Elsewhere(Threads, ABC):
@@ -99,33 +123,38 @@ class Elsewhere(Threads, ABC):
         """
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
-        calls = self._calls
-        slot.began = time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
         about = (task.epoch.tp, task.attempt, task.epoch.number)
+        began = time.monotonic()
         try:
             self._prepare(slot)
-            slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+            slot.task, slot.index = task, task.indexes[0]
+            slot.began = began = time.monotonic()
             if task.epoch.is_held:  # since it was claimed
                 return Outcome(task=task, left=task.indexes)
             answer = self._ask(slot, records, about)
-        except ProcessDiedError as error:
-            failed = [(index, error) for index in task.indexes]
-            return Outcome(task=task, failed=failed, is_suspect=len(failed) > 1)
+        except NotBegunError:
+            return Outcome(task=task, left=task.indexes)
         except BaseException as error:  # noqa: BLE001 - what came back from there
-            answer = (0, error)
+            answer = (0, blamed(error))
         finally:
             slot.task = None
-        seconds = time.monotonic() - slot.began
-        return outcome_of(task, answer, seconds, is_batch=calls.is_batch)
+        seconds = time.monotonic() - began
+        return outcome_of(task, answer, seconds, is_batch=self._calls.is_batch)
 
     def _prepare(self, slot: Slot) -> None:
         """
         Get ready what takes its time, and is not the handler's.
+
+        Raises:
+            NotBegunError: it is too late for that.
         """
 
     @abstractmethod
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - passed on
         """
         Have the records handled there, and wait for the answer.
+
+        Raises:
+            NotBegunError: nobody has begun with them.
         """

@@ -113,6 +113,9 @@ class FakeClient:
     def is_joining(self) -> bool:
         return self._joining is not None
 
+    def why_nothing(self) -> str | None:
+        return None
+
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         self._ask = ask
 

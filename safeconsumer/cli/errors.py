@@ -1,7 +1,8 @@
 """
-How commands for operators end: one line on stderr, and a status a script can test.
+How commands end: one line on stderr, and a status that a script can test.
 """
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -26,28 +27,62 @@ from safeconsumer.errors import (
 
 class Status(IntEnum):
     """
-    Exit statuses of the commands that control groups.
+    Exit statuses: one meaning each, whichever command it is.
     """
 
     DONE = 0
-    NOT_SO = 1
+    FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
     REFUSED = 4
+    UNCOMMITTED = 5
+    GIVEN_UP = 6
+    MISSING = 7
+    LEFT = 8
+    NOT_SHOWN = 9
+    NOT_PLAYED = 10
     INTERRUPTED = 130
 
 
 MEANINGS = {
     Status.DONE: "Done; what is printed is so.",
-    Status.NOT_SO: "wait: not in time, or nothing is held. doctor: something is wrong.",
-    Status.USAGE: "Wrong usage, a bad scope, an unknown group, a missing package.",
-    Status.UNREACHABLE: "No broker answers, or not in time.",
-    Status.REFUSED: "No permission, or a control topic that would lose holds.",
+    Status.FAILED: "The outcome is bad: a record failed, a check did not pass, a wait "
+    "was in vain.",
+    Status.USAGE: "Wrong usage, or what was given is no good: a setting, a handler, a "
+    "journal, a scope, an unknown group; or a package is missing.",
+    Status.UNREACHABLE: "No broker answers in time, or none lets this user in.",
+    Status.REFUSED: "A broker refuses: no permission, or an unfit control topic.",
+    Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
+    Status.GIVEN_UP: "Stopped, but running handlers were given up.",
+    Status.MISSING: "A topic that is named does not exist.",
+    Status.LEFT: "Replayed, but for letters that stay where they are; each is named.",
+    Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
+    Status.NOT_PLAYED: "A scenario could not be played to its end.",
     Status.INTERRUPTED: "Interrupted.",
 }
 
-EPILOG = "\b\nExit status:\n" + "\n".join(
-    f"  {status:>3}  {meaning}" for status, meaning in MEANINGS.items()
+
+def epilog(*statuses: Status) -> str:
+    """
+    Return what a command's help says of the statuses that it ends with.
+    """
+    return "\b\nExit status:\n" + "\n".join(
+        f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in statuses
+    )
+
+
+def _wrapped(meaning: str) -> str:
+    # click leaves the block as it is, also where it is too wide for a terminal.
+    return "\n       ".join(textwrap.wrap(meaning, 72))
+
+
+EPILOG = epilog(
+    Status.DONE,
+    Status.FAILED,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.REFUSED,
+    Status.INTERRUPTED,
 )
 
 _USAGE = (
@@ -64,7 +99,6 @@ _REFUSED = (
     kafka_errors.AuthorizationError,
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.GroupAuthorizationFailedError,
-    kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
 )
 
@@ -109,11 +143,18 @@ def give_up(context: click.Context, why: str, status: Status) -> None:
     context.exit(status)
 
 
+def is_refused(error: BaseException | None) -> bool:
+    """
+    Tell whether a broker refuses what was asked, or a topic is unfit for it.
+    """
+    return isinstance(error, (*_REFUSED, ControlTopicError))
+
+
 def status_of(error: BaseException | None) -> Status:
     """
     Return the status for an error of the cluster or of the way to it.
     """
-    return Status.REFUSED if isinstance(error, _REFUSED) else Status.UNREACHABLE
+    return Status.REFUSED if is_refused(error) else Status.UNREACHABLE
 
 
 def said(error: BaseException) -> str:

@@ -1,0 +1,65 @@
+"""
+What a command asks of a cluster before it begins.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.saying import printable
+
+# A name that no topic can have, too: then there is none.
+_MISSING = (
+    kafka_errors.InvalidTopicError,
+    kafka_errors.UnknownTopicOrPartitionError,
+)
+
+
+def partitions_of(
+    base: Mapping[str, Any], topics: Iterable[str]
+) -> dict[str, frozenset[int] | None]:
+    """
+    Return the partitions of topics; None for one that does not exist. Creates none.
+
+    Raises:
+        CommandError: the broker refuses to tell.
+        KafkaError: the broker does not answer.
+    """
+    wanted = list(dict.fromkeys(topics))
+    admin = KafkaAdminClient(**base)
+    try:
+        described = admin.describe_topics(wanted) if wanted else ()
+    finally:
+        admin.close()
+    return {one["name"]: _partitions(one) for one in described}
+
+
+def existing(base: Mapping[str, Any], topics: Iterable[str]) -> None:
+    """
+    Return if all of the topics exist.
+
+    Raises:
+        CommandError: with the names of those that do not; or see above.
+        KafkaError: the broker does not answer.
+    """
+    found = partitions_of(base, topics)
+    missing = [name for name, partitions in found.items() if partitions is None]
+    if missing:
+        names = printable(", ".join(missing))
+        verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
+        message = f"{verb}: {names}; create it, or look for a typing error"
+        raise CommandError(message, Status.MISSING)
+
+
+def _partitions(described: Mapping[str, Any]) -> frozenset[int] | None:
+    name, code = printable(described["name"]), described["error_code"]
+    error = kafka_errors.for_code(code)
+    if error in _MISSING:
+        return None
+    if error is kafka_errors.TopicAuthorizationFailedError:
+        message = f"the broker refuses: no permission to describe the topic {name}"
+        raise CommandError(message, Status.REFUSED)
+    return frozenset(one["partition_index"] for one in described["partitions"])

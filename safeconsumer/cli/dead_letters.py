@@ -1,0 +1,304 @@
+"""
+``safeconsumer dead-letters``: what failed for good, and back to its topic with it.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from safeconsumer.cli import cluster, group_text, letters
+from safeconsumer.cli.connection import cluster_options
+from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
+from safeconsumer.cli.letters import Wanted
+from safeconsumer.cli.replay_memory import Memory
+from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
+from safeconsumer.cli.saying import printable, printable_lines
+
+Base = Callable[[], dict[str, Any]]
+
+_READING = (
+    Status.DONE,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.REFUSED,
+    Status.MISSING,
+    Status.INTERRUPTED,
+)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """
+    Look at dead letters, and send them back to their topics.
+    """
+
+
+def _moment(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    try:
+        return None if text is None else letters.moment_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _rate(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    if text is None:
+        return None
+    match = _RATE.fullmatch(text)
+    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
+    if rate <= 0:
+        message = f"{text[:30]!r} is no rate: write 10/s, 300/m or 50/h"
+        raise click.BadParameter(message)
+    return rate
+
+
+def _letter(
+    _context: click.Context, _parameter: click.Parameter, text: str
+) -> tuple[str, int, int]:
+    match = _LETTER.fullmatch(text)
+    if match is None:
+        message = f"{text[:100]!r} is not TOPIC:PARTITION@OFFSET, as list shows it"
+        raise click.BadParameter(message)
+    return match[1], int(match[2]), int(match[3])
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    # Called with wanted: a Wanted, and limit.
+    @click.option(
+        "--from",
+        "origins",
+        multiple=True,
+        metavar="TOPIC[:PARTITION[@OFFSET]]",
+        help="Only what failed there; repeatable.",
+    )
+    @click.option(
+        "--error",
+        "errors",
+        multiple=True,
+        metavar="CLASS",
+        help="Only what raised this, with or without its module; repeatable.",
+    )
+    @click.option(
+        "--since",
+        callback=_moment,
+        metavar="TIME",
+        help="Only what was written from then on: 2026-11-22T07:30 (UTC), or 2h ago.",
+    )
+    @click.option(
+        "--until", callback=_moment, metavar="TIME", help="And before then, likewise."
+    )
+    @click.option(
+        "--partition", type=click.IntRange(0), help="Only this one of TOPIC's."
+    )
+    @click.option("--offset", type=click.IntRange(0), help="Only this one there.")
+    @click.option("--limit", type=click.IntRange(1), help="No more than so many.")
+    @functools.wraps(command)
+    def with_filters(
+        *args: Any,  # noqa: ANN401 - the command's own
+        limit: int | None,
+        **options: Any,  # noqa: ANN401 - the command's own
+    ) -> Any:  # noqa: ANN401 - the command's own
+        names = ("origins", "errors", "since", "until", "partition", "offset")
+        wanted = Wanted(**{name: options.pop(name) for name in names})
+        return command(*args, wanted=wanted, limit=limit, **options)
+
+    return with_filters
+
+
+@dead_letters.command("list", epilog=epilog(*_READING))
+@click.argument("topic")
+@_filters
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, letters whole.")
+@cluster_options
+@click.pass_context
+def list_letters(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    topic: str,
+    wanted: Wanted,
+    limit: int | None,
+    *,
+    is_json: bool,
+    base: Base,
+) -> None:
+    """
+    List the letters in TOPIC: when, from where, which error, after how many attempts.
+
+    What is no letter of a Worker is listed, too, and says so.
+    """
+    with explained(context), letters.opened(base(), topic) as there:
+        several = list(itertools.islice(there.read(wanted), limit))
+        several.sort(key=lambda one: one.record.timestamp)
+        if is_json:
+            click.echo(json.dumps(list(map(letters.document, several)), indent=2))
+            return
+        table = [tuple(map(printable, row)) for row in letters.rows(several)]
+        for line in group_text.columns(table, ""):
+            click.echo(line)
+        foreign = sum(one.letter is None for one in several)
+        none = f", {foreign} records that are none" if foreign else ""
+        click.echo(f"{len(several) - foreign} letters{none}")
+
+
+@dead_letters.command(epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:]))
+@click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_letter)
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@cluster_options
+@click.pass_context
+def show(
+    context: click.Context,
+    /,
+    letter: tuple[str, int, int],
+    *,
+    is_json: bool,
+    base: Base,
+) -> None:
+    """
+    Show one letter whole: what failed and how, its headers, key and value.
+
+    What is not plain text is shown in hex. Status 1: there is nothing at this offset,
+    or no letter.
+    """
+    topic, partition, offset = letter
+    with explained(context), letters.opened(base(), topic) as there:
+        wanted = Wanted(partition=partition, offset=offset)
+        one = next(there.read(wanted), None)
+        if one is None:
+            message = f"nothing is at {topic}:{partition}@{offset}"
+            raise CommandError(message, Status.FAILED)
+        if is_json:
+            click.echo(json.dumps(letters.document(one), indent=2))
+        else:
+            text = "\n".join(letters.lines(one))
+            click.echo(printable_lines(text.replace("\t", "    ")))
+        if one.letter is None:
+            context.exit(Status.FAILED)
+
+
+@dead_letters.command(
+    epilog=epilog(*_READING[:-1], Status.LEFT, Status.INTERRUPTED),
+)
+@click.argument("topic")
+@_filters
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be sent.")
+@click.option("--rate", callback=_rate, metavar="N/s", help="No faster than that.")
+@click.option(
+    "--again", "is_again", is_flag=True, help="Also what was sent back before."
+)
+@click.option(
+    "--memory",
+    metavar="GROUP",
+    help="The group whose committed offsets remember what was sent back; "
+    "safeconsumer-replay-TOPIC by default.",
+)
+@click.option(
+    "--keep-timestamp",
+    "keeps_timestamp",
+    is_flag=True,
+    help="Give records the time they had; retention may delete them at once.",
+)
+@cluster_options
+@click.pass_context
+def replay(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    topic: str,
+    wanted: Wanted,
+    limit: int | None,
+    *,
+    is_dry: bool,
+    memory: str | None,
+    base: Base,
+    **choices: Any,  # noqa: ANN401 - rate, is_again, keeps_timestamp
+) -> None:
+    """
+    Send the letters of TOPIC back to the topics they come from.
+
+    Each has its key, its value and its own headers again, and one that says which
+    letter it was (dead-letter-replayed-from); it goes to its partition if that is
+    still there. A letter is sent back once, also by runs that are interrupted and by
+    runs with other filters: Kafka remembers that for offsets.retention.minutes, 7
+    days by default. One run at a time. What cannot be sent stays, and is named.
+    """
+    with explained(context):
+        where = base()
+        group = memory or f"safeconsumer-replay-{topic}"
+        with contextlib.ExitStack() as stack:
+            there = stack.enter_context(letters.opened(where, topic, group))
+            producer = None
+            if not is_dry:
+                producer = producer_of(where)
+                stack.callback(producer.close, timeout=5)
+            replaying = Replay(
+                producer,
+                Memory(there.consumer, there.begins),
+                functools.cache(
+                    lambda name: cluster.partitions_of(where, [name])[name]
+                ),
+                Arrivals(where).has,
+                lambda line: click.echo(f"safeconsumer: {printable(line)}", err=True),
+                most=limit,
+                **choices,
+            )
+            several = there.read(wanted)
+            if is_dry:
+                _rehearse(replaying, several)
+            else:
+                with _stopping(replaying):
+                    _replay(replaying, several)
+        _conclude(context, replaying)
+
+
+def _rehearse(replaying: Replay, several: Iterator[letters.Found]) -> None:
+    count = 0
+    for letter in replaying.chosen(several):
+        count += 1
+        click.echo(f"{letter.found.place}  to  {letter.target}")
+    counts = replaying.counts
+    click.echo(f"would send {count}, leave {counts.left}; {counts.before} sent before")
+
+
+def _replay(replaying: Replay, several: Iterator[letters.Found]) -> None:
+    try:
+        replaying.run(several)
+    finally:
+        counts = replaying.counts
+        click.echo(
+            f"{counts.sent} sent back, {counts.left} left; {counts.before} sent before"
+        )
+
+
+def _conclude(context: click.Context, replaying: Replay) -> None:
+    if replaying.stopping.is_set():
+        give_up(context, "interrupted; run it again to go on", Status.INTERRUPTED)
+    if replaying.counts.left:
+        context.exit(Status.LEFT)
+
+
+@contextlib.contextmanager
+def _stopping(replaying: Replay) -> Iterator[None]:
+    # What was sent is waited for and remembered; a second Ctrl-C is in a hurry.
+    def stop(_number: int, _frame: object) -> None:
+        if replaying.stopping.is_set():
+            raise KeyboardInterrupt
+        replaying.stopping.set()
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

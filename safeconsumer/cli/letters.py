@@ -1,0 +1,355 @@
+"""
+Reads a topic of dead letters, and shows what is in it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import frozen
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer.cli.cluster import existing
+from safeconsumer.cli.durations import seconds_of
+from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.holds.explain import utc
+from safeconsumer.worker.letters_format import (
+    NotALetterError,
+    StoredLetter,
+    letter_of,
+)
+
+_POLL_MS = 500
+_PATIENCE = 60  # polls without any progress
+_HEX_WIDTH = 16
+_HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
+_MESSAGE = 60
+
+
+@frozen(kw_only=True)
+class Found:
+    """
+    A record of a topic of dead letters.
+
+    Attributes:
+        record: kafka-python's, its key and value as bytes.
+        letter: what it says; None if it is no letter.
+        why: why it is none.
+    """
+
+    record: Any
+    letter: StoredLetter | None
+    why: str = ""
+
+    @property
+    def place(self) -> str:
+        """
+        Where it stands, such as ``orders.dlq:0@17``.
+        """
+        return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
+
+
+@frozen(kw_only=True)
+class Wanted:
+    """
+    Which letters are meant; all of a topic by default.
+
+    Attributes:
+        origins: where they failed: topics, partitions or offsets of them; any by none.
+        errors: classes of what was raised, with or without module; any by none.
+        since: written at or after this moment, in seconds.
+        until: written before this one.
+        partition: of the topic of dead letters.
+        offset: there.
+    """
+
+    origins: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+    def takes(self, one: Found) -> bool:
+        """
+        Tell whether it is meant; what is no letter has neither origin nor error.
+        """
+        at = one.record.timestamp / 1000
+        if self.since is not None and at < self.since:
+            return False
+        if self.until is not None and at >= self.until:
+            return False
+        if self.offset is not None and one.record.offset != self.offset:
+            return False
+        if one.letter is None:
+            return not (self.origins or self.errors)
+        return self._is_from(one.letter) and self._is_error(one.letter.exception or "")
+
+    def _is_from(self, letter: StoredLetter) -> bool:
+        partition = f"{letter.topic}:{letter.partition}"
+        names = (letter.topic, partition, letter.place)
+        return not self.origins or any(one in names for one in self.origins)
+
+    def _is_error(self, name: str) -> bool:
+        return not self.errors or any(
+            name == one or name.endswith(f".{one}") for one in self.errors
+        )
+
+
+class Letters:
+    """
+    Reads a topic of dead letters from its beginning to the end that it has now.
+
+    Args:
+        base: kafka-python's configuration.
+        topic: of dead letters.
+        group: whose committed offsets :attr:`consumer` may read and write.
+
+    Attributes:
+        consumer: what reads.
+        ends: by partition, where reading ends.
+    """
+
+    def __init__(
+        self, base: Mapping[str, Any], topic: str, group: str | None = None
+    ) -> None:
+        self.consumer: Any = KafkaConsumer(
+            **base,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            kafka_client=NoTopicsClient,
+        )
+        numbers = self.consumer.partitions_for_topic(topic) or ()
+        self._tps = [TopicPartition(topic, number) for number in sorted(numbers)]
+        self.begins: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        if self._tps:
+            self.consumer.assign(self._tps)
+            self.begins = self.consumer.beginning_offsets(self._tps)
+            self.ends = self.consumer.end_offsets(self._tps)
+
+    def read(self, wanted: Wanted) -> Iterator[Found]:
+        """
+        Yield what is wanted, each partition in its order.
+
+        Raises:
+            CommandError: the broker stopped answering.
+            KafkaError: the topic cannot be read.
+        """
+        tps = [tp for tp in self._tps if wanted.partition in (None, tp.partition)]
+        at = wanted.offset
+        starts = {tp: max(self.begins[tp], at or 0) for tp in tps}
+        ends = {tp: self.ends[tp] if at is None else at + 1 for tp in tps}
+        for record in self._records(starts, ends):
+            if wanted.takes(one := found(record)):
+                yield one
+
+    def records(self, since: int) -> Iterator[Any]:
+        """
+        Yield the records written since a moment in milliseconds, and maybe others.
+        """
+        asked = self.consumer.offsets_for_times(dict.fromkeys(self._tps, since))
+        starts = {tp: one.offset for tp, one in asked.items() if one is not None}
+        return self._records(starts, self.ends)
+
+    def _records(
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Iterator[Any]:
+        ends = {tp: min(ends[tp], self.ends[tp]) for tp in starts}
+        self.consumer.assign(list(starts))
+        for tp, start in starts.items():
+            self.consumer.seek(tp, start)
+        idle = 0
+        while left := [tp for tp in starts if self.consumer.position(tp) < ends[tp]]:
+            polled = self.consumer.poll(_POLL_MS)
+            idle = 0 if polled else idle + 1
+            if idle > _PATIENCE:
+                message = f"{left[0].topic} could not be read to its end"
+                raise CommandError(message, Status.UNREACHABLE)
+            for tp, records in polled.items():
+                yield from (one for one in records if one.offset < ends[tp])
+
+
+@contextmanager
+def opened(
+    base: Mapping[str, Any], topic: str, group: str | None = None
+) -> Iterator[Letters]:
+    """
+    Lend a reader of a topic of dead letters.
+
+    Raises:
+        CommandError: the topic does not exist.
+        KafkaError: the broker does not answer.
+    """
+    existing(base, [topic])
+    letters = Letters(base, topic, group)
+    try:
+        yield letters
+    finally:
+        letters.consumer.close(autocommit=False)
+
+
+def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
+    """
+    Read a record.
+    """
+    try:
+        return Found(record=record, letter=letter_of(record))
+    except NotALetterError as error:
+        return Found(record=record, letter=None, why=str(error))
+
+
+def moment_of(text: str, now: float | None = None) -> float:
+    """
+    Return a moment in seconds: ``2h`` is that long ago, else a date and time in UTC.
+
+    Raises:
+        ValueError: it is neither; the message says how to write it.
+    """
+    try:
+        return (time.time() if now is None else now) - seconds_of(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"{text[:30]!r} is no time: write 2026-11-22T07:30 (UTC), or 90m for 90 "
+            "minutes ago"
+        )
+        raise ValueError(message) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+# ------------------------------------------------------------ shown
+
+
+def rows(several: Sequence[Found]) -> list[tuple[str, ...]]:
+    """
+    Return a table of records with its head.
+    """
+    return [_HEAD, *map(_row, several)] if several else []
+
+
+def _row(one: Found) -> tuple[str, ...]:
+    record, letter = one.record, one.letter
+    place, at = one.place, utc(record.timestamp / 1000)
+    if letter is None:
+        return place, at, "-", "no letter", "-", "-", one.why
+    lines = (letter.message or "").split("\n")
+    message = lines[0] if len(lines) == 1 else f"{lines[0]}..."
+    return (
+        place,
+        at,
+        letter.place,
+        letter.exception or "-",
+        "-" if letter.attempts is None else str(letter.attempts),
+        letter.group or "-",
+        message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 3]}...",
+    )
+
+
+def document(one: Found) -> dict[str, Any]:
+    """
+    Return a record as plain JSON values.
+    """
+    record, letter = one.record, one.letter
+    value = record.value if letter is None else letter.value
+    headers = record.headers or () if letter is None else letter.headers
+    told: dict[str, Any] = {
+        "letter": one.place,
+        "written": record.timestamp,
+        "is_letter": letter is not None,
+        "why": one.why or None,
+        "key": _plain(record.key),
+        "value": _plain(value),
+        "headers": [{"name": name, **(_plain(data) or {})} for name, data in headers],
+    }
+    if letter is not None:
+        told |= {
+            "from": letter.place,
+            "timestamp": letter.timestamp,
+            "group": letter.group,
+            "attempts": letter.attempts,
+            "exception": letter.exception,
+            "message": letter.message,
+            "stack": letter.stack,
+            "null_headers": letter.null_headers or None,
+        }
+    return told
+
+
+def _plain(data: bytes | None) -> dict[str, str] | None:
+    if data is None:
+        return None
+    text = _text(data)
+    return {"hex": data.hex()} if text is None else {"text": text}
+
+
+def lines(one: Found) -> Iterator[str]:
+    """
+    Yield a record whole, for people.
+    """
+    record, letter = one.record, one.letter
+    yield f"letter     {one.place}, written {utc(record.timestamp / 1000)}"
+    if letter is None:
+        yield f"no letter  {one.why}"
+        headers, value = record.headers or (), record.value
+    else:
+        yield from _about(letter)
+        headers, value = letter.headers, letter.value
+    yield f"headers    {len(headers)}"
+    for name, data in headers:
+        yield f"  {name}"
+        yield from _data(data, "    ")
+    for name, data in (("key", record.key), ("value", value)):
+        size = "null" if data is None else f"{len(data):,} bytes"
+        yield f"{name:<9}  {size}"
+        if data is not None:
+            yield from _data(data, "  ")
+
+
+def _about(letter: StoredLetter) -> Iterator[str]:
+    written = ""
+    if letter.timestamp is not None:
+        written = f", written {utc(letter.timestamp / 1000)}"
+    yield f"from       {letter.place}{written}"
+    yield f"group      {letter.group or 'not told'}"
+    attempts = "not told" if letter.attempts is None else letter.attempts
+    yield f"attempts   {attempts}"
+    yield f"error      {letter.exception or 'not told'}"
+    for head, text in (("message", letter.message), ("traceback", letter.stack)):
+        yield head
+        said = "not told" if text is None else text
+        yield from (f"  {line}" for line in said.split("\n"))
+    if letter.null_headers:
+        yield f"null headers, empty in the letter: {letter.null_headers}"
+
+
+def _data(data: bytes | None, indent: str) -> Iterator[str]:
+    if data is None:
+        yield f"{indent}null"
+        return
+    text = _text(data)
+    if text is not None:
+        yield from (f"{indent}{line}" for line in text.split("\n"))
+        return
+    for at in range(0, len(data), _HEX_WIDTH):
+        yield f"{indent}{at:06x}  {data[at : at + _HEX_WIDTH].hex(' ')}"
+
+
+def _text(data: bytes) -> str | None:
+    # As text only what comes back the same when it is read.
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    plain = text.replace("\n", "").replace("\t", "")
+    return text if plain.isprintable() else None

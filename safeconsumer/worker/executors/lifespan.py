@@ -1,0 +1,176 @@
+"""
+Enters what a worker's ``lifespan`` makes, and leaves it again, where handlers run.
+"""
+
+import inspect
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+)
+from typing import Any, TypeAlias
+
+from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.handlers import LifespanError
+from safeconsumer.worker.tracebacks import shown
+
+MakeLifespan: TypeAlias = Callable[
+    [], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
+]
+"""Makes a context manager; with ``executor="asyncio"`` it may be an async one."""
+
+
+def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
+    """
+    Return if the executor can enter it where its handlers run.
+
+    Raises:
+        WorkerSettingError: it cannot.
+    """
+    if lifespan is None:
+        return
+    if not callable(lifespan):
+        message = f"lifespan must be callable, not {lifespan!r}"
+        raise WorkerSettingError(message)
+    if inspect.isgeneratorfunction(lifespan) or inspect.isasyncgenfunction(lifespan):
+        message = (
+            f"lifespan makes a context manager, and {lifespan!r} makes a generator: "
+            f"decorate it with contextlib.contextmanager or asynccontextmanager"
+        )
+        raise WorkerSettingError(message)
+    if isinstance(executor, Executor) and not isinstance(executor, ThreadPoolExecutor):
+        message = (
+            f"lifespan cannot be entered in {executor!r}: use what it has itself, such "
+            f"as ProcessPoolExecutor(initializer=...), or executor='process'"
+        )
+        raise WorkerSettingError(message)
+    if executor == "process":
+        _check_picklable(lifespan)
+
+
+def _check_picklable(lifespan: MakeLifespan) -> None:
+    try:
+        pickle.dumps(lifespan)
+    except Exception as error:
+        message = (
+            f"executor='process' sends lifespan by name, and {lifespan!r} has none "
+            f"that can be imported: define it at the top of a module"
+        )
+        raise WorkerSettingError(message) from error
+
+
+def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
+    """
+    Enter it; return its value.
+
+    Raises:
+        LifespanError: that did not go well.
+    """
+    if lifespan is None:
+        return None
+    try:
+        return stack.enter_context(lifespan())  # type: ignore[arg-type]  # or it raises
+    except BaseException as error:
+        raise _not_entered(error) from error
+
+
+async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
+    """
+    Enter it, whichever kind it is; return its value.
+
+    Raises:
+        LifespanError: that did not go well.
+    """
+    if lifespan is None:
+        return None
+    try:
+        made = lifespan()
+        if isinstance(made, AbstractAsyncContextManager):
+            return await stack.enter_async_context(made)
+        return stack.enter_context(made)
+    except BaseException as error:
+        raise _not_entered(error) from error
+
+
+def _not_entered(error: BaseException) -> LifespanError:
+    return LifespanError(f"lifespan could not be entered: {shown(error)}")
+
+
+def not_left(error: BaseException) -> LifespanError:
+    """
+    Return what says that it could not be left.
+    """
+    wrong = LifespanError(f"lifespan could not be left: {shown(error)}")
+    wrong.__cause__ = error
+    return wrong
+
+
+class LifespanThread:
+    """
+    Enters and leaves it in a daemon thread of its own.
+
+    So nobody who waits for it waits longer than he wants to, and both are on one
+    thread, as a database's connection may ask.
+
+    Attributes:
+        state: its value, once it is entered.
+    """
+
+    def __init__(
+        self, lifespan: MakeLifespan | None, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._lifespan = lifespan
+        self._fail = fail
+        self._entered, self._leaving = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self.state: Any = None
+        self._thread = threading.Thread(
+            target=self._live, name="safeconsumer-worker-lifespan", daemon=True
+        )
+
+    def start(self) -> None:
+        """
+        Begin to enter it, if there is one.
+        """
+        if self._lifespan is not None:
+            self._thread.start()
+
+    def wait_entered(self, seconds: float) -> bool:
+        """
+        Tell whether it is entered, within so many seconds.
+
+        Raises:
+            LifespanError: it could not be.
+        """
+        is_over = self._lifespan is None or self._entered.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return is_over
+
+    def leave(self, seconds: float) -> None:
+        """
+        Leave it, and wait for that for so many seconds.
+        """
+        self._leaving.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _live(self) -> None:
+        stack = ExitStack()
+        try:
+            self.state = enter(stack, self._lifespan)
+        except LifespanError as error:
+            self._error = error
+            return
+        finally:
+            self._entered.set()
+        self._leaving.wait()
+        try:
+            stack.close()
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            self._fail(not_left(error))

@@ -1,0 +1,102 @@
+"""
+A topic, its topic of dead letters, and the command that is tried on them.
+"""
+
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from click.testing import CliRunner, Result
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.worker import DeadLetter, Failure
+from safeconsumer.worker.dead_letters import sink_of
+
+SECONDS = 30
+
+
+class Post:
+    """
+    A topic, its topic of dead letters, and letters as a worker writes them.
+    """
+
+    def __init__(
+        self,
+        broker: Any,  # noqa: ANN401 - any kind
+        topic: str,
+        dead: str,
+        producer: Any,  # noqa: ANN401 - upstream's
+        make_consumer: Callable[..., Any],
+    ) -> None:
+        self.broker, self.topic, self.dead = broker, topic, dead
+        self.bootstrap: str = broker.bootstrap
+        self.producer = producer
+        self._make_consumer = make_consumer
+        self._offsets = itertools.count()
+        self.memory = f"safeconsumer-replay-{dead}"
+
+    def put(
+        self,
+        value: bytes | None = b"v",
+        key: bytes | None = b"k",
+        error: Exception | None = None,
+        *,
+        is_brief: bool = False,
+        **record: Any,  # noqa: ANN401 - fields of a record
+    ) -> None:
+        """
+        Write one letter.
+        """
+        fields = {
+            "topic": self.topic,
+            "partition": 1,
+            "offset": next(self._offsets),
+            "timestamp": 1_700_000_000_000,
+            "headers": [("trace", b"1")],
+            **record,
+        }
+        failure = Failure(
+            error=error or ValueError("planted"), attempts=3, is_brief=is_brief
+        )
+        send = sink_of(DeadLetter(self.producer, self.dead), "billing")
+        future: Any = send(SimpleNamespace(key=key, value=value, **fields), failure)
+        future.get(SECONDS)
+
+    def run(self, command: str, *options: str, topic: str | None = None) -> Result:
+        """
+        Run a command on the topic of dead letters.
+        """
+        where = topic or self.dead
+        arguments = ["dead-letters", command, where, *options]
+        return CliRunner().invoke(
+            safeconsumer, [*arguments, "--bootstrap", self.bootstrap]
+        )
+
+    def show(self, offset: int, *options: str) -> Result:
+        return self.run("show", *options, topic=f"{self.dead}:0@{offset}")
+
+    def back(self, topic: str | None = None) -> list[Any]:
+        """
+        Return the records of the topic that letters go back to.
+        """
+        name = topic or self.topic
+        consumer = self._make_consumer(KafkaConsumer)
+        tps = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name)]
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        ends = consumer.end_offsets(tps)
+        found: list[Any] = []
+        while any(consumer.position(tp) < ends[tp] for tp in tps):
+            for records in consumer.poll(200).values():
+                found += records
+        return found
+
+
+def replayed_from(record: Any) -> str | None:  # noqa: ANN401 - upstream's
+    """
+    Return which letter a record was; None if it was none.
+    """
+    found = dict(record.headers).get("dead-letter-replayed-from")
+    return None if found is None else found.decode()

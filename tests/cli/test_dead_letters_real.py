@@ -1,0 +1,121 @@
+"""
+Dead letters on a real broker: from a worker, and back to it; a replay that dies.
+"""
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.cli import dead_letters
+from safeconsumer.cli.errors import Status
+from tests.cli.letters import SECONDS, Post, replayed_from
+from tests.cli.test_program import command
+from tests.cli.test_run import Program
+
+pytestmark = pytest.mark.real_broker
+
+
+def test_a_replay_that_is_killed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    In the middle of a window, of which some letters went out and nothing was heard.
+
+    The next run looks for them in their topic, and sends those that are not there.
+    """
+    for n in range(4):
+        post.put(b"%d" % n)
+
+    class Killed(BaseException):
+        pass
+
+    real = dead_letters.producer_of
+
+    def dying(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+        producer = real(base)
+        send, count = producer.send, itertools.count()
+
+        def send_two(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+            if next(count) == 2:
+                producer.flush(SECONDS)
+                raise Killed
+            return send(*args, **kwargs)
+
+        producer.send = send_two
+        return producer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "producer_of", dying)
+        with pytest.raises(Killed):
+            post.run("replay")
+    ended = post.run("replay")
+    assert ended.stdout == "2 sent back, 0 left; 2 sent before\n", ended.output
+    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2", b"3"]
+
+
+def test_from_a_worker_and_back_to_it(
+    tmp_path: Path,
+    post: Post,
+    make_producer: Callable[..., Any],
+) -> None:
+    """
+    Every record that failed is handled again, once, though the replay is interrupted.
+    """
+    count = 30
+    program = Program(tmp_path, post.broker, post.topic)
+    producer = make_producer()
+    for n in range(count):
+        producer.send(post.topic, b"%d" % n, key=b"%d" % (n % 3)).get(SECONDS)
+    failing = program.start(
+        "handlers:refuse", f"--dead-letter={post.dead}", "--attempts=1"
+    )
+    wait_for(lambda: len(post.back(post.dead)) == count, "all are dead letters")
+    failing.send_signal(signal.SIGTERM)
+    _, told = failing.communicate(timeout=SECONDS)
+    assert failing.returncode == Status.DONE, told
+    assert post.run("list", "--error=Invalid").stdout.endswith(f"{count} letters\n")
+
+    first = replay(post, "--rate=10/s")
+    wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
+    first.send_signal(signal.SIGINT)
+    _, told = first.communicate(timeout=SECONDS)
+    assert first.returncode == Status.INTERRUPTED, told
+    sent = len(post.back()) - count
+    assert sent < count
+    second = replay(post)
+    output, _ = second.communicate(timeout=SECONDS)
+    assert output == f"{count - sent} sent back, 0 left; {sent} sent before\n"
+
+    records = post.back()
+    places = [place for one in records if (place := replayed_from(one))]
+    assert sorted(places) == sorted(f"{post.dead}:0@{n}" for n in range(count))
+    (tmp_path / "seen").unlink()
+    handling = program.start("handlers:note")
+    program.wait_seen(count)
+    handling.send_signal(signal.SIGTERM)
+    _, told = handling.communicate(timeout=SECONDS)
+    assert (handling.returncode, f"{count} done" in told) == (Status.DONE, True), told
+
+
+def replay(post: Post, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own code
+        command(
+            "dead-letters", "replay", post.dead, *options, "--bootstrap", post.bootstrap
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)

@@ -1,0 +1,46 @@
+"""
+Exit statuses: one meaning each, in the program, in its help and in the README.
+"""
+
+import re
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import MEANINGS, Status
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def every_command() -> dict[str, click.Command]:
+    found = {}
+    for name, command in safeconsumer.commands.items():
+        if isinstance(command, click.Group):
+            found |= {f"{name} {one}": it for one, it in command.commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+def test_the_readme_has_the_same_table() -> None:
+    """
+    Word for word.
+    """
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", README.read_text("utf-8"), re.MULTILINE)
+    assert rows == [(str(int(one)), MEANINGS[one]) for one in Status]
+
+
+def test_every_help_says_what_the_table_says() -> None:
+    """
+    No command has statuses of its own.
+    """
+    meanings = {int(one): MEANINGS[one] for one in Status}
+    for name in every_command():
+        help_ = CliRunner().invoke(safeconsumer, [*name.split(), "--help"]).stdout
+        _, _, told = help_.partition("Exit status:\n")
+        found = re.findall(r"^ {2,6}(\d+)  (.+(?:\n {9}.+)*)", told, re.MULTILINE)
+        assert found, name
+        for status, meaning in found:
+            assert " ".join(meaning.split()) == meanings[int(status)], name

@@ -1,0 +1,470 @@
+"""
+What each executor does about the odd things that handlers, and what runs them, do.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, health
+from tests.worker.bench import Bench, bench
+from tests.worker.lab import wait_for
+from tests.worker.test_hostile_handlers import TwoArgumentsError
+
+ONCE = {"retry": Retry(attempts=1)}
+
+
+def reasons(made: Bench) -> tuple[str, ...]:
+    """
+    Return what ``healthy()`` says of what runs handlers.
+    """
+
+    class Engine:
+        held = made.held
+        polled_at = poll_timeout = 0.0
+
+    engine: Any = Engine()
+    return health.examine(engine, made.runner.slots, 60.0, is_running=False).reasons
+
+
+def exhausted(made: Bench) -> list[int]:
+    """
+    Return the offsets of records that failed for good.
+    """
+    return [one.offset for one in made.events if one.name == "record_exhausted"]
+
+
+# ------------------------------------------------------------ asyncio
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def awaits_a_cancelled_task(record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Await a task that somebody has cancelled.
+    """
+    if record.offset == 1:
+        task = asyncio.create_task(_forever())
+        task.cancel()
+        await task
+
+
+async def cancels_itself(record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Cancel the task it runs in, and wait.
+    """
+    if record.offset == 1:
+        ours = asyncio.current_task()
+        assert ours is not None
+        ours.cancel()
+        await asyncio.sleep(60)
+
+
+def raises_cancelled(record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Let out what a loop of its own was ended by.
+    """
+    if record.offset == 1:
+        raise asyncio.CancelledError
+
+
+def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Say so of one record.
+    """
+    cancelled: Any = asyncio.CancelledError()
+    failed = {n: cancelled for n, one in enumerate(records) if one.offset == 1}
+    if failed:
+        raise BatchFailure(failed)
+
+
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("asyncio", awaits_a_cancelled_task, None),
+        ("asyncio", cancels_itself, None),
+        ("thread", raises_cancelled, None),
+        ("threads of theirs", raises_cancelled, None),
+        ("process", raises_cancelled, None),
+        ("thread", a_batch_with_a_cancelled_record, 4),
+    ],
+)
+def test_a_handler_that_is_cancelled_has_failed(
+    executor: str, handle: Callable[..., Any], batch: int | None
+) -> None:
+    """
+    W7: that is its record's failure, and no reason to stop.
+    """
+    with bench(executor, handle, batch=batch, **ONCE) as made:
+        made.admit(4)
+        made.wait(lambda: not made.held.records, "all to be done or given up")
+        assert made.schedule.fatal is None
+        assert exhausted(made) == [1]
+        assert made.held.done == 4  # the one that was passed over counts as well
+
+
+def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
+    """
+    Neither the next record nor the worker suffers from it.
+    """
+
+    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        await asyncio.sleep(0)
+        ours = asyncio.current_task()
+        assert ours is not None
+        ours.cancel()
+
+    with bench("asyncio", handle, count=1, **ONCE) as made:
+        made.admit(4)
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert (made.schedule.fatal, exhausted(made)) == (None, [])
+        assert [slot.ended for slot in made.runner.slots] == [None]
+
+
+def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
+    """
+    W8: each may tidy up, and none is destroyed while it is pending.
+    """
+    ended: list[int] = []
+
+    async def linger(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append(number)
+
+    left = set()
+
+    async def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        left.add(asyncio.create_task(linger(record.offset)))
+        await asyncio.sleep(0)
+
+    with bench("asyncio", handle) as made:
+        made.admit(21)
+        made.wait(lambda: not made.held.records, "all to be done")
+    assert sorted(ended) == [*range(21)]
+
+
+def test_the_loop_is_made_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A worker that is never run leaves no loop, and no descriptors, behind.
+    """
+    made: list[asyncio.AbstractEventLoop] = []
+    new = asyncio.new_event_loop
+
+    def noted() -> asyncio.AbstractEventLoop:
+        made.append(new())
+        return made[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", noted)
+    from safeconsumer.worker.executors import choose  # noqa: PLC0415
+    from safeconsumer.worker.executors.base import Calls  # noqa: PLC0415
+
+    calls = Calls(
+        handle=awaits_a_cancelled_task,
+        is_batch=False,
+        seconds=1.0,
+        deadline=lambda: None,
+        emit=lambda *_, **__: None,
+    )
+    schedule: Any = None
+    choose("asyncio", schedule, calls, 2)
+    for loop in made:
+        loop.close()
+    assert not made
+
+
+# ------------------------------------------------------------ processes
+
+
+def _sleep_for_ever() -> None:
+    time.sleep(600)
+
+
+class HangsInItsImport:
+    """
+    A handler whose process never gets to it.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _sleep_for_ever, ()
+
+    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+        pass
+
+
+def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -> None:
+    """
+    After a bound; no record is to blame, and nothing is passed over.
+    """
+    before = set(multiprocessing.active_children())
+    with bench("process", HangsInItsImport(), start_seconds=0.5, **ONCE) as made:
+        made.admit(2)
+        made.wait(lambda: made.schedule.fatal, "it to be given up")
+        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert "not ready within 0.5 s" in str(made.schedule.fatal)
+        assert any("has ended" in one for one in reasons(made))
+        assert exhausted(made) == []
+        assert made.held.records == 2
+    assert set(multiprocessing.active_children()) == before
+
+
+@frozen
+class NotesItsAttempt:
+    """
+    A handler that writes down each call.
+    """
+
+    folder: Path
+
+    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401
+        with (self.folder / "calls").open("a") as file:
+            file.write(f"{record.offset} {context.attempt} {os.getpid()}\n")
+
+    def calls(self) -> list[list[int]]:
+        """
+        Return offset, attempt and process of each call.
+        """
+        lines = (self.folder / "calls").read_text().splitlines()
+        return [[int(one) for one in line.split()] for line in lines]
+
+
+def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None:
+    """
+    The next record is handled by another one, as its first attempt.
+    """
+    handle = NotesItsAttempt(tmp_path)
+    with bench("process", handle, count=1, **ONCE) as made:
+        made.admit(1)
+        made.wait(lambda: not made.held.records, "the first to be done")
+        os.kill(handle.calls()[0][2], signal.SIGKILL)
+        runner: Any = made.runner
+        (child,) = runner._children.values()
+        child.process.join(10)
+        made.admit(2)  # the same, and one more
+        made.wait(lambda: not made.held.records, "the next to be done")
+        assert exhausted(made) == []
+        assert made.schedule.retries == 0
+        died = [one for one in made.events if one.name == "worker_process_died"]
+        assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
+    assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
+
+
+@frozen
+class StartsAProcess:
+    """
+    A handler that says how a program it starts takes SIGTERM and SIGINT, and itself.
+    """
+
+    folder: Path
+
+    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+        program = (
+            "import signal; "
+            "print(signal.getsignal(15) is signal.SIG_DFL, "
+            "signal.getsignal(2) is signal.default_int_handler)"
+        )
+        done = subprocess.run(  # noqa: S603 - our own code
+            [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        )
+        ready, told = os.pipe()
+        forked = os.fork()
+        if forked == 0:
+            os.write(told, b".")
+            time.sleep(60)
+            os._exit(0)
+        os.read(ready, 1)  # until then it may stand before what resets its signals
+        os.kill(forked, signal.SIGTERM)
+        _, status = os.waitpid(forked, 0)
+        os.kill(os.getpid(), signal.SIGTERM)  # which is for the worker, not for this
+        os.kill(os.getpid(), signal.SIGINT)
+        text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
+        (self.folder / "said").write_text(text)
+
+
+def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
+    """
+    Its own process goes on at a SIGTERM; programs and forks it starts do not inherit.
+    """
+    with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
+        made.admit(1)
+        made.wait(lambda: not made.held.records, "it to be done")
+        assert exhausted(made) == []
+    assert (tmp_path / "said").read_text() == "True True 15"
+
+
+class TwoRejectedError(Reject):
+    """
+    A rejection that can be pickled and not made again.
+    """
+
+    def __init__(self, one: int, _two: int) -> None:
+        super().__init__(f"reason {one}")
+
+
+class WithALockError(ValueError):
+    """
+    An error that cannot be pickled.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("locked", threading.Lock())
+        self.lock = threading.Lock()
+        self.code = 7
+
+
+def two_arguments(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise what cannot be made again.
+    """
+    raise TwoArgumentsError(1, 2)
+
+
+def a_batch_of_two_arguments(records: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise it inside of what says so of each record.
+    """
+    raise BatchFailure({n: TwoArgumentsError(1, 2) for n in range(len(records))})
+
+
+def two_rejected(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise a child of ours that cannot be made again.
+    """
+    raise TwoRejectedError(1, 2)
+
+
+def with_a_lock(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise what cannot be pickled.
+    """
+    raise WithALockError
+
+
+def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise what nobody else can import.
+    """
+
+    class LocalError(TwoArgumentsError):
+        pass
+
+    raise LocalError(1, 2)
+
+
+@pytest.mark.parametrize("executor", ["process", "processes of theirs"])
+@pytest.mark.parametrize(
+    ("handle", "never", "batch"),
+    [
+        (two_arguments, TwoArgumentsError, None),
+        (a_batch_of_two_arguments, TwoArgumentsError, 2),
+        (two_rejected, ZeroDivisionError, None),
+        (with_a_lock, WithALockError, None),
+        (a_local_class, TwoArgumentsError, None),
+    ],
+)
+def test_an_error_keeps_its_class_on_its_way_here(
+    executor: str, handle: Callable[..., Any], never: type[Exception], batch: int | None
+) -> None:
+    """
+    W7: ``never=`` and our own exceptions mean the same in another process.
+    """
+    retry = Retry(attempts=5, first=0.01, never=(never,))
+    with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
+        made.admit(2)
+        made.wait(lambda: not made.held.records, "all to be given up")
+        assert made.schedule.retries == 0
+        gone = [one for one in made.events if one.name == "record_exhausted"]
+        assert [one.attempt for one in gone] == [1, 1]
+        if handle is not a_local_class and batch is None:
+            name = never.__name__ if handle is not two_rejected else "TwoRejectedError"
+            assert all(one.error.startswith(name) for one in gone), gone
+        if batch is None:
+            assert all(handle.__name__ in one.traceback for one in gone)
+
+
+# ------------------------------------------------------------ executors of others
+
+
+class Queueing(Executor):
+    """
+    An executor that runs nothing until it is told to.
+    """
+
+    def __init__(self) -> None:
+        self.queued: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
+        """
+        Queue a call.
+        """
+        future: Future[Any] = Future()
+        self.queued.append((future, lambda: call(*args, **named)))
+        return future
+
+    def run_all(self) -> None:
+        """
+        Run what is queued, as an executor does.
+        """
+        for future, call in self.queued:
+            if future.set_running_or_notify_cancel():
+                future.set_result(call())
+
+
+@pytest.mark.parametrize("how", ["recall", "stop"])
+def test_calls_that_an_executor_has_not_begun_are_taken_back(how: str) -> None:
+    """
+    W8: at a stop they are neither waited for nor run once the group was left.
+    """
+    called: list[int] = []
+    pool = Queueing()
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        called.append(record.offset)
+
+    with bench(pool, handle, count=1) as made:
+        made.admit(2)
+        wait_for(lambda: len(pool.queued) == 1, "a call to be queued")
+        made.schedule.halt()
+        getattr(made.runner, how)()
+        wait_for(lambda: not made.held.running, "it to come back")
+        pool.run_all()
+        assert called == []
+        assert made.held.records == 2
+        assert made.schedule.fatal is None
+        assert made.schedule.retries == 0
+
+
+def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:
+    """
+    W8: a stop takes back only what nobody has begun.
+    """
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        began.set()
+        assert go_on.wait(30)
+
+    with ThreadPoolExecutor(1) as pool, bench(pool, handle, count=2) as made:
+        made.admit(1)
+        assert began.wait(30)
+        made.schedule.halt()
+        made.runner.recall()
+        assert made.held.running == 1
+        go_on.set()
+        made.wait(lambda: not made.held.records, "it to be done")

@@ -1,0 +1,253 @@
+"""
+Workers that journal their handlers, judged by the audit: clean, or caught.
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.handling import Handling, skips_hook
+from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.worker import Commit, DeadLetter, Retry, client, queue
+from safeconsumer.worker.executors import threads
+from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.queue import Outcome, Task, record_at
+from tests.worker.handlers import Recording
+from tests.worker.lab import Lab, Running, wait_for
+
+pytestmark = pytest.mark.any_broker
+
+QUICK = Retry(attempts=2, first=0.01)
+RECORDS = 40
+
+
+class Journaled:
+    """
+    A worker of the lab that keeps a journal, and what the audit says of it.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, *, asks_what_runs: bool = True) -> None:
+        self._lab = lab
+        self._folder = folder
+        self._asks = asks_what_runs
+        lab.new_topic(partitions=2)
+        self.writer = JournalWriter(folder, member="worker", group=lab.group)
+        self.consumer = lab.consumer(journal=self.writer)
+
+    def run(
+        self,
+        handle: Callable[..., Any],
+        *,
+        order: Any = "key",  # noqa: ANN401 - the worker's names
+        said: str = "key",
+        letters: str | None = None,
+        **settings: Any,  # noqa: ANN401 - the worker's
+    ) -> Running:
+        handling = Handling(self.writer, order=said)
+        if letters is not None:
+            producer = handling.letters(self._lab.producer)
+            settings["dead_letter"] = DeadLetter(producer, letters, max_ratio=None)
+        running = self._lab.run(
+            handling.around(handle),
+            self.consumer,
+            order=order,
+            retry=QUICK,
+            on_event=skips_hook(self.writer),
+            **settings,
+        )
+        if self._asks:
+            handling.watch(running.worker.running)
+        return running
+
+    def produce(self, values: list[str]) -> int:
+        """
+        Write the values to both partitions, four keys each, and say so in a journal.
+        """
+        count = self._lab.produce({0: values, 1: values}, key=_key)
+        producer = JournalWriter(self._folder, member="producer")
+        for number in (0, 1):
+            said = {"tp": f"{self._lab.topic}:{number}", "first": 0}
+            producer.write("acked", {**said, "last": len(values) - 1})
+        return count
+
+    def journal(self) -> Journal:
+        (path,) = self._folder.glob("worker*.journal")
+        return read(path)
+
+    def broken(self, *, is_drained: bool = True) -> set[str]:
+        """
+        Return which checks found something.
+        """
+        journals = [read(path) for path in self._folder.glob("*.journal")]
+        found = check(journals, Settings(is_drained=is_drained, patience=60))
+        return {one.check for several in found.values() for one in several}
+
+
+@pytest.fixture
+def journaled(lab: Lab, tmp_path: Path) -> Journaled:
+    """
+    Make a worker's consumer with a journal.
+    """
+    return Journaled(lab, tmp_path / "journals")
+
+
+def _key(number: int) -> bytes:
+    return b"%d" % (number % 4)
+
+
+def _mixed(count: int) -> list[str]:
+    orders = {3: "fail", 5: "fail=1", 7: "later=0.02", 9: "reject"}
+    return [orders.get(number % 10, "sleep=0.002") for number in range(count)]
+
+
+@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+def test_a_worker_under_holds_is_clean(
+    lab: Lab, journaled: Journaled, tmp_path: Path, policy: str
+) -> None:
+    """
+    W4, W5, W7, W10: with retries, poison, rejected records and holds all along.
+    """
+    count = journaled.produce(_mixed(RECORDS))
+    recording = Recording(tmp_path)
+    running = journaled.run(
+        recording,
+        letters=lab.other_topic() if policy == "dead_letter" else None,
+        on_exhausted="skip",
+    )
+    for _ in range(100):
+        with journaled.consumer.held(lab.topic, owner="alice"):
+            threading.Event().wait(0.01)
+        if running.worker.stats().done >= count:
+            break
+    running.wait_done(count)
+    running.end()
+    assert lab.committed() == {0: RECORDS, 1: RECORDS}
+    assert journaled.broken() == set()
+    events = [entry.event for entry in journaled.journal().entries]
+    assert events.count("running") > 3
+    assert events.count("completed") == count // 5
+    assert events.count("handle") == events.count("handled") > count
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
+    lab: Lab, tmp_path: Path, *, asks: bool
+) -> None:
+    """
+    W10: the handler's first line may run after the pause returned that it preceded.
+
+    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
+    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
+    Without what ran at 2 nobody could tell it from a start under the hold.
+    """
+    journaled = Journaled(lab, tmp_path / "journals", asks_what_runs=asks)
+    journaled.produce(["", ""])
+    writing, paused = journaled.writer.write, threading.Event()
+
+    def write(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
+        if event == "handle" and not paused.is_set():
+            paused.set()
+            journaled.consumer.pause(f"{fields['tp']}")
+        writing(event, fields)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journaled.writer, "write", write)
+        running = journaled.run(Recording(tmp_path))
+        running.wait_done(3)
+        journaled.consumer.resume_all(owner="app")
+        running.wait_done(4)
+        running.end()
+    assert journaled.broken() == (set() if asks else {"W10"})
+
+
+def test_a_worker_that_does_not_look_at_holds_is_found(
+    lab: Lab, journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W10, planted: its handlers go on with what is queued.
+    """
+    monkeypatch.setattr(queue, "covers", lambda _view, _tp: False)
+    count = journaled.produce(["sleep=0.01"] * RECORDS)
+    running = journaled.run(Recording(tmp_path))
+    running.wait_done(1)
+    with journaled.consumer.held(lab.topic):
+        done = running.worker.stats().done
+        running.wait_done(done + 12)
+    running.wait_done(count)
+    running.end()
+    assert journaled.broken() == {"W10"}
+
+
+def test_a_worker_without_order_is_found(journaled: Journaled, tmp_path: Path) -> None:
+    """
+    W7, planted: it was told to keep no order, and is judged by keys.
+    """
+    count = journaled.produce(["sleep=0.01"] * RECORDS)
+    running = journaled.run(Recording(tmp_path), order="unordered")
+    running.wait_done(count)
+    running.end()
+    assert journaled.broken() == {"W7"}
+
+
+def test_a_worker_that_commits_ahead_is_found(
+    journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W4, planted: every commit names one record more than is complete.
+    """
+    offsets = client._offsets
+
+    def ahead(marks: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        return offsets(
+            {
+                tp: Watermark(mark.offset + bool(mark.offset))
+                for tp, mark in marks.items()
+            }
+        )
+
+    monkeypatch.setattr(client, "_offsets", ahead)
+    journaled.produce(["", "", "sleep=1.5", ""])
+    running = journaled.run(Recording(tmp_path), commit=Commit(every=0.1))
+    wait_for(lambda: 3 in commits(journaled), "a commit in the middle")
+    running.worker.stop(drain=False)
+    running.wait_end()
+    assert "W4" in journaled.broken(is_drained=False)
+
+
+def commits(journaled: Journaled) -> set[int]:
+    """
+    Return the offsets that were asked to be committed so far.
+    """
+    return {
+        offset
+        for entry in journaled.journal().entries
+        if entry.event == "call" and entry["op"] == "commit"
+        for offset in entry["offsets"].values()
+    }
+
+
+def test_a_record_that_nobody_handles_is_found(
+    journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W5 and W4, planted: a record is taken for done without a call of its handler.
+    """
+    call = threads.call_each
+
+    def passed_over(handle: Any, task: Task, *rest: Any) -> Outcome:  # noqa: ANN401 - passed on
+        if record_at(task.chunk, task.indexes[0]).offset == 1:
+            return all_done(task, 0.0)
+        return call(handle, task, *rest)
+
+    monkeypatch.setattr(threads, "call_each", passed_over)
+    journaled.produce([""] * 3)
+    running = journaled.run(Recording(tmp_path))
+    running.wait_done(6)
+    running.end()
+    assert journaled.broken() == {"W4", "W5"}
