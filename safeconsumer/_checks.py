@@ -45,6 +45,23 @@ def positive_int(_self: object, attribute: "Attribute[int]", value: object) -> N
         raise WorkerSettingError(message)
 
 
+def exception_types(
+    _self: object,
+    attribute: "Attribute[tuple[type[Exception], ...]]",
+    value: object,
+) -> None:
+    """
+    Take a tuple of exception classes.
+    """
+    if not isinstance(value, tuple) or not all(
+        isinstance(one, type) and issubclass(one, Exception) for one in value
+    ):
+        message = (
+            f"{attribute.name} must be a tuple of exception classes, not {value!r}"
+        )
+        raise WorkerSettingError(message)
+
+
 def share_of_one(_self: object, attribute: "Attribute[float]", value: object) -> None:
     """
     Take a part of the whole: 0 or more and less than 1.

@@ -184,6 +184,10 @@ def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
     if reports:
         lines.append("members")
         lines += columns(member_row(one, ends) for one in reports)
+    outages = [(one.client_id, line) for one in reports for line in one.outages]
+    if outages:
+        lines.append("paused by members' own workers")
+        lines += columns(outages)
     held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
     if held:
         lines.append("held partitions")
@@ -226,6 +230,7 @@ def status_document(  # noqa: PLR0913, PLR0917 - all that a script asks for
                 "quiet": dict(one.quiet),
                 "gated": one.gated,
                 "is_partial": one.is_partial,
+                "outages": list(one.outages),
             }
             for one in reports
         ],

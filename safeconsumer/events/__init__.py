@@ -68,6 +68,8 @@ from safeconsumer.events.group import (
     PauseNotHandedOver,
 )
 from safeconsumer.events.worker import (
+    BreakerClosed,
+    BreakerOpened,
     CommitRejected,
     DeadLetterFailed,
     DeadLetterRefused,
@@ -82,10 +84,13 @@ from safeconsumer.events.worker import (
     WorkerEvent,
     WorkerProcessDied,
     WorkerStopped,
+    WorkPaused,
 )
 
 __all__ = [
     "AssignmentChanged",
+    "BreakerClosed",
+    "BreakerOpened",
     "CommitRejected",
     "ControlEvent",
     "ControlNotUnderstood",
@@ -131,6 +136,7 @@ __all__ = [
     "StaleJoinDropped",
     "WorkDrained",
     "WorkDropped",
+    "WorkPaused",
     "WorkerEvent",
     "WorkerProcessDied",
     "WorkerStopped",

@@ -140,6 +140,77 @@ class RecordRetried(WorkerEvent):
 
 
 @frozen(kw_only=True)
+class WorkPaused(WorkerEvent):
+    """
+    A handler asked for a pause: its record comes first afterwards, as if it were new.
+
+    Attributes:
+        partition: as ``orders:3``.
+        offset: of the record.
+        attempt: the one that is not counted, from 1.
+        scope: what is left alone: ``key``, or a scope as ``orders:3``, ``orders`` or
+            ``@all``, which a hold of ``worker:outage`` covers.
+        seconds: for how long.
+        reason: what the handler said; None if it said nothing.
+    """
+
+    __match_args__ = ("partition", "offset", "scope")
+    name: ClassVar[str] = "work_paused"
+    level: ClassVar[str] = "warning"
+
+    partition: str
+    offset: int
+    attempt: int
+    scope: str
+    seconds: float
+    reason: str | None
+
+
+@frozen(kw_only=True)
+class BreakerOpened(WorkerEvent):
+    """
+    A topic's handlers fail with what a breaker was told of; it is held for a while.
+
+    Attributes:
+        topic: which.
+        tries: how many records have tried in vain since the first time.
+        seconds: until one record tries.
+        reason: what failed, and how often.
+    """
+
+    __match_args__ = ("topic", "tries", "reason")
+    name: ClassVar[str] = "breaker_opened"
+    level: ClassVar[str] = "error"
+
+    topic: str
+    tries: int
+    seconds: float
+    reason: str
+
+
+@frozen(kw_only=True)
+class BreakerClosed(WorkerEvent):
+    """
+    A topic that a breaker had stopped goes on.
+
+    Attributes:
+        topic: which.
+        tries: how many records have tried in vain.
+        seconds: since it was first stopped.
+        is_lifted: whether somebody lifted the hold; else a record has succeeded.
+    """
+
+    __match_args__ = ("topic", "is_lifted")
+    name: ClassVar[str] = "breaker_closed"
+    level: ClassVar[str] = "warning"
+
+    topic: str
+    tries: int
+    seconds: float
+    is_lifted: bool
+
+
+@frozen(kw_only=True)
 class RecordExhausted(WorkerEvent):
     """
     A record failed for good.

@@ -18,6 +18,9 @@ from safeconsumer.group.wire import (
 
 _NUL = "\0"
 
+# Holds of a worker's own that a report names, and how much of each.
+_FEW, _MOST_TEXT = 4, 400
+
 
 @frozen(kw_only=True)
 class Report:
@@ -38,6 +41,7 @@ class Report:
         quiet: those of them that deliver nothing, as ranges by topic.
         gated: how many wait for the control topics.
         is_partial: the partitions did not fit and are left out.
+        outages: holds that its worker placed for an outage, in words.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             found by the reader of the report, not written.
     """
@@ -55,6 +59,7 @@ class Report:
     quiet: Mapping[str, tuple[tuple[int, int], ...]]
     gated: int = 0
     is_partial: bool = False
+    outages: tuple[str, ...] = ()
     clock_offset: float = 0.0
 
 
@@ -84,6 +89,7 @@ def encode_report(report: Report) -> bytes:
         "quiet": dict(report.quiet),
         "gated": report.gated,
         "is_partial": report.is_partial,
+        "outages": [cut(line) for line in report.outages[:_FEW]],
     }
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
@@ -126,7 +132,21 @@ def decode_report(data: object) -> Report | None:
         quiet=quiet,
         gated=gated,
         is_partial=document.get("is_partial") is True,
+        outages=_lines(document.get("outages")),
     )
+
+
+def _lines(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):  # of an earlier version
+        return ()
+    return tuple(line for line in value[:_FEW] if is_short_text(line, _MOST_TEXT))
+
+
+def cut(line: str) -> str:
+    """
+    Return as much of a line as a report has.
+    """
+    return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
 
 def _offsets(value: object) -> dict[str, int] | None:

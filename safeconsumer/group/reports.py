@@ -17,6 +17,8 @@ from kafka.errors import KafkaError
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.hold import OUTAGES
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 
@@ -132,6 +134,9 @@ class Reporter:
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
             gated=len(self._ledger.control_gates()),
+            outages=tuple(
+                hold_line(hold) for hold in view.state if hold.owner in OUTAGES
+            ),
         )
 
 

@@ -26,8 +26,12 @@ APP = "app"
 # Owners of holds that come from control topics begin so; no local call may use them.
 OPERATOR = "operator:"
 GROUP = "group:"
-# Owners of holds that a worker places and lifts by itself, all the time, begin so.
+# Owners of holds that a worker places begin so.
 WORKER = "worker:"
+# Those that stand for an outage: what a handler asked for, and what a breaker found.
+# All others a worker places and lifts by itself, all the time.
+OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
+OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
 class WorkerOwner(str):
@@ -88,7 +92,7 @@ class Hold:
         """
         Whether a worker keeps itself in bounds by it: nobody asked for it by name.
         """
-        return self.owner.startswith(WORKER)
+        return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
         """
@@ -139,6 +143,13 @@ class Hold:
             "expires_at": self.expires_at,
             "lifetime": self.lifetime.value,
         }
+
+
+def is_routine(owner: str) -> bool:
+    """
+    Tell whether a worker keeps itself in bounds by holds of this owner.
+    """
+    return owner.startswith(WORKER) and owner not in OUTAGES
 
 
 def checked_owner(owner: object) -> str:

@@ -39,7 +39,7 @@ from safeconsumer.holds.changes import (
 from safeconsumer.holds.departed import DepartedQuiet, staying_behind
 from safeconsumer.holds.expiry import Deadlines
 from safeconsumer.holds.gates import CallGates
-from safeconsumer.holds.hold import APP, WORKER, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime, is_routine
 from safeconsumer.holds.patterns import Patterns, Question, in_force
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
 from safeconsumer.holds.signals import in_signal_handler, meet_handlers
@@ -796,7 +796,7 @@ class PauseLedger:
 
 def _is_routine(keys: Collection[HoldKey]) -> bool:
     # A worker lifts its own holds many times a second, and asks nobody what is left.
-    return bool(keys) and all(owner.startswith(WORKER) for _, owner in keys)
+    return bool(keys) and all(is_routine(owner) for _, owner in keys)
 
 
 def _mend_in_child() -> None:

@@ -63,6 +63,16 @@ METRICS = (
     Metric(
         "span", "span_records", "gauge", "From a first incomplete record to the last."
     ),
+    Metric("pauses", "pauses_total", "counter", "Times a handler asked for a pause."),
+    Metric(
+        "breaker_opened",
+        "breaker_opened_total",
+        "counter",
+        "Times a breaker stopped a topic.",
+    ),
+    Metric(
+        "breaker_open", "breaker_open_topics", "gauge", "Topics a breaker has stopped."
+    ),
     Metric(
         "pause_seconds",
         "pause_seconds_total",

@@ -2,6 +2,7 @@
 Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
 """
 
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import Failure, UnsendableError
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -12,6 +13,7 @@ from safeconsumer.worker.handlers import (
     HandlersFailError,
     HandlerTimeoutError,
     LifespanError,
+    Pause,
     ProcessDiedError,
     RecordFailedError,
     Reject,
@@ -28,6 +30,7 @@ from safeconsumer.worker.worker import Worker
 __all__ = [
     "Batch",
     "BatchFailure",
+    "Breaker",
     "Commit",
     "Context",
     "DeadLetter",
@@ -42,6 +45,7 @@ __all__ = [
     "LifespanError",
     "Limits",
     "NoHandlerError",
+    "Pause",
     "ProcessDiedError",
     "Pump",
     "Record",

@@ -14,7 +14,7 @@ from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
 from safeconsumer.holds.hold import Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Everything, Partition
+from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import PauseView
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, Record, Watermark
@@ -351,6 +351,28 @@ class ConsumerClient:
         Lift the owner's hold of the whole consumer, which wakes a waiting poll.
         """
         self._consumer.resume(ALL, owner=owner)
+
+    def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+        """
+        Hold a scope for so many seconds, whoever owns what meanwhile. Any thread.
+
+        Raises:
+            NotConsumedError: it is not consumed any more.
+            JournalError: that cannot be written down.
+        """
+        self._consumer.pause(
+            scope,
+            owner=owner,
+            reason=reason,
+            for_=seconds,
+            lifetime=Lifetime.UNTIL_RESUMED,
+        )
+
+    def resume_all(self, owner: str) -> None:
+        """
+        Lift every hold of an owner. Any thread.
+        """
+        self._consumer.resume_all(owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
         owner = WorkerOwner(owner)

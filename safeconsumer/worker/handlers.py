@@ -8,13 +8,19 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from datetime import timedelta
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import structlog
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
-from safeconsumer.errors import SafeConsumerError, WorkerSettingError
+from safeconsumer.errors import (
+    HoldSettingError,
+    SafeConsumerError,
+    WorkerSettingError,
+)
+from safeconsumer.holds.hold import checked_duration, checked_reason
 from safeconsumer.worker.partition import Indexes
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
@@ -40,6 +46,54 @@ class RetryLater(WorkerControl):
             raise WorkerSettingError(message)
         super().__init__(after)
         self.after = float(after)
+
+
+PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
+
+
+class Pause(WorkerControl):
+    """
+    Not now, and nothing else of this scope either: no handler begins on it for a while.
+
+    The record comes first afterwards, and uses up no attempt. A partition, a topic or
+    all is a hold of this consumer, with the owner ``worker:outage`` and an expiry:
+    ``holds()`` and ``explain()`` show it, ``resume(..., owner="worker:outage")`` lifts
+    it early, and it outlives rebalances. It is never shortened by another one::
+
+        def handle(record, context):
+            try:
+                charge(record)
+            except ServiceUnavailable as error:
+                raise Pause(for_=300, reason="the bank is down") from error
+
+    Args:
+        for_: seconds, or a timedelta.
+        scope: ``topic``, or ``partition``: the record's; ``all``: whatever this
+            consumer has; ``key``: what has to wait for the record anyway, as its order
+            says: no hold, so nobody can lift it.
+        reason: for people, up to 1,024 bytes.
+
+    Raises:
+        HoldSettingError: a value is impossible: in a handler, a failure of its record.
+    """
+
+    def __init__(
+        self,
+        for_: float | timedelta,
+        scope: PauseScope = "topic",
+        reason: str | None = None,
+    ) -> None:
+        seconds = checked_duration(for_)
+        if seconds is None:
+            message = "a pause ends by itself: for_ must be a number of seconds"
+            raise HoldSettingError(message)
+        if scope not in get_args(PauseScope):
+            message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
+            raise HoldSettingError(message)
+        super().__init__(seconds, scope, checked_reason(reason))  # as it is pickled
+        self.for_ = seconds
+        self.scope: PauseScope = scope
+        self.reason = reason
 
 
 class Reject(WorkerControl):
@@ -76,7 +130,8 @@ class BatchFailure(WorkerControl):
 
     Args:
         errors: by index in the batch, what is wrong with the record; the values may
-            be :class:`RetryLater`, :class:`Reject` and :class:`StopWorker` too.
+            be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
+            :class:`StopWorker` too.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker.handlers import Slot
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.queue import Task
@@ -62,6 +63,9 @@ class Stats:
         commit_lag: offsets complete and not committed.
         lag: records held, and offsets not polled yet as far as fetches have told.
         span: the longest distance from a first incomplete record to the last.
+        pauses: how often a handler asked for a pause.
+        breaker_opened: how often a breaker has stopped a topic.
+        breaker_open: topics that a breaker has stopped now; of some one record tries.
         paused: owners of ours that hold something now.
         pause_seconds: by owner of ours, for how long it has held something.
         handler_seconds: how long handlers took for a record; of records that were
@@ -86,6 +90,9 @@ class Stats:
     commit_lag: int
     lag: int
     span: int
+    pauses: int
+    breaker_opened: int
+    breaker_open: int
     paused: tuple[str, ...]
     pause_seconds: Mapping[str, float]
     handler_seconds: Histogram
@@ -127,12 +134,23 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         commit_lag=engine.commits.lag(),
         lag=held.records + lag,
         span=max(spans, default=0),
-        paused=tuple(owner for owner in OWNERS if brakes.is_held(owner)),
+        pauses=schedule.outages.pauses,
+        breaker_opened=schedule.outages.opened,
+        breaker_open=len(schedule.queue.tripped),
+        paused=tuple(_paused(engine, schedule)),
         pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
     )
+
+
+def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
+    yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
+    others = schedule.queue.others
+    if others is not None:
+        there = {hold.owner for hold in others.look().state}
+        yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
 # A loop that has not polled for two of its polls and this long does not turn.
@@ -165,10 +183,22 @@ def turns(engine: Engine, now: float) -> bool:
 
 
 def examine(
-    engine: Engine, slots: Sequence[Slot], age: float, *, is_running: bool
+    engine: Engine,
+    slots: Sequence[Slot],
+    age: float,
+    *,
+    is_running: bool,
+    broken: Sequence[str] = (),
 ) -> Health:
     """
     Look at the loop, at each handler and what runs it, and at what failed for good.
+
+    Args:
+        engine: the loop.
+        slots: where handlers run.
+        age: seconds that one may take, and what failed may block.
+        is_running: whether the loop should turn.
+        broken: what a breaker has stopped, and why.
     """
     now = time.monotonic()
     is_alive = not is_running or turns(engine, now)
@@ -180,6 +210,7 @@ def examine(
     ]
     if engine.why_nothing is not None:
         reasons.append(f"nothing to consume: {engine.why_nothing}")
+    reasons += broken
     for slot, task, seconds in stalled(slots, age, now):
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"

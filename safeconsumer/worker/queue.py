@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.holds.view import PauseView
@@ -236,6 +236,26 @@ class Policy:
     draw: Callable[[], float] = field(default=random.random)
 
 
+@define(eq=False)
+class Trip:
+    """
+    That a breaker has stopped a topic; once its hold has expired, one record may try.
+
+    Attributes:
+        until: when it expires, by the clock.
+        reason: for people.
+        is_placed: whether the consumer has the hold; nothing begins before.
+        is_lifted: whether somebody has lifted it since: then all goes on.
+        task: what tries.
+    """
+
+    until: float
+    reason: str
+    is_placed: bool = False
+    is_lifted: bool = False
+    task: Task | None = None
+
+
 # As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
 # threads could share.
 SHARED_SECONDS = 0.001
@@ -274,6 +294,7 @@ class Queue:
         self._resting: list[threading.Lock] = []
         self._coming = 0
         self.others = others
+        self.tripped: dict[str, Trip] = {}
         self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
 
@@ -296,10 +317,44 @@ class Queue:
             self._seen = view = self.others.seen()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
-                if epoch.shelf and not epoch.is_held:
-                    self.ready.extendleft(reversed(epoch.shelf))
-                    epoch.shelf.clear()
-                    self.notify()
+                self._unshelve(epoch)
+
+    def release(self, topic: str) -> None:
+        """
+        Let what waits of a topic go on, where nothing holds it.
+        """
+        for epoch in self.held.epochs.values():
+            if epoch.tp.topic == topic:
+                self._unshelve(epoch)
+
+    def _unshelve(self, epoch: Epoch) -> None:
+        if epoch.shelf and not epoch.is_held:
+            self.ready.extendleft(reversed(epoch.shelf))
+            epoch.shelf.clear()
+            self.notify()
+
+    def put_first(self, lane: Lane) -> None:
+        """
+        Have a lane handed out before all others, once nothing stops it.
+        """
+        lane.state = State.READY
+        if lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
+            lane.epoch.shelf.appendleft(lane)
+        else:
+            self.ready.appendleft(lane)
+            self.notify()
+
+    def _is_tripped(self, epoch: Epoch) -> bool:
+        # Of a partition that nothing holds any more.
+        trip = self.tripped.get(epoch.tp.topic)
+        if trip is None or trip.is_lifted:
+            return False
+        if not trip.is_placed:
+            return True
+        if self.clock() < trip.until:  # it has not expired
+            trip.is_lifted = True
+            return False
+        return trip.task is not None and not trip.task.epoch.is_closed
 
     # ------------------------------------------------------------ work comes and goes
 
@@ -424,15 +479,23 @@ class Queue:
             if lane.epoch.is_closed or not lane.runs:
                 lane.state = State.IDLE
                 continue
-            if lane.epoch.is_held:
+            if lane.epoch.is_held or (self.tripped and self._is_tripped(lane.epoch)):
                 lane.epoch.shelf.append(lane)
                 continue
-            task = self._task(lane, self._size(lane))
+            task = self._begun(lane)
             if task is not None:
-                tasks.append(self._bundled(task))
+                tasks.append(task)
         if tasks and ready:
             self.wake_one()
         return tasks
+
+    def _begun(self, lane: Lane) -> Task | None:
+        trip = self.tripped.get(lane.epoch.tp.topic) if self.tripped else None
+        if trip is None or trip.is_lifted:
+            task = self._task(lane, self._size(lane))
+            return None if task is None else self._bundled(task)
+        trip.task = self._task(lane, 1)
+        return trip.task
 
     def _bundled(self, task: Task) -> Task:
         # Keys are many and have few records each: what costs per hand-over, and not

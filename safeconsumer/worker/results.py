@@ -12,14 +12,17 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
 from safeconsumer.events import worker as worker_events
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.handlers import (
     DeadLetterLimitError,
     HandlersFailError,
+    Pause,
     RecordFailedError,
     Reject,
     RetryLater,
     StopWorker,
 )
+from safeconsumer.worker.outages import Barred, Outages, Place, scope_of, sound
 from safeconsumer.worker.partition import Epoch, Indexes, Lane, State
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
@@ -95,6 +98,7 @@ class Schedule:
 
     Attributes:
         queue: what is handed out.
+        outages: what handlers, or a breaker, leave alone for a while.
         is_stop_asked: whether a handler asked it to stop.
         retries: how often a record was tried again.
         skipped: records that failed for good and were passed over.
@@ -102,8 +106,15 @@ class Schedule:
         dead_letters: records whose dead letter was acknowledged.
     """
 
-    def __init__(self, queue: Queue, emit: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        emit: Callable[..., None],
+        place: Place | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
         self.queue = queue
+        self.outages = Outages(queue, self._tell, place, breaker)
         self._held, self._lanes, self._policy = queue.held, queue.lanes, queue.policy
         self._others, self._clock = queue.others, queue.clock
         self._emit = emit
@@ -133,23 +144,32 @@ class Schedule:
         """
         self.queue.look()
         soon = self.queue.turn()
+        if self.queue.tripped:
+            self._look_at_breakers()
         for epoch in self._held.epochs.values():
             if epoch.unsorted:
                 self._sort(epoch)
         return soon
+
+    def _look_at_breakers(self) -> None:
+        with self._held.lock:
+            self.outages.turn()
+            told = self._taken()
+        self._tell_all(told)
 
     def _sort(self, epoch: Epoch) -> None:
         # What stands behind a record without a key waits for it: it may be of its lane.
         while (taken := self._next_unsorted(epoch)) is not None:
             chunk, first = taken
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
+            failed = groups.failed and (groups.failed[0], sound(groups.failed[1]))
             with self._held.lock:
                 self.queue.clear_lanes(epoch)
                 self.queue.make_all_ready(
                     self._lanes.queue(epoch, chunk, groups.sorted),
                 )
-                if groups.failed is not None:
-                    self._fail_keyless(epoch, chunk, *groups.failed)
+                if failed is not None:
+                    self._fail_keyless(epoch, chunk, *failed)
                 self.queue.wake_one()
                 told = self._taken()
             self._tell_all(told)
@@ -176,6 +196,7 @@ class Schedule:
         """
         Take over results; those of closed epochs change nothing.
         """
+        outcomes = self.outages.heed(outcomes)
         with self._held.lock:
             for outcome in outcomes:
                 self._complete(outcome)
@@ -348,7 +369,7 @@ class Schedule:
             if answer is None:
                 break
             self._fail(lane, *answer)
-            if lane.state is State.WAITING:
+            if lane.state in _SEEN_TO:
                 return
         self.queue.next(lane)
 
@@ -364,6 +385,10 @@ class Schedule:
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # What is said of a record behind another one that failed, for when its turn
         # comes. What stops the worker stops it at once.
+        if isinstance(error, Barred) or (
+            isinstance(error, Pause) and error.scope != "key"
+        ):
+            return  # its hold has been placed, and it waits with the others
         offset = record_at(task.chunk, index).offset
         task.epoch.alone.add(offset)
         match error:
@@ -403,6 +428,14 @@ class Schedule:
                 delay = error.after
                 self.queue.sleep(lane, max(0.0, delay - late))
                 self._tell_retry(lane.epoch.tp, offset, task.attempt, error, delay)
+            case Pause():
+                self._pause(lane, task, offset, error, late)
+            case Barred():
+                lane.join_front()
+                self.queue.put_first(lane)
+                self._tell_retry(
+                    lane.epoch.tp, offset, task.attempt, error.error, error.seconds
+                )
             case StopWorker():
                 self.is_stop_asked = True
             case Reject():
@@ -413,6 +446,28 @@ class Schedule:
                 self._count_failure(lane, task, index, error, late)
             case _:
                 self._stop_for(error)
+
+    def _pause(
+        self, lane: Lane, task: Task, offset: int, pause: Pause, late: float
+    ) -> None:
+        # A hold has been placed by now, and keeps it from being begun.
+        lane.join_front()
+        has_hold = self.outages.has_holds and lane.key is not KEYLESS
+        if pause.scope == "key" or not has_hold:
+            self.queue.sleep(lane, max(0.0, pause.for_ - late))
+        else:
+            self.queue.put_first(lane)
+        self.outages.pauses += 1
+        tp = lane.epoch.tp
+        self._tell(
+            worker_events.WorkPaused,
+            partition=f"{tp.topic}:{tp.partition}",
+            offset=offset,
+            attempt=task.attempt,
+            scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
+            seconds=pause.for_,
+            reason=pause.reason,
+        )
 
     def _count_failure(
         self, lane: Lane, task: Task, index: int, error: Exception, late: float
@@ -582,6 +637,8 @@ def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
 # run empty while tasks of it were still out.
 _FREE = frozenset({State.RUNNING, State.IDLE})
 _MOVING = frozenset({State.RUNNING, State.READY})
+# A lane whose first record has failed, and that waits, or comes by itself.
+_SEEN_TO = frozenset({State.WAITING, State.READY})
 
 
 def _parts(outcome: Outcome) -> Iterator[Outcome]:

@@ -4,20 +4,17 @@ What becomes of a record whose handler failed: how often again, when, and then w
 
 from attrs import evolve, field, frozen
 
-from safeconsumer._checks import not_negative, positive, positive_int
+from safeconsumer._checks import (
+    exception_types,
+    not_negative,
+    positive,
+    positive_int,
+)
 from safeconsumer.errors import WorkerSettingError
 
 # A ratio of few records says nothing; and one of a long life says nothing about now.
 _RATIO_SAMPLE = 100
 _WINDOW = 1_000
-
-
-def _exception_types(_self: object, _attribute: object, value: object) -> None:
-    if not isinstance(value, tuple) or not all(
-        isinstance(one, type) and issubclass(one, Exception) for one in value
-    ):
-        message = f"never must be a tuple of exception classes, not {value!r}"
-        raise WorkerSettingError(message)
 
 
 @frozen(kw_only=True)
@@ -42,7 +39,7 @@ class Retry:
     factor: float = field(default=2.0, validator=positive)
     most: float = field(default=30.0, validator=not_negative)
     jitter: bool = True
-    never: tuple[type[Exception], ...] = field(default=(), validator=_exception_types)
+    never: tuple[type[Exception], ...] = field(default=(), validator=exception_types)
 
     def __attrs_post_init__(self) -> None:
         if self.factor < 1 or self.most < self.first:

@@ -16,10 +16,11 @@ from safeconsumer._checks import (
     share_of_one,
 )
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.watermarks import Limits
 
-__all__ = ["Commit", "DeadLetter", "Drain", "Limits", "Retry"]
+__all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry"]
 
 
 def _optional_int(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
@@ -231,6 +232,17 @@ def check_callable(value: object, what: str) -> Callable[..., Any]:
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
     return value  # type: ignore[return-value]  # it is callable
+
+
+def check_breaker(value: object) -> None:
+    """
+    Return if it is a breaker, or None.
+
+    Raises:
+        WorkerSettingError: it is not.
+    """
+    if value is not None and not isinstance(value, Breaker):
+        _refuse(f"breaker must be a Breaker, or None, not {value!r}")
 
 
 def _refuse(message: str) -> None:

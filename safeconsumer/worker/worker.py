@@ -18,7 +18,9 @@ from safeconsumer._checks import is_number
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
@@ -45,6 +47,7 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_consumer,
     check_counts,
@@ -124,6 +127,8 @@ class Worker:
             worker, ``skip`` the record, or ``block`` its lane until somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
+        breaker: holds a topic while its handlers fail as by an outage; see
+            :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -153,6 +158,7 @@ class Worker:
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
@@ -162,6 +168,7 @@ class Worker:
         _check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
+        check_breaker(breaker)
         config = consumer.config
         self._client = ConsumerClient(consumer)
         self._dead_letter = dead_letter
@@ -196,6 +203,8 @@ class Worker:
                 self._client.others,
             ),
             self._emit,
+            place=self._client.pause,
+            breaker=breaker,
         )
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
@@ -366,6 +375,7 @@ class Worker:
             self._engine,
             self._runner.slots,
             self._limits.age,
+            broken=self._schedule.outages.broken(),
             is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
@@ -457,6 +467,8 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
+                self._client.resume_all(OUTAGE)
+                self._client.resume_all(BREAKER)
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)

@@ -21,8 +21,10 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
+from safeconsumer.holds.hold import OUTAGE
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
+from tests.worker.lab import wait_for
 
 pytestmark = pytest.mark.real_broker
 
@@ -99,6 +101,30 @@ def test_an_operators_day(team: Team) -> None:
         past = json.loads(run(team, "history", *group, "--json").stdout)
         assert [one["is_held"] for one in past] == [True, False]
     poll_until(consumer, lambda: not consumer.paused())
+
+
+def test_status_says_what_workers_have_paused(team: Team) -> None:
+    """A hold of a worker's own for an outage: who, which, why, until when."""
+    consumer = team.subscribed("billing-1")
+    team.settled(consumer)
+    with Polled(consumer):
+        reason = "the bank is down"
+        consumer.pause(team.topic, owner=OUTAGE, reason=reason, for_=3600)
+        wait_for(lambda: "4 of 4 quiet" in told(team), "a report of it")
+        shown = told(team)
+        assert "paused by members' own workers" in shown
+        line = f"  billing-1  {team.topic} held by worker:outage, since 2"
+        assert line in shown
+        assert f"because {reason}, until 2" in shown
+        document = json.loads(told(team, "--json"))
+        assert reason in document["reports"][0]["outages"][0]
+        consumer.resume_all(OUTAGE)
+        wait_for(lambda: "0 of 4 quiet" in told(team), "a report that it is over")
+        assert "own workers" not in told(team)
+
+
+def told(team: Team, *more: str) -> str:
+    return run(team, "status", "--group", team.group, *more).stdout
 
 
 def test_resume_names_what_still_holds(team: Team) -> None:

@@ -48,6 +48,7 @@ reports = st.builds(
     quiet=ranges,
     gated=counts,
     is_partial=st.booleans(),
+    outages=st.lists(printable, max_size=4).map(tuple),
 )
 json_values = st.recursive(
     st.none()
@@ -166,6 +167,36 @@ def test_a_key_of_a_later_version_names_its_scope() -> None:
 )
 def test_bad_keys_are_none(data: bytes) -> None:
     assert wire.decode_key(data) is None
+
+
+@pytest.mark.parametrize(
+    "told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]]
+)
+def test_what_is_no_line_about_an_outage_is_left_out(told: object) -> None:
+    """A report says it to a terminal; one of an earlier version says nothing."""
+    document = json.loads(
+        report_wire.encode_report(
+            Report(group="g", member="m", applied={}, assigned={}, quiet={})
+        )
+    )
+    read = report_wire.decode_report(json.dumps({**document, "outages": told}).encode())
+    assert read is not None
+    assert read.outages == ()
+
+
+def test_few_lines_about_outages_are_reported_and_short_ones() -> None:
+    """However many there are."""
+    report = Report(
+        group="g",
+        member="m",
+        applied={},
+        assigned={},
+        quiet={},
+        outages=("x" * 2000,) * 100,
+    )
+    read = report_wire.decode_report(report_wire.encode_report(report))
+    assert read is not None
+    assert [len(one) for one in read.outages] == [400] * 4
 
 
 def test_a_report_that_is_too_big_leaves_partitions_out() -> None:

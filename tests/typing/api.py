@@ -20,6 +20,7 @@ from safeconsumer import (
     ALL,
     Batch,
     BlockingCallInListenerError,
+    Breaker,
     Commit,
     ConcurrentPollError,
     Context,
@@ -41,6 +42,7 @@ from safeconsumer import (
     MissingExtraError,
     NoHandlerError,
     NotConsumedError,
+    Pause,
     ProcessDiedError,
     Pump,
     Record,
@@ -221,6 +223,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         assert_type(context.attempt, int)
         if record.key is None:
             raise Reject("keyless")  # noqa: EM101 - an example
+        if record.value is None:
+            raise Pause(for_=300, scope="partition", reason="a sick partition")
         raise RetryLater(2.5)
 
     async def handle_async(_record: object, context: Context) -> None:
@@ -236,14 +240,14 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
         dead_letter=DeadLetter(producer, "orders.dlq"),
         drain=Drain(revoke=5.0),
         commit=Commit(every=1.0),
+        breaker=Breaker(on=(ConnectionError, TimeoutError), failures=3, rate=0.5),
     )
+    Pause(timedelta(minutes=1), "group")  # type: ignore[arg-type]  # no such scope
+    Breaker()  # type: ignore[call-arg]  # of what?
     assert_type(worker.run(signals=(15,)), Report)
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
     assert_type(worker.stats(), Stats)
-    Worker(consumer, handle_async, executor="asyncio")
-    Worker(consumer, handlers={"orders": handle, "re:audit.*": handle}, key=str)
-    Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     served = Worker(
         consumer,
         handle_async,
@@ -255,6 +259,8 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     async def serve() -> None:
         assert_type(await served.serve(signals=(15,)), Report)
 
+    Worker(consumer, handlers={"orders": handle, "re:audit.*": handle}, key=str)
+    Worker(consumer, lambda record, context: use(record.offset, context.attempt))
     Worker(consumer, handle, order="random")  # type: ignore[arg-type]  # no such order
     Worker(consumer, handle, on_exhausted="drop")  # type: ignore[arg-type]  # no such
     with Pump(consumer, order="partition", on_exhausted="skip") as pump:

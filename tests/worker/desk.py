@@ -9,7 +9,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
-from safeconsumer.worker import Retry
+from safeconsumer.worker import Breaker, Retry
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.partition import Epoch, Held
@@ -30,6 +30,7 @@ class Desk:
         self,
         order: Order,
         key: Callable[[Any], object] = record_key,
+        breaker: Breaker | None = None,
         **policy: Any,  # noqa: ANN401 - the policy's own
     ) -> None:
         self.clock = Clock()
@@ -38,6 +39,7 @@ class Desk:
         self.ledger.assign([TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
         self.told: list[Any] = []
+        self.events: list[Any] = []
         self.schedule = Schedule(
             Queue(
                 self.held,
@@ -46,11 +48,26 @@ class Desk:
                 self.clock,
                 Others(self.ledger),
             ),
-            lambda kind, **_fields: self.told.append(kind),
+            self.emit,
+            self.place,
+            breaker,
         )
         self.ledger.lookers.append(self.schedule.queue.obey)
         self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
         self._next = 0
+
+    def emit(self, kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
+        """
+        Keep an event.
+        """
+        self.told.append(kind)
+        self.events.append(kind(**fields))
+
+    def place(self, scope: Any, owner: str, reason: str, seconds: float) -> None:  # noqa: ANN401 - any scope
+        """
+        Hold a scope, as a worker's consumer does.
+        """
+        self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def admit(self, count: int) -> Chunk:
         """

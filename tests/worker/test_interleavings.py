@@ -18,18 +18,22 @@ from attrs import define, field, frozen
 
 from safeconsumer import worker
 from safeconsumer.holds import ledger
-from safeconsumer.worker import Reject, RetryLater
+from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.scope import Topic
+from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.queue import KeyOf, Letter, Order, Outcome, Task
 from tests.explorer import engine
 from tests.explorer.engine import Explorer, Meeting, sample
-from tests.worker.desk import Desk
+from tests.worker.desk import TP, Desk
 
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
 # So many places of each pair are tried.
 PLACES = 8
 PLANTED, REJECTED, LATER = ValueError("planted"), Reject("planted"), RetryLater(1.0)
+PAUSED, DOWN = Pause(0.5, "all"), ConnectionError("planted")
+BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 
 @define(eq=False)
@@ -72,6 +76,7 @@ class Scene:
         desk = self.desk
         desk.schedule.go_on()
         desk.resume()
+        _lift(self)
         for _ in range(20):
             while self.letters:
                 desk.schedule.letter_acknowledged(self.letters.pop())
@@ -95,7 +100,7 @@ def scene(order: Order) -> Iterator[Scene]:
     """
     letters: list[Letter] = []
     key: KeyOf = lambda record: record.offset % 6  # noqa: E731 - shorter so
-    desk = Desk(order, key, post=letters.append, quantum=1, span=15)
+    desk = Desk(order, key, BREAKS, post=letters.append, quantum=1, span=15)
     made = Scene(desk, letters)
     desk.admit(6)
     for error in (PLANTED, PLANTED, REJECTED):
@@ -133,6 +138,20 @@ def _drop(made: Scene) -> None:
     desk.held.close(desk.epoch)
 
 
+def _break_and_try(made: Scene) -> None:
+    made.end(made.of(1, -1), DOWN)
+    made.desk.clock.now += 0.5
+    before = len(made.out)
+    made.claim()
+    for task in made.out[before:]:
+        made.end(task, DOWN)
+
+
+def _lift(made: Scene) -> None:
+    made.desk.resume(OUTAGE)
+    made.desk.ledger.remove([(Topic(TP.topic), BREAKER)])
+
+
 def _ask(made: Scene) -> None:
     desk = made.desk
     desk.held.watermarks()
@@ -158,6 +177,10 @@ STEPS = (
     Step("fail", lambda made: made.end(made.of(1, -1), PLANTED)),
     Step("later", lambda made: made.end(made.of(1, -1), LATER)),
     Step("reject", lambda made: made.end(made.of(2, -1), REJECTED)),
+    Step("pause by a handler", lambda made: made.end(made.of(1, -1), PAUSED)),
+    Step("break", lambda made: made.end(made.of(1, -1), DOWN)),
+    Step("break and try", _break_and_try),
+    Step("lift", _lift),
     Step(
         "letter",
         lambda made: made.desk.schedule.letter_acknowledged(made.letters.pop()),
@@ -190,7 +213,7 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
     desk = made.desk
     yield from _recount(desk.held, made.out)
     before = len(made.out)
-    if desk.ledger.view().state.everything:
+    if desk.ledger.view().state.covers(TP):
         made.claim()
         is_ours = all(one.is_routine for one in desk.ledger.view().state)
         if len(made.out) > before and not is_ours:

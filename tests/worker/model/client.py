@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Everything, partition
+from safeconsumer.holds.scope import Everything, Scope, partition
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.progress import Record, Watermark
 
@@ -246,6 +246,12 @@ class FakeClient:
 
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, at in self.positions.items() if at < self.log[tp]]
+
+    def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+        """
+        Hold a scope for a time, as a worker's consumer does.
+        """
+        self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def holds(self) -> tuple[Hold, ...]:
         """

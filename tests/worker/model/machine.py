@@ -6,6 +6,7 @@ The numbers in the names are those of the invariants in the design of the worker
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,15 +19,28 @@ from hypothesis.stateful import (
 )
 from kafka.structs import TopicPartition
 
+from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.holds.scope import Everything, partition, pattern, topic
-from safeconsumer.worker import Commit, Reject, RetryLater
+from safeconsumer.worker import Breaker, Commit, Pause, Reject, RetryLater
 from safeconsumer.worker.loop import OWNERS, Engine
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Queue, Task
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 
 OPS = "ops"
+BREAKER = Breaker(on=(ConnectionError,), failures=2, first=0.6, most=1.2)
+FAILURES: dict[str, Callable[[], Exception]] = {
+    "fail": lambda: ValueError("planted"),
+    "later": lambda: RetryLater(0.7),
+    "reject": lambda: Reject("planted"),
+    "down": lambda: ConnectionError("planted"),
+    "pause its key": lambda: Pause(0.7, "key"),
+    "pause its partition": lambda: Pause(0.7, "partition"),
+    "pause its topic": lambda: Pause(0.7, "topic"),
+    "pause all": lambda: Pause(0.7, "all"),
+}
 MOST = 4
 SCOPES = (
     partition(TOPIC, 0),
@@ -58,6 +72,7 @@ class WorkerMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.tasks: list[Task] = []
+        self.trying: list[Task] = []
         self.letters: list[Letter] = []
         self.complete: dict[TopicPartition, set[int]] = {tp: set() for tp in EVERY}
         self.starts: Counter[tuple[Any, int]] = Counter()
@@ -121,6 +136,8 @@ class WorkerMachine(RuleBasedStateMachine):
                 self.client.others,
             ),
             self.emit,
+            self.client.pause,
+            BREAKER,
         )
         self.engine.begin(self.schedule)
         self.client.log.update(zip(EVERY, logs, strict=True))
@@ -166,7 +183,7 @@ class WorkerMachine(RuleBasedStateMachine):
                 task = self.tasks.pop(0)
                 self.end(task, len(task.indexes), None)
 
-    @rule(error=st.sampled_from(("fail", "later", "reject")), count=st.integers(0, 1))
+    @rule(error=st.sampled_from(tuple(FAILURES)), count=st.integers(0, 1))
     def fails(self, error: str, count: int) -> None:
         self.claim()
         if self.tasks:
@@ -188,18 +205,14 @@ class WorkerMachine(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 9),
         count=st.integers(0, 3),
-        error=st.sampled_from(("none", "fail", "later", "reject")),
+        error=st.sampled_from(("none", *FAILURES)),
     )
     def finish(self, which: int, count: int, error: str) -> None:
         task = self.tasks.pop(which % len(self.tasks))
         count = min(count, len(task.indexes))
         raised: Exception | None = None
         if count < len(task.indexes) and error != "none":
-            raised = {
-                "fail": ValueError("planted"),
-                "later": RetryLater(0.7),
-                "reject": Reject("planted"),
-            }[error]
+            raised = FAILURES[error]()
         self.end(task, count, raised)
 
     @rule(tp=partitions, count=st.integers(1, 8), which=st.integers(0, 7))
@@ -249,6 +262,10 @@ class WorkerMachine(RuleBasedStateMachine):
         self.client.ledger.remove([(scope, OPS)])
         self.ops.discard(scope)
 
+    @rule(owner=st.sampled_from((OUTAGE, "worker:breaker")))
+    def operator_ends_an_outage(self, owner: str) -> None:
+        self.client.ledger.remove_owner(owner)
+
     @rule()
     def commits_are_answered(self) -> None:
         self.client.answer_all()
@@ -297,7 +314,12 @@ class WorkerMachine(RuleBasedStateMachine):
             left=left,
             seconds=0.001 * count,
         )
+        record = chunk.records[task.indexes[count]] if failed else None
+        times = 0 if record is None else epoch.failures.get(record.offset, 0)
         self.schedule.complete([outcome])
+        if isinstance(error, ConnectionError) and record is not None and not closed:
+            self.note_outage(epoch, record.offset, times)
+        self.check_pause(task, error)
         if closed and self.counters() != before:
             raise Violated("9: a stale result changed something")
 
@@ -325,6 +347,12 @@ class WorkerMachine(RuleBasedStateMachine):
         if isinstance(error, RetryLater):
             self.not_before[at] = self.clock.now + error.after
             self.starts[at] -= 1
+        elif isinstance(error, Pause):
+            self.starts[at] -= 1
+            if error.scope == "key":  # else there is a hold
+                self.not_before[at] = self.clock.now + error.for_
+        elif isinstance(error, ConnectionError):
+            return  # it depends, see below
         elif isinstance(error, ValueError):
             delay = RETRY.delay(self.starts[at], 0.5)
             self.not_before[at] = self.clock.now + delay
@@ -332,6 +360,31 @@ class WorkerMachine(RuleBasedStateMachine):
         is_skipped = final and self.schedule._policy.on_exhausted == "skip"
         if is_skipped and not task.epoch.revoked.is_set():
             self.complete[task.epoch.tp].add(record.offset)
+
+    def note_outage(self, epoch: Epoch, offset: int, before: int) -> None:
+        if epoch.revoked.is_set():
+            return
+        at = (epoch, offset)
+        counted = self.starts[at]
+        is_over = offset not in self.held_offsets(epoch)
+        if is_over and self.schedule._policy.on_exhausted == "skip":
+            if counted < RETRY.attempts:
+                raise Violated("10: a record was passed over early")
+            self.complete[epoch.tp].add(offset)
+            return
+        if epoch.failures.get(offset, 0) > before:
+            self.not_before[at] = self.clock.now + RETRY.delay(counted, 0.5)
+            return
+        if TOPIC not in self.schedule.queue.tripped:
+            raise Violated("16: a failure was not counted, and no breaker has opened")
+        self.starts[at] -= 1
+
+    def held_offsets(self, epoch: Epoch) -> set[int]:
+        return {
+            record.offset
+            for chunk, index in epoch.progress.incomplete()
+            if (record := chunk.records[index]) is not None
+        }
 
     def counters(self) -> tuple[int, int, int, int]:
         held = self.engine.held
@@ -358,8 +411,10 @@ class WorkerMachine(RuleBasedStateMachine):
 
     def check_start(self, task: Task) -> None:
         chunk, epoch = task.chunk, task.epoch
-        if any(scope.covers(epoch.tp) for scope in self.ops):
+        covering = self.client.ledger.view().state.covering(epoch.tp)
+        if any(not hold.is_routine for hold in covering):
             raise Violated("15: a record of a held partition was begun")
+        self.check_try(task)
         self.handed_out.add(epoch.tp)
         records = [chunk.records[index] for index in task.indexes]
         for record in records:
@@ -376,6 +431,27 @@ class WorkerMachine(RuleBasedStateMachine):
                 raise Violated("10: more attempts than allowed")
         if self.order is not Order.UNORDERED:
             self.check_order(task, records)
+
+    def check_pause(self, task: Task, error: Exception | None) -> None:
+        if not isinstance(error, Pause) or error.scope == "key":
+            return
+        covering = self.client.ledger.view().state.covering(task.epoch.tp)
+        is_held = any(hold.owner == OUTAGE for hold in covering)
+        if not is_held and not task.epoch.revoked.is_set():
+            raise Violated("17: a pause holds nothing")
+
+    def check_try(self, task: Task) -> None:
+        trip = self.schedule.queue.tripped.get(TOPIC)
+        if trip is None or trip.is_lifted:
+            return
+        if trip.task is not task or len(task.indexes) != 1:
+            raise Violated("16: a record began that does not try for its topic")
+        if self.clock.now < trip.until:
+            raise Violated("16: a record tried too early")
+        out = [one for one in self.tasks if not one.epoch.is_closed]
+        if any(one is trying for one in out for trying in self.trying):
+            raise Violated("16: two records try for their topic")
+        self.trying = [task]
 
     def check_order(self, task: Task, records: list[Any]) -> None:
         lane_of = self.lane_of
@@ -433,12 +509,7 @@ class WorkerMachine(RuleBasedStateMachine):
             return
         for tp, (first, position) in self.client.ran().items():
             epoch = self.engine.held.epochs.get(tp)
-            kept = () if epoch is None else epoch.progress.incomplete()
-            held = {
-                record.offset
-                for chunk, index in kept
-                if (record := chunk.records[index]) is not None
-            }
+            held = set() if epoch is None else self.held_offsets(epoch)
             gone = set(range(first, position)) - held - self.complete[tp]
             if gone:
                 raise Violated(f"3: {tp} is owned, and gave up {sorted(gone)}")

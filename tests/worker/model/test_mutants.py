@@ -11,9 +11,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from safeconsumer.worker import loop, queue, watermarks
 from safeconsumer.worker.leaving import Commits, Departures
+from safeconsumer.worker.outages import Outages
 from safeconsumer.worker.partition import Held, Lane
 from safeconsumer.worker.progress import Progress, Watermark
-from safeconsumer.worker.queue import KEYLESS, Groups, Lanes, Order
+from safeconsumer.worker.queue import KEYLESS, Groups, Lanes, Order, Queue
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY
 from tests.worker.model.machine import Violated, WorkerMachine
@@ -128,6 +129,14 @@ def begins_what_is_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queue, "covers", lambda *_: False)
 
 
+def holds_nothing_for_a_pause(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outages, "_pause", lambda _self, _task, _index, error: error)
+
+
+def lets_all_try(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "_is_tripped", lambda _self, _epoch: False)
+
+
 def joins_undrained(patch: pytest.MonkeyPatch) -> None:
     def note(self: Any) -> None:  # noqa: ANN401
         self._epochs = self._client.epochs()
@@ -153,6 +162,7 @@ MUTANTS: tuple[Patch, ...] = (
     passes_over_failures,
     joins_undrained,
     begins_what_is_held,
+    holds_nothing_for_a_pause,
 )
 
 
@@ -211,10 +221,27 @@ def live_through_a_loss_before_a_commit() -> None:
     life.teardown()
 
 
+def live_through_an_outage() -> None:
+    """
+    Fail until a breaker opens, and claim what may try.
+    """
+    life = WorkerMachine()
+    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.claims(2)
+    life.finish(0, 0, "down")
+    life.finish(0, 0, "down")
+    life.advance(0.6)
+    life.turn()
+    life.claims(3)
+    assert len(life.tasks) == 1
+    life.teardown()
+
+
 LIVES: dict[Patch, Callable[[], None]] = {
     drops_what_stays: live_through_a_join_that_takes_nothing,
     sorts_past_what_has_no_key: live_with_a_record_without_a_key,
     hands_out_without_a_floor: live_through_a_loss_before_a_commit,
+    lets_all_try: live_through_an_outage,
 }
 
 

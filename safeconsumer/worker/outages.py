@@ -1,0 +1,312 @@
+"""
+Holds what handlers ask to be left alone, and the topics that a breaker has stopped.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from attrs import evolve
+
+from safeconsumer.events import worker as worker_events
+from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
+from safeconsumer.worker.breaker import Breaker, Circuit
+from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
+from safeconsumer.worker.queue import Outcome, Queue, Task, Trip, record_at
+from safeconsumer.worker.tracebacks import shown
+
+Place: TypeAlias = Callable[[Scope, str, str, float], None]
+"""Holds a scope in an owner's name, for a reason, for so many seconds."""
+
+# Of an error's text in a reason, which has 1,024 bytes: characters of up to 4.
+_MOST_TEXT = 200
+
+
+class Barred(Exception):  # noqa: N818 - in the place of an error, for the schedule
+    """
+    A record failed as by an outage of which the breaker knows: it is no attempt.
+    """
+
+    def __init__(self, error: Exception, seconds: float) -> None:
+        super().__init__()
+        self.error = error
+        self.seconds = seconds
+
+
+class Outages:
+    """
+    Places the holds that results ask for, before the results are taken over.
+
+    So what failed stands behind its hold already when it is queued again. Whether a
+    hold stands is asked of the ledger, never remembered.
+
+    Attributes:
+        pauses: how often a handler asked for a pause.
+        opened: how often a breaker has opened.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        tell: Callable[..., None],
+        place: Place | None,
+        breaker: Breaker | None,
+    ) -> None:
+        self._queue = queue
+        self._tell = tell
+        self._place = place
+        self._breaker = breaker
+        self._circuits: dict[str, Circuit] = {}
+        self.pauses = 0
+        self.opened = 0
+
+    @property
+    def has_holds(self) -> bool:
+        """
+        Whether there is a consumer to hold things in; without, lanes wait.
+        """
+        return self._place is not None
+
+    # ------------------------------------------------------------ results
+
+    def heed(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """
+        Return results with what is to become of them; not to be called under a lock.
+        """
+        if self._breaker is None:
+            for one in outcomes:
+                if one.failed:
+                    break
+            else:
+                return outcomes  # nearly always
+        return [
+            one if one.task.epoch.revoked.is_set() else self._heed(one)
+            for one in outcomes
+        ]
+
+    def _heed(self, outcome: Outcome) -> Outcome:
+        task = outcome.task
+        failed = [
+            (index, self._pause(task, index, error) if _is_pause(error) else error)
+            for index, error in outcome.failed
+        ]
+        outcome = evolve(outcome, failed=failed)
+        return outcome if self._breaker is None else self._count(outcome)
+
+    # ------------------------------------------------------------ pauses
+
+    def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
+        # Returns what the record has failed with, if that is not allowed.
+        pause = sound(error)
+        if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
+            return pause
+        tp, scope = task.epoch.tp, scope_of(task, pause)
+        reason = pause.reason or (
+            f"asked for by the handler of {tp.topic}:{tp.partition} offset "
+            f"{record_at(task.chunk, index).offset}"
+        )
+        if self._is_longer_held(scope, pause.for_):
+            return pause
+        try:
+            self._place(scope, OUTAGE, reason, pause.for_)
+        except Exception as wrong:  # noqa: BLE001 - it is the record's
+            wrong.__cause__ = pause
+            return wrong
+        return pause
+
+    def _is_longer_held(self, scope: Scope, seconds: float) -> bool:
+        others = self._queue.others
+        standing = () if others is None else others.look().state.of(scope)
+        until = self._queue.clock() + seconds
+        return any(
+            hold.owner == OUTAGE and (hold.deadline is None or hold.deadline >= until)
+            for hold in standing
+        )
+
+    # ------------------------------------------------------------ the breaker
+
+    def _count(self, outcome: Outcome) -> Outcome:
+        assert self._breaker is not None  # noqa: S101 - else nobody counts
+        task = outcome.task
+        named = next((one for _, one in outcome.failed if self._is_named(one)), None)
+        if named is None and not self._circuits and self._breaker.rate is None:
+            return outcome  # nearly always
+        error = "" if named is None else _text(named)
+        with self._queue.held.lock:
+            trip = self._judge(outcome, error)
+        if trip is None or named is None:
+            return outcome
+        if trip.reason and not self._hold(task.epoch.tp.topic, trip):
+            return outcome
+        return self._barred(outcome, max(0.0, trip.until - self._queue.clock()))
+
+    def _is_named(self, error: BaseException) -> bool:
+        assert self._breaker is not None  # noqa: S101 - as above
+        is_control = isinstance(error, (WorkerControl, HandlersFailError))
+        return isinstance(error, self._breaker.on) and not is_control
+
+    def _judge(self, outcome: Outcome, error: str) -> Trip | None:
+        # Returns what stops the topic now; with a reason, if its hold is to be placed.
+        breaker, task, now = self._breaker, outcome.task, self._queue.clock()
+        assert breaker is not None  # noqa: S101 - as above
+        topic = task.epoch.tp.topic
+        trip = self._standing(topic, now)
+        if task.epoch.is_closed or (trip is not None and trip.task is not task):
+            # Of an ownership that is over; or it began before the topic was stopped.
+            return None if trip is None else evolve(trip, reason="")
+        before = circuit = self._circuits.get(topic, Circuit())
+        if outcome.finished and not (before.is_open and error):
+            calls = 1 if self._queue.policy.is_batch else len(outcome.finished)
+            circuit = circuit.succeeded(breaker, calls, now)
+        if error:
+            circuit = circuit.failed(breaker, now)
+        if error and circuit.is_open:
+            return self._open(topic, circuit, error, now)
+        if before.is_open and not circuit.is_open:
+            self._close(topic, is_lifted=False, now=now)
+        elif trip is not None:  # it said nothing of the outage: another one tries
+            trip.task = None
+            self._queue.release(topic)
+        elif circuit == Circuit():
+            self._circuits.pop(topic, None)
+        else:
+            self._circuits[topic] = circuit
+        return None
+
+    def _open(self, topic: str, circuit: Circuit, error: str, now: float) -> Trip:
+        again = f"; tried in vain {circuit.tries} times since" if circuit.tries else ""
+        trip = Trip(circuit.until, f"{error}, {circuit.why}{again}")
+        self._circuits[topic] = circuit
+        self._queue.tripped[topic] = trip
+        self.opened += not circuit.tries
+        self._tell(
+            worker_events.BreakerOpened,
+            topic=topic,
+            tries=circuit.tries,
+            seconds=circuit.until - now,
+            reason=trip.reason,
+        )
+        return trip
+
+    def _hold(self, topic: str, trip: Trip) -> bool:
+        # Nothing of the topic begins meanwhile, nor before it is known to be held.
+        assert self._place is not None  # noqa: S101 - a worker has a consumer
+        is_held = False
+        try:
+            seconds = max(0.001, trip.until - self._queue.clock())
+            self._place(Topic(topic), BREAKER, trip.reason, seconds)
+            is_held = True
+        except Exception:  # noqa: BLE001 - then each record fails by itself, as without
+            is_held = False
+        finally:
+            with self._queue.held.lock:
+                trip.is_placed = True
+                if is_held:
+                    self._queue.release(topic)
+                else:
+                    self._close(topic, is_lifted=True, now=self._queue.clock())
+        return is_held
+
+    def _barred(self, outcome: Outcome, seconds: float) -> Outcome:
+        failed = [
+            (index, Barred(one, seconds) if self._is_named(one) else one)  # type: ignore[arg-type]  # an Exception then
+            for index, one in outcome.failed
+        ]
+        if not outcome.is_suspect:
+            return evolve(outcome, failed=failed)
+        # It was no single record's fault: the batch comes again as one.
+        left = [index for index, _ in failed[1:]]
+        return evolve(
+            outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
+        )
+
+    def _standing(self, topic: str, now: float) -> Trip | None:
+        trip = self._queue.tripped.get(topic)
+        if trip is None:
+            return None
+        if trip.is_lifted or (trip.is_placed and now < trip.until):
+            others = self._queue.others
+            there = () if others is None else others.seen().state.of(Topic(topic))
+            if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
+                self._close(topic, is_lifted=True, now=now)
+                return None
+        return trip
+
+    def _close(self, topic: str, *, is_lifted: bool, now: float) -> None:
+        circuit = self._circuits.pop(topic, Circuit())
+        del self._queue.tripped[topic]
+        self._queue.release(topic)
+        self._tell(
+            worker_events.BreakerClosed,
+            topic=topic,
+            tries=circuit.tries,
+            seconds=now - circuit.since,
+            is_lifted=is_lifted,
+        )
+
+    # ------------------------------------------------------------ as time goes by
+
+    def turn(self) -> None:
+        """
+        See what somebody has lifted, and let another record try. The lock is held.
+        """
+        tripped = self._queue.tripped
+        for topic in tuple(tripped):
+            trip = self._standing(topic, self._queue.clock())
+            if trip is not None and trip.task is not None:
+                if not trip.task.epoch.is_closed:
+                    continue
+                trip.task = None
+            self._queue.release(topic)
+
+    def broken(self) -> list[str]:
+        """
+        Say which topics a breaker has stopped, and why. Any thread.
+        """
+        with self._queue.held.lock:
+            return list(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        now = self._queue.clock()
+        for topic, trip in self._queue.tripped.items():
+            left = trip.until - now
+            then = f"a record tries in {left:.1f} s" if left > 0 else "a record tries"
+            yield f"{topic}: stopped by its breaker: {trip.reason}; {then}"
+
+
+def sound(error: BaseException) -> BaseException:
+    """
+    Return a pause with what is allowed in one, or what is wrong with it.
+    """
+    if not isinstance(error, Pause):
+        return error
+    try:
+        pause = Pause(error.for_, error.scope, error.reason)
+    except Exception as wrong:  # noqa: BLE001 - whatever somebody has put there
+        wrong.__cause__ = error
+        return wrong
+    pause.__cause__ = error.__cause__
+    return pause
+
+
+def scope_of(task: Task, pause: Pause) -> Scope:
+    """
+    Return what a pause of a record is to hold.
+    """
+    tp = task.epoch.tp
+    match pause.scope:
+        case "partition":
+            return Partition(tp.topic, tp.partition)
+        case "topic":
+            return Topic(tp.topic)
+    return ALL
+
+
+def _is_pause(error: object) -> bool:
+    return isinstance(error, Pause)
+
+
+def _text(error: BaseException) -> str:
+    # A reason is one line that can be printed.
+    text = "".join(one if one.isprintable() else " " for one in shown(error))
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

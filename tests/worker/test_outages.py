@@ -1,0 +1,683 @@
+"""
+W11: a handler pauses what it says, a breaker holds a topic; what failed comes first.
+"""
+
+import math
+import pickle
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from safeconsumer import Breaker, HoldSettingError, Pause, Retry, RetryLater
+from safeconsumer.events import worker as worker_events
+from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.scope import Everything, Partition, Topic
+from safeconsumer.worker import BatchFailure, Reject
+from safeconsumer.worker.handlers import all_done, batch_failed
+from safeconsumer.worker.queue import Order, Outcome, Task, record_at
+from tests.worker.desk import TP, Desk
+
+EACH_ORDER = pytest.mark.parametrize("order", Order)
+DOWN = ConnectionError("down")
+BREAKS = Breaker(on=(ConnectionError,), failures=2, first=10.0, factor=3.0)
+_RETRY = Retry(attempts=5, first=0.0, jitter=False)
+SCOPES = {
+    "partition": Partition(*TP),
+    "topic": Topic(TP.topic),
+    "all": Everything(),
+}
+
+
+def claim(desk: Desk) -> Task:
+    (task,) = desk.schedule.queue.claim()
+    return task
+
+
+def fail(desk: Desk, error: BaseException, task: Task | None = None) -> int:
+    """
+    Fail the first record of what is next, and give the rest back.
+    """
+    task = claim(desk) if task is None else task
+    first = record_at(task.chunk, task.indexes[0]).offset
+    desk.schedule.complete(
+        [Outcome(task=task, failed=[(task.indexes[0], error)], left=task.indexes[1:])]
+    )
+    return first
+
+
+def owners(desk: Desk) -> set[str]:
+    return {hold.owner for hold in desk.ledger.view().state}
+
+
+# ------------------------------------------------------------ pauses
+
+
+@EACH_ORDER
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
+    """
+    Nothing begins until it expires; then its record comes first, at the same attempt.
+    """
+    desk = Desk(order)
+    desk.admit(6)
+    first = fail(desk, Pause(60.0, scope, "the bank is down"))
+    (hold,) = desk.ledger.view().state
+    assert (hold.scope, hold.owner) == (SCOPES[scope], OUTAGE)
+    assert hold.reason == "the bank is down"
+    desk.admit(3)
+    desk.pass_time(59.9)
+    assert desk.work() == []
+    desk.clock.now += 0.1
+    task = claim(desk)
+    assert record_at(task.chunk, task.indexes[0]).offset == first
+    assert (task.attempt, desk.epoch.failures) == (1, {})
+    desk.schedule.complete([all_done(task, 0.0)])
+    desk.work()
+    assert not desk.held.records
+
+
+def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
+    """
+    Its lane waits, and there is no hold.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(6)
+    task = claim(desk)  # 0 and 3 are of one key
+    assert fail(desk, Pause(60.0, "key"), task) == 0
+    assert not owners(desk)
+    assert desk.work() == [1, 2, 4, 5]
+    desk.pass_time(59.9)
+    assert desk.work() == []
+    desk.pass_time(0.1)
+    assert desk.work() == [0, 3]
+
+
+def test_a_pause_uses_up_no_attempt() -> None:
+    """
+    However often; and those that were used are not given back.
+    """
+    desk = Desk(Order.PARTITION, on_exhausted="skip")
+    desk.admit(1)
+    fail(desk, ValueError())
+    desk.pass_time(1.0)
+    for _ in range(5):
+        task = claim(desk)
+        assert task.attempt == 2
+        fail(desk, Pause(60.0), task)
+        desk.pass_time(60.0)
+    fail(desk, ValueError())
+    desk.pass_time(2.0)
+    fail(desk, ValueError())
+    assert desk.schedule.skipped == 1
+    assert desk.schedule.outages.pauses == 5
+
+
+def test_what_is_told_of_a_pause() -> None:
+    """
+    One event, with the handler's words.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(1)
+    fail(desk, Pause(timedelta(minutes=1), reason="why"))
+    (event,) = desk.events
+    assert event == worker_events.WorkPaused(
+        partition="orders:0",
+        offset=0,
+        attempt=1,
+        scope="orders",
+        seconds=60.0,
+        reason="why",
+    )
+
+
+def test_a_pause_without_a_reason_says_who_asked() -> None:
+    """
+    An operator who sees the hold knows which record to look at.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(1)
+    fail(desk, Pause(60.0))
+    (hold,) = desk.ledger.view().state
+    assert hold.reason == "asked for by the handler of orders:0 offset 0"
+
+
+def test_who_lifts_the_hold_ends_the_pause() -> None:
+    """
+    And one who lifts another hold does not.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    fail(desk, Pause(60.0, "all"))
+    desk.pause("ops")
+    desk.resume("ops")
+    assert desk.work() == []
+    desk.resume(OUTAGE)
+    assert desk.work() == [0, 1, 2]
+
+
+def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
+    """
+    W9: what an operator holds stays held.
+    """
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    fail(desk, Pause(60.0, "all"))
+    desk.pause("ops")
+    desk.pass_time(61.0)
+    assert owners(desk) == {"ops"}
+    assert desk.work() == []
+    desk.resume("ops")
+    assert desk.work() == [0, 1, 2]
+
+
+def test_a_pause_never_shortens_another() -> None:
+    """
+    Of the same scope: the one that ends last counts.
+    """
+    desk = Desk(Order.UNORDERED, quantum=1)
+    desk.admit(3)
+    tasks = [claim(desk), claim(desk), claim(desk)]
+    for task, seconds in zip(tasks, (60.0, 10.0, 90.0), strict=True):
+        fail(desk, Pause(seconds), task)
+    desk.pass_time(89.9)
+    assert desk.work() == []
+    desk.pass_time(0.1)
+    assert desk.work() == [0, 1, 2]
+
+
+def test_a_hold_that_cannot_be_placed_is_the_records_failure() -> None:
+    """
+    Nothing is lost: it is tried again as after any other.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.schedule.outages._place = _refusing
+    desk.admit(2)
+    fail(desk, Pause(60.0))
+    assert desk.told == [worker_events.RecordRetried]
+    desk.pass_time(1.0)
+    assert desk.work() == [0, 1]
+
+
+def _refusing(*_: object) -> None:
+    message = "not consumed any more"
+    raise LookupError(message)
+
+
+def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
+    """
+    What comes late changes nothing.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(2)
+    task = claim(desk)
+    desk.held.close(desk.epoch)
+    fail(desk, Pause(60.0), task)
+    assert not owners(desk)
+    assert desk.events == []
+
+
+def test_a_paused_record_goes_with_its_partition() -> None:
+    """
+    W6: it is dropped and not committed past; the hold stays until it expires.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(2)
+    fail(desk, Pause(60.0))
+    (mark,) = desk.held.watermarks().values()
+    assert mark.offset == 0
+    desk.schedule.drop_queued([desk.epoch])
+    desk.held.close(desk.epoch)
+    assert (desk.held.records, desk.held.running) == (0, 0)
+    assert owners(desk) == {OUTAGE}
+    desk.epoch = desk.held.open(TP, 2, 0, 0)
+    desk._next = 0
+    desk.admit(2)
+    assert desk.work() == []
+    desk.pass_time(60.0)
+    assert desk.work() == [0, 1]
+
+
+def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
+    """
+    Its record is complete; what stands behind it waits.
+    """
+    letters: list[Any] = []
+    desk = Desk(Order.UNORDERED, quantum=1, post=letters.append)
+    desk.admit(3)
+    fail(desk, Reject("planted"))
+    fail(desk, Pause(60.0))
+    desk.schedule.letter_acknowledged(letters[0])
+    assert desk.work() == []
+    assert desk.held.done == 1
+    desk.pass_time(60.0)
+    assert desk.work() == [1, 2]
+
+
+def test_a_key_that_pauses_lets_what_stands_behind_it_wait() -> None:
+    """
+    There is nothing to hold: all of it may be of that key.
+    """
+    is_down = [True]
+
+    def key(record: Any) -> object:  # noqa: ANN401
+        if is_down[0] and record.offset == 1:
+            raise Pause(60.0)
+        return record.key
+
+    desk = Desk(Order.KEY, key)
+    desk.admit(3)
+    assert desk.work() == [0]
+    is_down[0] = False
+    desk.pass_time(59.9)
+    assert desk.work() == []
+    desk.pass_time(0.1)
+    assert desk.work() == [1, 2]
+    assert desk.told == [worker_events.WorkPaused]
+
+
+# ------------------------------------------------------------ pauses of batches
+
+
+_NO_HOLD = ("unordered", "key")
+
+
+@pytest.mark.parametrize("scope", ["key", "topic"])
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
+def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
+    """
+    All of it, once the pause is over.
+    """
+    desk = Desk(order, is_batch=True, quantum=4)
+    desk.admit(6)
+    desk.schedule.complete([batch_failed(claim(desk), Pause(60.0, scope), 0.0)])
+    assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
+    desk.pass_time(60.0)
+    assert list(claim(desk).indexes) == [0, 1, 2, 3]
+
+
+def test_any_answer_of_a_batch_may_pause() -> None:
+    """
+    The hold is placed at once, whatever the records before it wait for.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip")
+    desk.admit(4)
+    errors: dict[int, Exception] = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
+    desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
+    assert owners(desk) == {OUTAGE}
+    desk.pass_time(59.9)
+    assert desk.work() == []
+    desk.pass_time(0.1)
+    assert desk.work() == [1, 3]
+    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
+    assert not desk.epoch.answers
+    assert not desk.epoch.alone
+
+
+def test_records_that_pause_together_come_again_together() -> None:
+    """
+    A batch may name each; they are no suspects, and need not come one by one.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
+    desk.admit(4)
+    errors: dict[int, Exception] = {at: Pause(60.0) for at in (1, 2, 3)}
+    desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
+    desk.pass_time(60.0)
+    assert list(claim(desk).indexes) == [1, 2, 3]
+    assert len(desk.ledger.view().state.topics) == 0
+
+
+# ------------------------------------------------------------ what is no pause
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"for_": 0},
+        {"for_": -1.0},
+        {"for_": math.inf},
+        {"for_": math.nan},
+        {"for_": None},
+        {"for_": "300"},
+        {"for_": True},
+        {"for_": 10**400},
+        {"for_": 1.0, "scope": "group"},
+        {"for_": 1.0, "scope": None},
+        {"for_": 1.0, "reason": "two\nlines"},
+        {"for_": 1.0, "reason": "x" * 1025},
+        {"for_": 1.0, "reason": 3},
+    ],
+)
+def test_an_impossible_pause_is_refused_where_it_is_made(settings: Any) -> None:  # noqa: ANN401
+    """
+    In a handler that is a failure of the record, as of any other error.
+    """
+    with pytest.raises(HoldSettingError):
+        Pause(**settings)
+
+
+@pytest.mark.parametrize("scope", ["key", "topic"])
+@pytest.mark.parametrize("place", ["handler", "key"])
+def test_a_pause_made_impossible_later_is_the_records_failure(
+    scope: Any,  # noqa: ANN401 - a name
+    place: str,
+) -> None:
+    """
+    It ends no thread, and the record is tried again.
+    """
+    spoiled = Pause(60.0, scope)
+    spoiled.for_ = "soon"  # type: ignore[assignment]  # on purpose
+    raised: list[Exception] = [spoiled] if place == "key" else []
+
+    def key(record: Any) -> object:  # noqa: ANN401
+        if raised:
+            raise raised.pop()
+        return record.key
+
+    desk = Desk(Order.KEY, key)
+    desk.admit(2)
+    if place == "handler":
+        fail(desk, spoiled)
+    assert desk.told == [worker_events.RecordRetried]
+    assert not owners(desk)
+    desk.work()
+    desk.pass_time(1.0)
+    desk.work()
+    assert not desk.held.records
+
+
+def test_a_pause_comes_back_from_another_process() -> None:
+    """
+    As it was.
+    """
+    there = Pause(for_=timedelta(seconds=3), scope="all", reason="why")
+    back = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
+    assert (back.for_, back.scope, back.reason) == (3.0, "all", "why")
+
+
+# ------------------------------------------------------------ the breaker
+
+
+def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - the policy's own
+    """
+    Return a desk whose breaker has just opened, with six records there.
+    """
+    desk = Desk(order, breaker=BREAKS, quantum=1, **policy)
+    desk.admit(6)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    fail(desk, DOWN)
+    return desk
+
+
+def test_it_holds_the_topic_and_says_why() -> None:
+    """
+    With the error and how often, and until when.
+    """
+    desk = broken()
+    (hold,) = desk.ledger.view().state
+    assert (hold.scope, hold.owner) == (Topic("orders"), BREAKER)
+    assert hold.reason == "ConnectionError('down'), 2 times in a row"
+    assert hold.expires_at == desk.clock.now + 10.0
+    opened = desk.events[-2]
+    assert opened == worker_events.BreakerOpened(
+        topic="orders", tries=0, seconds=10.0, reason=hold.reason
+    )
+    (line,) = desk.schedule.outages.broken()
+    assert line.startswith(f"orders: stopped by its breaker: {hold.reason}; ")
+    assert line.endswith("; a record tries in 10.0 s")
+    desk.pass_time(9.9)
+    assert desk.work() == []
+
+
+@EACH_ORDER
+def test_one_record_tries_and_the_others_wait_for_it(order: Order) -> None:
+    """
+    The one that failed last; when it succeeds all goes on.
+    """
+    desk = broken(order, retry=_RETRY)
+    desk.pass_time(10.0)
+    task = claim(desk)
+    tried = record_at(task.chunk, task.indexes[0]).offset
+    assert tried == (0 if order is Order.PARTITION else 1)
+    assert len(task.indexes) == 1
+    assert desk.schedule.queue.claim() == []
+    assert not owners(desk)
+    desk.schedule.complete([all_done(task, 0.0)])
+    closed = desk.events[-1]
+    assert closed == worker_events.BreakerClosed(
+        topic="orders", tries=0, seconds=10.0, is_lifted=False
+    )
+    assert len(desk.work()) >= 4
+    desk.pass_time(5.0)
+    desk.work()
+    assert (desk.held.records, desk.schedule.outages.broken()) == (0, [])
+
+
+def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
+    """
+    Each time, and none of them is an attempt.
+    """
+    desk = broken(Order.PARTITION, retry=_RETRY)
+    for wait in (10.0, 30.0, 60.0, 60.0):
+        desk.pass_time(wait - 0.1)
+        assert desk.work() == []
+        desk.pass_time(0.1)
+        task = claim(desk)
+        assert task.attempt == 2
+        fail(desk, DOWN, task)
+    (hold,) = desk.ledger.view().state
+    assert hold.reason == (
+        "ConnectionError('down'), 2 times in a row; tried in vain 4 times since"
+    )
+    desk.pass_time(60.0)
+    assert desk.work() == [0, 1, 2, 3, 4, 5]
+    assert desk.schedule.outages.opened == 1
+
+
+def test_who_lifts_the_hold_closes_it() -> None:
+    """
+    All goes on at once; as many failures as before open it again.
+    """
+    desk = broken()
+    desk.ledger.remove([(Topic("orders"), BREAKER)])
+    fail(desk, DOWN)
+    assert desk.events[-2] == worker_events.BreakerClosed(
+        topic="orders", tries=0, seconds=0.0, is_lifted=True
+    )
+    assert not owners(desk)
+    fail(desk, DOWN)
+    assert owners(desk) == {BREAKER}
+
+
+def test_who_lifts_it_is_seen_by_the_next_turn() -> None:
+    """
+    Also while there is nothing to do.
+    """
+    desk = broken()
+    desk.ledger.remove([(Topic("orders"), BREAKER)])
+    desk.pass_time(0.0)
+    assert worker_events.BreakerClosed in desk.told
+    assert desk.schedule.outages.broken() == []
+
+
+def test_an_operators_hold_on_top_lets_nobody_try() -> None:
+    """
+    W10: until it is lifted, and then one.
+    """
+    desk = broken()
+    desk.pause("ops")
+    desk.pass_time(30.0)
+    assert desk.work() == []
+    desk.resume("ops")
+    task = claim(desk)
+    assert desk.schedule.queue.claim() == []
+    fail(desk, DOWN, task)
+    assert owners(desk) == {BREAKER}
+
+
+def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
+    """
+    A late failure does not prolong it, a late success does not close it.
+    """
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
+    desk.admit(6)
+    early = [claim(desk) for _ in range(4)]
+    fail(desk, DOWN, early[0])
+    fail(desk, DOWN, early[1])
+    fail(desk, DOWN, early[2])
+    desk.schedule.complete([all_done(early[3], 0.0)])
+    (hold,) = desk.ledger.view().state
+    assert hold.expires_at == desk.clock.now + 10.0
+    assert desk.epoch.failures == {0: 1}
+    desk.pass_time(10.0)
+    assert len(desk.schedule.queue.claim()) == 1
+    assert desk.schedule.queue.claim() == []
+
+
+def test_other_errors_neither_open_nor_close_it() -> None:
+    """
+    A try that ends so says nothing: another record tries.
+    """
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
+    desk.admit(8)
+    for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
+        assert not owners(desk)
+        fail(desk, error)
+    assert owners(desk) == {BREAKER}
+    desk.pass_time(10.0)
+    fail(desk, ValueError())
+    task = claim(desk)
+    assert desk.schedule.queue.claim() == []
+    desk.schedule.complete([all_done(task, 0.0)])
+    assert worker_events.BreakerClosed in desk.told
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    """
+    In a row is in a row; also within one hand-over.
+    """
+    desk = Desk(Order.PARTITION, breaker=BREAKS)
+    desk.admit(6)
+    desk.epoch.pace = 0.0
+    fail(desk, DOWN)
+    desk.pass_time(1.0)
+    desk.schedule.complete([all_done(claim(desk), 0.0)])
+    task = claim(desk)
+    task.chunk.finish(task.indexes[0])
+    failed = Outcome(
+        task=task,
+        finished=task.indexes[:1],
+        failed=[(task.indexes[1], DOWN)],
+        left=task.indexes[2:],
+    )
+    desk.schedule.complete([failed])
+    assert not owners(desk)
+
+
+@pytest.mark.parametrize("answer", ["raises", "BatchFailure"])
+def test_a_batch_is_one_call(answer: str) -> None:
+    """
+    It counts once; if it opens the breaker, it comes again, and nothing was used up.
+    """
+    desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3)
+    desk.admit(3)
+    fail(desk, DOWN)
+    desk.pass_time(1.0)
+    task = claim(desk)
+    assert not owners(desk)
+    desk.schedule.complete([all_done(task, 0.0)])
+    desk.admit(6)
+    error = DOWN if answer == "raises" else BatchFailure({0: DOWN, 1: DOWN, 2: DOWN})
+    desk.schedule.complete([batch_failed(claim(desk), error, 0.0)])
+    assert not owners(desk)
+
+
+def test_a_batch_that_opens_it_comes_again_whole() -> None:
+    """
+    One of its records tries first.
+    """
+    breaker = Breaker(on=(ConnectionError,), failures=1)
+    desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3)
+    desk.admit(3)
+    desk.schedule.complete([batch_failed(claim(desk), DOWN, 0.0)])
+    assert (desk.epoch.failures, desk.epoch.alone) == ({}, set())
+    desk.pass_time(5.0)
+    task = claim(desk)
+    assert list(task.indexes) == [0]
+    desk.schedule.complete([all_done(task, 0.0)])
+    assert list(claim(desk).indexes) == [1, 2]
+
+
+def test_a_record_that_tries_may_go_with_its_partition() -> None:
+    """
+    Then another one tries, of what is owned next.
+    """
+    desk = broken()
+    desk.pass_time(10.0)
+    task = claim(desk)
+    desk.held.close(desk.epoch)
+    desk.epoch = desk.held.open(TP, 2, 0, 0)
+    desk._next = 0
+    desk.admit(6)
+    late = claim(desk)
+    assert desk.schedule.queue.claim() == []
+    fail(desk, DOWN, task)  # of an ownership that is over
+    assert not owners(desk)
+    desk.schedule.complete([all_done(late, 0.0)])
+    assert desk.work() == [1, 2, 3, 4, 5]
+
+
+def test_nothing_begins_before_the_hold_is_placed() -> None:
+    """
+    The moment between the decision and the hold lets nothing through.
+    """
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
+    seen: list[Any] = []
+    place: Callable[..., None] = desk.place
+
+    def placing(*args: Any) -> None:  # noqa: ANN401
+        seen.append(desk.schedule.queue.claim())
+        desk.schedule.turn()
+        seen.append(desk.schedule.queue.claim())
+        place(*args)
+
+    desk.schedule.outages._place = placing
+    desk.admit(6)
+    fail(desk, DOWN)
+    fail(desk, DOWN)
+    assert seen == [[], []]
+    desk.pass_time(10.0)
+    desk.schedule.complete([all_done(claim(desk), 0.0)])
+    desk.work()
+    desk.pass_time(1.0)
+    desk.work()
+    assert not desk.held.records
+
+
+def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
+    """
+    Each failure is then the record's own.
+    """
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
+    desk.schedule.outages._place = _refusing
+    desk.admit(3)
+    fail(desk, DOWN)
+    fail(desk, DOWN)
+    assert desk.epoch.failures == {0: 1, 1: 1}
+    assert desk.work() == [2]
+
+
+def test_a_reason_can_always_be_written() -> None:
+    """
+    Whatever the error says.
+    """
+    breaker = Breaker(on=(ConnectionError,), failures=1)
+    desk = Desk(Order.PARTITION, breaker=breaker)
+    desk.admit(1)
+    fail(desk, ConnectionError("\n\ud800" + "\U0001f4a5" * 2000))
+    (hold,) = desk.ledger.view().state
+    assert hold.reason is not None
+    assert hold.reason.isprintable()
+    assert len(hold.reason.encode()) < 1024
