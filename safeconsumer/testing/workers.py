@@ -19,9 +19,7 @@ from safeconsumer.events import Event
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
-from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
 from safeconsumer.worker.deserializing import Readers
@@ -61,7 +59,6 @@ from safeconsumer.worker.settings import (
     DeadLetter,
     Limits,
     Retry,
-    check_breaker,
     check_callable,
     check_counts,
     check_on_exhausted,
@@ -231,7 +228,6 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     key_deserializer: object = None,
     value_deserializer: object = None,
     lifespan: MakeLifespan | None = None,
-    breaker: Breaker | None = None,
     on_event: Hook | None = None,
     max_calls: int = 10_000,
     **others: object,
@@ -261,7 +257,6 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         key_deserializer: as the consumer's; None: records have what handlers get.
         value_deserializer: the same.
         lifespan: as the worker's, entered once around the run.
-        breaker: as the worker's.
         on_event: takes every event.
         max_calls: of the handler, at most.
         others: settings of a worker that change nothing here: ``concurrency``,
@@ -283,7 +278,6 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     check_callable(key, "key")
     check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
     check_on_exhausted(on_exhausted)
-    check_breaker(breaker)
     bench = _Bench(max_calls, on_event)
     readers = Readers(_reader(key_deserializer), _reader(value_deserializer))
     policy = Policy(
@@ -297,7 +291,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         is_batch=batch is not None,
         draw=lambda: 0.5,
     )
-    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
+    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
     check_lifespan(lifespan, executor)
@@ -425,18 +419,15 @@ class _Bench:
 
     # ------------------------------------------------------------ before the run
 
-    def set_up(self, lanes: Lanes, policy: Policy, breaker: Breaker | None) -> None:
+    def set_up(self, lanes: Lanes, policy: Policy) -> None:
         """
         Make the schedule.
         """
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
         queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
-        self._schedule = Schedule(queue, self.emit, self._place, breaker)
+        self._schedule = Schedule(queue, self.emit)
         self._ledger.lookers.append(queue.obey)
-
-    def _place(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
-        self._ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def noting(self, handle: Callable[..., Any], *, is_batch: bool) -> Any:  # noqa: ANN401 - a handler
         """

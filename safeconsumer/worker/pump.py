@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -19,7 +18,6 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
@@ -197,12 +195,11 @@ class Batch:
 
         It means what it means out of a :class:`Worker`'s handler: a
         :class:`RetryLater` has them come again after its seconds, and uses up no
-        attempt; a :class:`Pause` holds what it says; a :class:`Reject` is final; any
-        other exception has them come again as ``retry`` says, and then go to
-        ``dead_letter``, or as ``on_exhausted`` says. Several that fail together without
-        indexes come again one by one. Nothing is committed past a record before it is
-        done, acknowledged as a dead letter, or skipped by that policy. Any thread;
-        again, or too late, changes nothing.
+        attempt; a :class:`Reject` is final; any other exception has them come again as
+        ``retry`` says, and then go to ``dead_letter``, or as ``on_exhausted`` says.
+        Several that fail together without indexes come again one by one. Nothing is
+        committed past a record before it is done, acknowledged as a dead letter, or
+        skipped by that policy. Any thread; again, or too late, changes nothing.
 
         Args:
             error: what went wrong.
@@ -404,7 +401,7 @@ class Pump:
             time.monotonic,
             client.others,
         )
-        self._schedule = Schedule(queue, emit, place=client.pause)
+        self._schedule = Schedule(queue, emit)
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -592,8 +589,6 @@ class Pump:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
         self._stop_obeying()
-        with suppress(Exception):  # what is wrong with it was told before
-            self._client.resume_all(OUTAGE)
         if self._letters is not None:
             self._letters.stop()
         self._client.membership.read_with(self._readers.key, self._readers.value)

@@ -15,7 +15,6 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
-    Breaker,
     Commit,
     Context,
     DeadLetter,
@@ -23,7 +22,6 @@ from safeconsumer import (
     LifespanError,
     Limits,
     NoHandlerError,
-    Pause,
     Record,
     RecordFailedError,
     Reject,
@@ -392,44 +390,3 @@ def test_a_lifespan_stands_around_the_run() -> None:
     assert told == ["in", "state", "state", "out"]
     with pytest.raises(LifespanError):
         run_worker(handle, some("a"), lifespan=lambda: 1 // 0)
-
-
-def test_pauses_are_jumped_over() -> None:
-    """
-    What they hold waits, what they do not goes on, and the record comes first.
-    """
-    handler = Failing(down=[Pause(for_=300)])
-    records = [
-        *some("down", "behind"),
-        *some("beside", partition=1),
-        *some("other", topic="audit"),
-    ]
-    run = run_worker(handler, records)
-    calls = [(call.records[0].value, call.at) for call in run.calls]
-    assert calls[:2] == [("down", 0.0), ("other", 0.0)]
-    assert [one for one in calls[2:] if one[0] != "beside"] == [
-        ("down", 300.0),
-        ("behind", 300.0),
-    ]
-    assert ("beside", 300.0) in calls
-    assert {call.attempt for call in run.calls} == {1}
-    handler = Failing(down=[Pause(for_=300, scope="key")])
-    run = run_worker(handler, [make_record("down", b"k"), *some("a")], order="key")
-    assert [record.value for record in run.done] == ["a", "down"]
-
-
-def test_a_breaker_opens_and_lets_one_try() -> None:
-    """
-    As the worker's own; nothing is given up meanwhile.
-    """
-    handler = Failing(down=[ConnectionError()] * 4)
-    run = run_worker(
-        handler,
-        some("down", "a", "b"),
-        breaker=Breaker(on=(ConnectionError,), failures=2, first=5.0),
-        retry=PLAIN,
-    )
-    assert [call.at for call in run.calls] == [0.0, 1.0, 6.0, 16.0, 36.0, 36.0, 36.0]
-    assert [record.value for record in run.done] == ["down", "a", "b"]
-    names = [event.name for event in run.events if "breaker" in event.name]
-    assert names == ["breaker_opened"] * 3 + ["breaker_closed"]

@@ -15,7 +15,6 @@ import pytest
 from safeconsumer import (
     DeserializationError,
     Drain,
-    Pause,
     Pump,
     RecordFailedError,
     Reject,
@@ -754,29 +753,6 @@ def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None
         (more,) = _next(pump)
         assert offsets(more) == [2, 3]
         more.done()
-
-
-@ON_BROKER
-def test_a_pause_out_of_a_loop_is_a_hold(lab: Lab) -> None:
-    """
-    W11: of this consumer, that an operator can lift; none is left behind.
-    """
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["v"] * 2})
-    consumer = lab.consumer()
-    with Pump(consumer) as pump:
-        (batch,) = _next(pump)
-        batch.fail(Pause(for_=600), 0)
-        batch.done()
-        (hold,) = [one for one in consumer.holds() if one.owner == "worker:outage"]
-        assert str(hold.scope) == lab.topic
-        assert pump.turn() == []
-        consumer.resume_all("worker:outage")
-        (again,) = _next(pump)
-        assert (offsets(again), again.attempt) == ([0], 1)
-        again.fail(Pause(for_=600))
-    assert not consumer.holds()
-    assert lab.committed() == {0: 0}
 
 
 class History:
