@@ -68,9 +68,9 @@ class _Ticket:
     @property
     def is_open(self) -> bool:
         """
-        Whether something of it waits for an answer that would still count.
+        Whether something of it waits for an answer.
         """
-        return bool(self._open) and not self.task.epoch.revoked.is_set()
+        return bool(self._open)
 
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
@@ -256,6 +256,11 @@ class _HandOut:
         Return so many batches, or as many as there are.
         """
         self._is_asked_again = True
+        for ticket in self._last:
+            # Who comes back for more does not work on what was taken away meanwhile,
+            # and a later ownership waits for what is worked on.
+            if ticket.task.epoch.is_closed:
+                ticket.give_back()
         self.ready.clear()
         batches: list[Batch] = []
         while len(batches) < most:
@@ -565,8 +570,9 @@ class Pump:
 
     def _look_for_dropped(self) -> None:
         dropped = self._out.take_dropped()
-        if dropped and not self._leaving.is_set():
-            self._blame(dropped[0])
+        owned = [one for one in dropped if not one.task.epoch.revoked.is_set()]
+        if owned and not self._leaving.is_set():
+            self._blame(owned[0])
         for ticket in dropped:
             ticket.give_back()
 

@@ -28,7 +28,7 @@ from safeconsumer.worker import BatchFailure
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.pump import Batch, _HandOut
 from safeconsumer.worker.queue import Letter, Order
-from tests.worker.desk import Desk
+from tests.worker.desk import TP, Desk
 from tests.worker.lab import Lab, wait_for
 
 ON_BROKER = pytest.mark.any_broker
@@ -222,9 +222,25 @@ def test_a_batch_of_a_partition_that_is_gone_changes_nothing(order: Order) -> No
     batch.done(0)
     batch.fail(ValueError())
     assert (table.held.running, table.schedule.fatal) == (0, None)
-    del batch
-    gc.collect()
-    assert table.out.take_dropped() == []
+
+
+@ORDERS
+def test_a_later_ownership_waits_for_nobody_who_is_gone(order: Order) -> None:
+    """
+    W3: who comes back for more does not work on what was taken away.
+    """
+    table = Table(order)
+    table.admit(4)
+    (batch,) = table.take()
+    table.held.close(table.epoch)
+    assert batch.is_revoked
+    table.epoch = table.held.open(TP, 2, 0, 0)
+    table.admit(4)
+    (again,) = table.take()
+    assert offsets(again) == [4, 5, 6, 7]
+    batch.done()
+    again.done()
+    assert (table.watermark, table.held.running) == (8, 0)
 
 
 @ORDERS
