@@ -496,8 +496,8 @@ class _Bench:
             raise EndlessRunError(message)
         context = context_of(task, lambda: None, self.state)
         call = call_batch if self._schedule.queue.policy.is_batch else _call_one
+        given = {index: task.chunk.records[index] for index in task.indexes}
         outcome = call(self.handle, task, Slot(), context)
-        given = self._given[task.chunk]
         self._done += [given[index] for index in outcome.finished]
         return outcome
 

@@ -212,6 +212,20 @@ def test_batches_answer_for_each_record() -> None:
     assert len(run.calls[0].records) == 3
 
 
+def test_batches_by_key() -> None:
+    """
+    Each record once, whatever a batch is gathered of.
+    """
+
+    def handle(records: list[Record[str, str]], _context: Context) -> None:
+        assert records
+
+    records = [make_record(f"{n}", key=f"{n % 3}") for n in range(9)]
+    run = run_worker(handle, records, order="key", batch=4)
+    assert sorted(record.value for record in run.done) == [f"{n}" for n in range(9)]
+    assert run.committed == {TopicPartition("topic", 0): 9}
+
+
 def test_coroutines_are_run() -> None:
     """
     In this thread; a loop that runs here already is said.
