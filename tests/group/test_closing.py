@@ -38,7 +38,7 @@ def test_closing_is_bounded_without_a_broker() -> None:
         )
         limit = time.monotonic() + 30
         assert {"safeconsumer-control", "safeconsumer-status"} <= {*control_threads()}
-        control: Any = consumer._control
+        control: Any = consumer._safe_control
         while not control._producer._lock.locked():  # in the middle of connecting
             assert time.monotonic() < limit
             time.sleep(0.01)
