@@ -2,6 +2,7 @@
 What a poll loop sees: its consumer, holds of others, its work, hooks.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -282,6 +283,7 @@ class ConsumerClient:
         self.membership = Facade(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.others = Others(self.membership.ledger)
+        self._settled: tuple[object, Collection[object]] = (None, ())
 
     def poll(self, timeout: float, records: int) -> Polled:
         """
@@ -331,13 +333,20 @@ class ConsumerClient:
         Make these owners' holds exactly those wanted: owner and partition to reason.
 
         None for the partition means the whole consumer. What is held is asked, never
-        remembered.
+        remembered: only which state of the ledger had nothing to be changed. In another
+        one only those holds are looked at that may be of these owners, as others may
+        have placed thousands.
         """
+        state = self.others.look().state
+        if state is self._settled[0] and wanted.keys() == self._settled[1]:
+            return
+        bound = itertools.chain.from_iterable(state.bound.values())
         there = {
             (hold.owner, _target(hold.scope))
-            for hold in self._consumer.holds()
+            for hold in (*state.everything, *bound)
             if hold.owner in owners
         }
+        self._settled = state, there
         for owner, target in there - wanted.keys():
             if target is None:
                 self._consumer.resume(ALL, owner=owner)

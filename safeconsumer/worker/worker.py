@@ -54,6 +54,7 @@ from safeconsumer.worker.settings import (
     check_on_exhausted,
     refuse_circle,
 )
+from safeconsumer.worker.throttle import PerTopic, check_throttles
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -106,7 +107,14 @@ class Worker:
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
-        batch: most records per call; None for one by one.
+        batch: most records per call, of one partition; None for one by one.
+        batch_within: seconds that a batch waits for more records, from its first one
+            on, before it is handed out with fewer.
+        rate: most records per second that handlers begin, retries included; a batch
+            begins as one and is paid for afterwards. None for no limit.
+        topic_concurrency: how many of the handlers may be on one topic at a time, as
+            ``{"orders": 4, "re:audit.*": 1}``: each topic that a pattern matches has
+            so many of its own. Its records wait, others go on.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -150,6 +158,9 @@ class Worker:
         executor: ExecutorName | Executor = "thread",
         concurrency: int = 8,
         batch: int | None = None,
+        batch_within: float = 0.0,
+        rate: float | None = None,
+        topic_concurrency: Mapping[str, int] | None = None,
         handler_timeout: float | None = None,
         lifespan: MakeLifespan | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
@@ -165,6 +176,7 @@ class Worker:
         self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
+        check_throttles(batch, batch_within, rate)
         _check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
@@ -192,6 +204,11 @@ class Worker:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=batch is not None,
+            within=batch_within,
+            rate=rate,
+            per_topic=None
+            if topic_concurrency is None
+            else PerTopic(topic_concurrency),
             **cut(executor, batch),
         )
         self._schedule = Schedule(

@@ -178,12 +178,16 @@ def test_a_planted_fault_is_found(
         run_state_machine_as_test(WorkerMachine, settings=HUNT)
 
 
+def skipping(owned: int, logs: list[int]) -> tuple[str, frozenset[Any], list[int]]:
+    return "skip", frozenset(EVERY[:owned]), logs
+
+
 def live_through_a_join_that_takes_nothing() -> None:
     """
     Hold records, work on one, and join again.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claim()
     life.rebalance(frozenset(EVERY[:2]), 1)
     for _ in range(60):
@@ -198,7 +202,7 @@ def live_with_a_record_without_a_key() -> None:
     Tell the key of one late, while another one of it stands behind.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:1]), [0, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(1, [0, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce_one_without_a_key(EVERY[0], 8, 2)
     life.works(4)
     life.keys_are_mended()
@@ -211,7 +215,7 @@ def live_through_a_loss_before_a_commit() -> None:
     Work on a partition of which nothing is committed, and lose it.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, True, "skip", frozenset(EVERY[:1]), [2, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, True, None, *skipping(1, [2, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce(EVERY[0], 4)
     life.turns(2)
     life.claim()
