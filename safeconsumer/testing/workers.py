@@ -67,7 +67,7 @@ from safeconsumer.worker.settings import (
 _GROUP = "run_worker"
 # Settings of a worker that change nothing here: one handler runs at a time, all records
 # are there at once, nothing is committed, and nobody takes a partition away.
-_NEEDLESS = frozenset({"concurrency", "commit", "drain"})
+_NEEDLESS = frozenset({"concurrency", "topic_concurrency", "commit", "drain"})
 
 
 @frozen(kw_only=True)
@@ -260,7 +260,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         on_event: takes every event.
         max_calls: of the handler, at most.
         others: settings of a worker that change nothing here: ``concurrency``,
-            ``commit`` and ``drain``.
+            ``topic_concurrency``, ``commit`` and ``drain``.
 
     Returns:
         What became of each record; see :class:`WorkerRun`. What the worker's ``run()``

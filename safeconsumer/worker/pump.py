@@ -2,6 +2,7 @@
 The worker's loop for those who own theirs: batches out, answers back in.
 """
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
+from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
     Lanes,
     OnExhausted,
@@ -62,6 +64,7 @@ class _Ticket:
         self.threads: set[int] = set()
         self._schedule = schedule
         self._open = dict.fromkeys(task.indexes)
+        self._origins = [(chunk, at) for _, chunk, some in task.pieces for at in some]
         self._finished: list[int] = []
         self._failed: dict[int, BaseException] = {}
 
@@ -82,7 +85,7 @@ class _Ticket:
         with self._schedule.queue.held.lock:
             new = self._take(indexes)
             for index in new if error is None else ():
-                self.task.chunk.finish(index)
+                self._finish(index)
             outcome = self._outcome(new, error, is_all=indexes is None)
         if new and outcome is not None:
             self._schedule.complete([outcome])
@@ -99,6 +102,12 @@ class _Ticket:
             self._schedule.complete(
                 [Outcome(task=task, finished=self._finished, left=left)]
             )
+
+    def _finish(self, index: int) -> None:
+        self.task.chunk.finish(index)
+        if self._origins:  # that one has copies
+            chunk, at = self._origins[index]
+            chunk.finish(at)
 
     def _take(self, indexes: Iterable[int] | None) -> list[int]:
         asked = tuple(self._open) if indexes is None else sorted(set(indexes))
@@ -135,6 +144,24 @@ def _outcome_of(task: Task, error: BaseException | None, *, is_all: bool) -> Out
     if is_all and task.indexes:
         return batch_failed(task, error, 0.0)
     return Outcome(task=task, failed=[(index, error) for index in task.indexes])
+
+
+def _split(task: Task) -> Iterator[Task]:
+    # What was gathered from several lanes, or several chunks of a shared one, is
+    # answered lane by lane, and there chunk by chunk: each is a task of its own.
+    if not task.pieces:
+        yield task
+        return
+    for _, grouped in itertools.groupby(task.pieces, lambda piece: id(piece[0])):
+        pieces = tuple(grouped)
+        if pieces[0][0].is_shared or not pieces[1:]:
+            yield from (Task(lane, chunk, some) for lane, chunk, some in pieces)
+        elif len(pieces) == len(task.pieces):
+            yield task
+        else:
+            records = [record_at(chunk, at) for _, chunk, some in pieces for at in some]
+            indexes = range(len(records))
+            yield Task(pieces[0][0], Chunk(records, 0), indexes, pieces=pieces)
 
 
 class Batch:
@@ -267,7 +294,7 @@ class _HandOut:
             tasks = self._schedule.queue.claim()
             if not tasks:
                 break
-            for task in tasks:
+            for task in itertools.chain.from_iterable(map(_split, tasks)):
                 self._open(task, batches)
         return batches
 
