@@ -51,7 +51,7 @@ MEANINGS = {
     Status.USAGE: "Wrong usage, or what was given is no good: a setting, a handler, a "
     "journal, a scope, an unknown group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time, or none lets this user in.",
-    Status.REFUSED: "A broker refuses: no permission, or an unfit control topic.",
+    Status.REFUSED: "No permission, or a control topic that would lose holds.",
     Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
     Status.GIVEN_UP: "Stopped, but running handlers were given up.",
     Status.MISSING: "A topic that is named does not exist.",

@@ -238,9 +238,13 @@ def rows(several: Sequence[Found]) -> list[tuple[str, ...]]:
     return [_HEAD, *map(_row, several)] if several else []
 
 
+def _when(milliseconds: int) -> str:
+    return utc(milliseconds / 1000) if milliseconds >= 0 else "time unknown"
+
+
 def _row(one: Found) -> tuple[str, ...]:
     record, letter = one.record, one.letter
-    place, at = one.place, utc(record.timestamp / 1000)
+    place, at = one.place, _when(record.timestamp)
     if letter is None:
         return place, at, "-", "no letter", "-", "-", one.why
     lines = (letter.message or "").split("\n")
@@ -298,7 +302,7 @@ def lines(one: Found) -> Iterator[str]:
     Yield a record whole, for people.
     """
     record, letter = one.record, one.letter
-    yield f"letter     {one.place}, written {utc(record.timestamp / 1000)}"
+    yield f"letter     {one.place}, written {_when(record.timestamp)}"
     if letter is None:
         yield f"no letter  {one.why}"
         headers, value = record.headers or (), record.value
@@ -319,7 +323,7 @@ def lines(one: Found) -> Iterator[str]:
 def _about(letter: StoredLetter) -> Iterator[str]:
     written = ""
     if letter.timestamp is not None:
-        written = f", written {utc(letter.timestamp / 1000)}"
+        written = f", written {_when(letter.timestamp)}"
     yield f"from       {letter.place}{written}"
     yield f"group      {letter.group or 'not told'}"
     attempts = "not told" if letter.attempts is None else letter.attempts

@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import define
 from kafka import TopicPartition
+from kafka.errors import CommitFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import CommandError, Status
@@ -96,14 +97,15 @@ class Memory:
         begins: by partition, its first offset that is still there.
 
     Raises:
-        CommandError: the group's offsets were not written by a replay.
+        CommandError: the group's offsets were not written by a replay. Later: the
+            group has members, or another replay.
     """
 
     def __init__(self, consumer: Any, begins: dict[TopicPartition, int]) -> None:  # noqa: ANN401 - upstream's
         self._consumer = consumer
+        self._known = {tp: consumer.committed(tp, metadata=True) for tp in begins}
         self._partitions = {
-            tp: _read(tp, consumer.committed(tp, metadata=True), begin)
-            for tp, begin in begins.items()
+            tp: _read(tp, self._known[tp], begin) for tp, begin in begins.items()
         }
 
     def has(self, tp: TopicPartition, offset: int) -> bool:
@@ -163,8 +165,25 @@ class Memory:
             one = self._partitions[tp]
             one.advance()
             marks[tp] = OffsetAndMetadata(one.first, _fitting(one.text()), -1)
-        if marks:
+        if not marks:
+            return
+        self._refuse_others(marks)
+        try:
             self._consumer.commit(marks)
+        except CommitFailedError as error:
+            message = "the group has members, whose commits these are: use --memory"
+            raise CommandError(message) from error
+        self._known |= marks
+
+    def _refuse_others(self, partitions: Iterable[TopicPartition]) -> None:
+        # Not for sure, as both may look before either writes; but between two windows
+        # of 100 letters there is time enough.
+        for tp in partitions:
+            if _plain(self._consumer.committed(tp, metadata=True)) != _plain(
+                self._known[tp]
+            ):
+                message = "another replay writes to the same --memory at this moment"
+                raise CommandError(message)
 
 
 def _fitting(text: str) -> str:
@@ -175,6 +194,10 @@ def _fitting(text: str) -> str:
         )
         raise CommandError(message, Status.LEFT)
     return text
+
+
+def _plain(committed: Any) -> object:  # noqa: ANN401 - upstream's
+    return None if committed is None else (committed.offset, committed.metadata)
 
 
 def _read(tp: TopicPartition, committed: Any, begin: int) -> _Partition:  # noqa: ANN401 - upstream's

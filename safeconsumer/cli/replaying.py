@@ -23,6 +23,8 @@ _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _TELL_EVERY = 2.0
+# Whoever may write letters must not write, by our hand, offsets or operators' holds.
+_INTERNAL = "__"
 # By which the clock of who replayed and that of a broker may differ.
 _CLOCK_MS = 60_000
 # Of one letter, whoever asks and whenever.
@@ -199,6 +201,8 @@ class Replay:
             return f"no letter: {found.why}"
         if stored.topic == topic:
             return "it comes from this very topic"
+        if stored.topic.startswith(_INTERNAL):
+            return f"its topic {stored.topic} is internal"
         partitions = self._partitions(stored.topic)
         if partitions is None:
             return f"its topic {stored.topic} does not exist"

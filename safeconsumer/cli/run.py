@@ -160,7 +160,9 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     help="Touch this file every second while the loop turns.",
 )
 @click.option(
-    "--probe-port", type=int, help="Answer /live, /healthy and /metrics by HTTP."
+    "--probe-port",
+    type=click.IntRange(0, 65_535),
+    help="Answer /live, /healthy and /metrics by HTTP.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True)
 @click.option(

@@ -91,10 +91,12 @@ class Others:
 
 def covers(view: PauseView, tp: TopicPartition) -> bool:
     """
-    Tell whether somebody else's hold, or a gate, covers an assigned partition.
+    Tell whether somebody else's hold, or a gate, covers a partition.
+
+    One that is not assigned any more counts as covered: it is another's, or will be.
     """
     if tp not in view.quiet:  # nearly always
-        return False
+        return not view.owns(tp)
     return tp in view.gates or not all(
         hold.is_routine for hold in view.state.covering(tp)
     )
@@ -371,7 +373,7 @@ class ConsumerClient:
         """
         self._consumer.pause(
             scope,
-            owner=owner,
+            owner=WorkerOwner(owner),
             reason=reason,
             for_=seconds,
             lifetime=Lifetime.UNTIL_RESUMED,

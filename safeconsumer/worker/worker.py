@@ -26,7 +26,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.base import START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
@@ -124,8 +124,9 @@ class Worker:
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
             its value is ``context.state``. It is entered before the first record, where
             handlers run: once for threads, in the event loop, in each process (there
-            within ``Limits.age`` with its imports). It is left after the last record,
-            in the time that the drain leaves; see :class:`LifespanError`.
+            within 60 s, or ``Limits.age`` if that is more, with its imports). It is
+            left after the last record, in the time that the drain leaves; see
+            :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
@@ -235,7 +236,7 @@ class Worker:
             emit=self._emit,
             timeout=handler_timeout,
             lifespan=lifespan,
-            start_seconds=limits.age,
+            start_seconds=max(START_SECONDS, limits.age),
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
         self._is_batch = batch is not None

@@ -6,14 +6,23 @@ import json
 import random
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from tests.cli.letters import SECONDS, Post
@@ -271,9 +280,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
     post.put(b"3", headers=[("n", None), ("m", b"")])
     post.put(b"4", topic=post.dead)
     post.put(b"5", topic="no name")
+    post.put(b"6", topic="__safeconsumer_holds_ops")
     ended = post.run("replay")
     assert ended.exit_code == Status.LEFT
-    assert ended.stdout == "1 sent back, 5 left; 0 sent before\n"
+    assert ended.stdout == "1 sent back, 6 left; 0 sent before\n"
     start = f"safeconsumer: left {post.dead}:0@"
     assert ended.stderr.splitlines() == [
         f"{start}0: no letter: it has no header dead-letter-topic",
@@ -281,9 +291,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
         f"{start}3: its headers n were null, which kafka-python cannot write",
         f"{start}4: it comes from this very topic",
         f"{start}5: its topic no name does not exist",
+        f"{start}6: its topic __safeconsumer_holds_ops is internal",
     ]
     post.broker.create_topic(gone, 1)
-    assert "1 sent back, 4 left; 1 sent before" in post.run("replay").stdout
+    assert "1 sent back, 5 left; 1 sent before" in post.run("replay").stdout
     assert [one.value for one in post.back(gone)] == [b"1"]
     assert [one.value for one in post.back()] == [b"2"]
 
@@ -335,6 +346,102 @@ def test_a_group_of_somebody_elses_is_refused(
     assert ended.exit_code == Status.USAGE, ended.output
     assert "was not written by a replay" in ended.stderr
     assert post.back() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (TopicAuthorizationFailedError("no"), Status.REFUSED, "the broker refuses"),
+        (KafkaTimeoutError("late"), Status.UNREACHABLE, "no answer from the broker"),
+        (MessageSizeTooLargeError("big"), Status.LEFT, "left"),
+    ],
+)
+def test_a_producer_that_fails(
+    post: Post,
+    monkeypatch: pytest.MonkeyPatch,
+    error: KafkaError,
+    status: Status,
+    said: str,
+) -> None:
+    """
+    At the second of three letters: the others are sent, and it is by the next run.
+    """
+    for n in range(3):
+        post.put(b"%d" % n)
+
+    real = dead_letters.producer_of
+
+    def failing(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+        producer = real(base)
+        send = producer.send
+
+        def send_or_fail(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+            if kwargs["value"] == b"1":
+                return SimpleNamespace(get=Mock(side_effect=error))
+            return send(*args, **kwargs)
+
+        producer.send = send_or_fail
+        return producer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "producer_of", failing)
+        ended = post.run("replay")
+    assert (ended.exit_code, said in ended.stderr) == (status, True), ended.output
+    assert ended.stdout.startswith("2 sent back, ")
+    assert post.run("replay").stdout == "1 sent back, 0 left; 2 sent before\n"
+    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
+
+
+def test_a_group_with_members_is_refused(
+    post: Post, make_consumer: Callable[..., Any]
+) -> None:
+    """
+    Before anything is sent: its members commit, too.
+    """
+    post.put()
+    consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory)
+    while not consumer.poll(200):
+        pass
+    ended = post.run("replay")
+    assert ended.exit_code == Status.USAGE, ended.output
+    assert "has members" in ended.stderr
+    assert post.back() == []
+
+
+NAMES = st.sampled_from(
+    [f"dead-letter-{one}" for one in ("topic", "partition", "offset", "null-value")]
+    + ["dead-letter-timestamp", "dead-letter-attempts", "dead-letter-stack", "other"]
+)
+VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" % n)
+
+
+@given(
+    headers=st.lists(st.tuples(NAMES | st.text(), VALUES)),
+    value=st.none() | st.binary(),
+    timestamp=st.integers(-(2**63), 2**63 - 1),
+)
+def test_any_record_can_be_shown(
+    headers: list[tuple[str, bytes | None]], value: bytes | None, timestamp: int
+) -> None:
+    """
+    Whoever wrote it.
+    """
+    one = letters.found(
+        SimpleNamespace(
+            topic="t",
+            partition=0,
+            offset=0,
+            timestamp=timestamp,
+            key=None,
+            value=value,
+            headers=headers,
+        )
+    )
+    assert (one.letter is None) == bool(one.why)
+    assert len(letters.rows([one])) == 2
+    assert list(letters.lines(one))
+    assert json.dumps(letters.document(one))
+    letters.Wanted(errors=("E",), since=0.0).takes(one)
 
 
 # ------------------------------------------------------------ what remembers
@@ -390,6 +497,18 @@ def test_memory_knows_what_was_sent(
     for one in range(begin, begin + 260):
         assert memory.has(TP, one) == (one in sent)
         assert memory.doubtful_since(TP, one) is None
+
+
+def test_a_second_replay_is_noticed() -> None:
+    """
+    By the one that writes later.
+    """
+    group = Group()
+    first, second = Memory(group, {TP: 0}), Memory(group, {TP: 0})
+    first.begin([(TP, 1)])
+    with pytest.raises(CommandError, match="another replay"):
+        second.begin([(TP, 1)])
+    first.end([(TP, 1)], ())
 
 
 def test_memory_of_a_long_topic_is_short() -> None:

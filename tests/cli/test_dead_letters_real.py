@@ -4,6 +4,7 @@ Dead letters on a real broker: from a worker, and back to it; a replay that dies
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -58,10 +59,12 @@ def test_a_replay_that_is_killed(post: Post, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_from_a_worker_and_back_to_it(
     tmp_path: Path,
     post: Post,
     make_producer: Callable[..., Any],
+    number: signal.Signals,
 ) -> None:
     """
     Every record that failed is handled again, once, though the replay is interrupted.
@@ -82,14 +85,15 @@ def test_from_a_worker_and_back_to_it(
 
     first = replay(post, "--rate=10/s")
     wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
-    first.send_signal(signal.SIGINT)
+    first.send_signal(number)
     _, told = first.communicate(timeout=SECONDS)
-    assert first.returncode == Status.INTERRUPTED, told
-    sent = len(post.back()) - count
-    assert sent < count
+    ended = Status.INTERRUPTED if number == signal.SIGINT else -number
+    assert first.returncode == ended, told
     second = replay(post)
     output, _ = second.communicate(timeout=SECONDS)
-    assert output == f"{count - sent} sent back, 0 left; {sent} sent before\n"
+    sent, before = map(int, re.findall(r"(\d+) sent", output))
+    assert (sent + before, second.returncode) == (count, Status.DONE), output
+    assert 5 <= before < count
 
     records = post.back()
     places = [place for one in records if (place := replayed_from(one))]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -77,6 +78,7 @@ class Program:
         self,
         handler: str = "handlers:note",
         *more: str,
+        stdout: int = subprocess.PIPE,
         stderr: int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         arguments = [
@@ -92,7 +94,7 @@ class Program:
         ]
         return subprocess.Popen(  # noqa: S603 - our own code
             command(*arguments),
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=stderr,
             text=True,
             cwd=self.folder,
@@ -373,6 +375,10 @@ def test_commit_and_drain_have_options(
         "--drain=-1",
         "--hook=handlers",
         "--hook=handlers:nothing",
+        "--probe-port=70000",
+        "--concurrency=0",
+        "--limit-records=0",
+        "--batch=0",
     ],
 )
 def test_an_option_that_cannot_be(program: Program, option: str) -> None:
@@ -459,6 +465,25 @@ def test_a_handlers_output_goes_to_stdout(
     told = drawn.text()
     assert process.returncode == Status.DONE, told
     assert (output, "handled" in told) == ("handled 0\nhandled 1\n", False)
+
+
+@pytest.mark.any_broker
+def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    Above the drawing, where it stays to be read.
+    """
+    produce(b"a", b"b")
+    ours, its = pty.openpty()
+    process = program.start("handlers:say", "--watch", stdout=its, stderr=its)
+    os.close(its)
+    drawn = Drain(ours)
+    program.wait_seen(2)
+    process.send_signal(signal.SIGTERM)
+    process.wait(SECONDS)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", drawn.text()).split()
+    assert (process.returncode, lines.count("handled")) == (Status.DONE, 2)
 
 
 class Drain:

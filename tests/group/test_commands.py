@@ -251,7 +251,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("orders", "--for", "0s"), "no time at all"),
         (("orders", "--for", "soon"), "no duration"),
         (("orders", "--owner", "operator:x"), "operator"),
-        (("orders", "--reason", "two\nlines"), "line breaks"),
+        (("orders", "--reason", "bell\x07"), "control characters"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
