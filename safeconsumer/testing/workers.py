@@ -25,6 +25,12 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors.lifespan import (
+    MakeLifespan,
+    check_lifespan,
+    enter,
+    enter_async,
+)
 from safeconsumer.worker.handlers import (
     Context,
     Reject,
@@ -64,7 +70,7 @@ from safeconsumer.worker.settings import (
 _GROUP = "run_worker"
 # Settings of a worker that change nothing here: one handler runs at a time, all records
 # are there at once, nothing is committed, and nobody takes a partition away.
-_NEEDLESS = frozenset({"concurrency", "commit", "drain"})
+_NEEDLESS = frozenset({"concurrency", "topic_concurrency", "commit", "drain"})
 
 
 @frozen(kw_only=True)
@@ -225,6 +231,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     breaker: Breaker | None = None,
     key_deserializer: object = None,
     value_deserializer: object = None,
+    lifespan: MakeLifespan | None = None,
     on_event: Hook | None = None,
     max_calls: int = 10_000,
     **others: object,
@@ -254,10 +261,11 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         breaker: as the worker's.
         key_deserializer: as the consumer's; None: records have what handlers get.
         value_deserializer: the same.
+        lifespan: as the worker's, entered once around the run.
         on_event: takes every event.
         max_calls: of the handler, at most.
         others: settings of a worker that change nothing here: ``concurrency``,
-            ``commit`` and ``drain``.
+            ``topic_concurrency``, ``commit`` and ``drain``.
 
     Returns:
         What became of each record; see :class:`WorkerRun`. What the worker's ``run()``
@@ -266,6 +274,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     Raises:
         WorkerSettingError: a setting is impossible, or one that this cannot do, such
             as ``executor="process"``; or the records are none, or not in order.
+        LifespanError: the lifespan could not be entered.
         EndlessRunError: the handler was called ``max_calls`` times.
         BaseException: what is no ``Exception`` and came out of the handler; what
             ``dead_letter`` raised, but for :class:`Reject`.
@@ -291,7 +300,8 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
-    with _called_here(called) as here:
+    check_lifespan(lifespan, executor)
+    with _called_here(called, lifespan) as (here, bench.state):
         noting = bench.noting(here, is_batch=batch is not None)
         bench.handle = readers.before(noting, is_batch=batch is not None)
         bench.admit(records)
@@ -333,9 +343,13 @@ def _executor(
 
 
 @contextlib.contextmanager
-def _called_here(handle: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _called_here(
+    handle: Callable[..., Any], lifespan: MakeLifespan | None
+) -> Iterator[tuple[Callable[..., Any], Any]]:
+    # What is called in this thread, and the value of the lifespan around all calls.
     if not is_async(handle):
-        yield handle
+        with contextlib.ExitStack() as stack:
+            yield handle, enter(stack, lifespan)
         return
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
@@ -345,7 +359,12 @@ def _called_here(handle: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         )
         raise WorkerSettingError(message)
     with asyncio.Runner() as runner:
-        yield lambda records, context: runner.run(handle(records, context))
+        around = contextlib.AsyncExitStack()
+        state = runner.run(enter_async(around, lifespan))
+        try:
+            yield lambda *args: runner.run(handle(*args)), state
+        finally:
+            runner.run(around.aclose())
 
 
 def _sink(dead_letter: object, bench: "_Bench") -> Sink | None:
@@ -364,6 +383,7 @@ class _Bench:
     Attributes:
         letters: records that failed for good, on their way.
         sink: takes them; None for nobody.
+        state: the lifespan's value.
         handle: what is called for a task's records.
     """
 
@@ -382,6 +402,7 @@ class _Bench:
         self._on_event = on_event
         self.letters: deque[Letter] = deque()
         self.sink: Sink | None = None
+        self.state: Any = None
 
     def _clock(self) -> float:
         return self._now
@@ -482,10 +503,10 @@ class _Bench:
                 f"come again; give max_calls if that is meant"
             )
             raise EndlessRunError(message)
-        context = context_of(task, lambda: None)
+        context = context_of(task, lambda: None, self.state)
         call = call_batch if self._schedule.queue.policy.is_batch else _call_one
+        given = {index: task.chunk.records[index] for index in task.indexes}
         outcome = call(self.handle, task, Slot(), context)
-        given = self._given[task.chunk]
         self._done += [given[index] for index in outcome.finished]
         return outcome
 

@@ -5,6 +5,8 @@ A handler on its records, without a broker and without waiting.
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from safeconsumer import (
     Context,
     DeadLetter,
     DeserializationError,
+    LifespanError,
     Limits,
     NoHandlerError,
     Pause,
@@ -211,6 +214,20 @@ def test_batches_answer_for_each_record() -> None:
     assert len(run.calls[0].records) == 3
 
 
+def test_batches_by_key() -> None:
+    """
+    Each record once, whatever a batch is gathered of.
+    """
+
+    def handle(records: list[Record[str, str]], _context: Context) -> None:
+        assert records
+
+    records = [make_record(f"{n}", key=f"{n % 3}") for n in range(9)]
+    run = run_worker(handle, records, order="key", batch=4)
+    assert sorted(record.value for record in run.done) == [f"{n}" for n in range(9)]
+    assert run.committed == {TopicPartition("topic", 0): 9}
+
+
 def test_coroutines_are_run() -> None:
     """
     In this thread; a loop that runs here already is said.
@@ -386,3 +403,35 @@ def test_a_breaker_is_tried() -> None:
     assert run.error is None
     assert [call.at for call in run.calls] == [0, 1, 11, 31, 71, 131, 191]
     assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_lifespan_stands_around_the_run() -> None:
+    """
+    Of either kind; handlers have its value.
+    """
+    told: list[object] = []
+
+    @contextmanager
+    def alive() -> Iterator[str]:
+        told.append("in")
+        yield "state"
+        told.append("out")
+
+    @asynccontextmanager
+    async def alive_too() -> AsyncIterator[str]:
+        with alive() as state:
+            yield state
+
+    def handle(_record: object, context: Context) -> None:
+        told.append(context.state)
+
+    async def handle_too(record: object, context: Context) -> None:
+        handle(record, context)
+
+    run_worker(handle, some("a", "b"), lifespan=alive)
+    assert told == ["in", "state", "state", "out"]
+    told.clear()
+    run_worker(handle_too, some("a", "b"), lifespan=alive_too)
+    assert told == ["in", "state", "state", "out"]
+    with pytest.raises(LifespanError):
+        run_worker(handle, some("a"), lifespan=lambda: 1 // 0)
