@@ -8,12 +8,13 @@ from typing import Any, NoReturn, Protocol
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
+from safeconsumer._kafka.pausing.subscription import PositionJournal
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Reassignment
@@ -22,15 +23,10 @@ from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topi
 Records = dict[TopicPartition, list[Any]]
 
 
-class Journal(CommitJournal, FetchJournal, Protocol):
+class Journal(CommitJournal, FetchJournal, PositionJournal, Protocol):
     """
     What the parts tell; any thread.
     """
-
-    def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Take note of a position that was set.
-        """
 
     def reassigned(self, change: Reassignment) -> None:
         """
@@ -398,7 +394,7 @@ class Facade:
         self._fetcher.journal = journal
         self._coordinator.journal = journal
         self._subscription.ledger.on_reassigned = journal.reassigned
-        self._subscription.on_seek = _both(self._subscription.on_seek, journal)
+        self._subscription.journal = journal
 
     def generation(self) -> int:
         """
@@ -421,14 +417,3 @@ class Facade:
         state = self._subscription.assignment.get(tp)
         position = None if state is None else state.position
         return None if position is None else int(position.offset)
-
-
-def _both(
-    other: Callable[[TopicPartition, Any], object] | None, journal: Journal
-) -> Callable[[TopicPartition, int | OffsetAndMetadata], None]:
-    def tell(tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        if other is not None:
-            other(tp, offset)
-        journal.begins_at(tp, offset if isinstance(offset, int) else offset.offset)
-
-    return tell

@@ -75,6 +75,8 @@ class Digest:
         is_working: whether a worker's handlers got its records.
         begun: when handlers began, and on what.
         done: what was complete.
+        late: commits after it departed, by the generation that took it away.
+        generations: those in which it was gained.
     """
 
     member: str
@@ -87,6 +89,8 @@ class Digest:
     is_working: bool = False
     begun: Begun = field(factory=Begun)
     done: Spans = field(factory=Spans)
+    late: tuple[tuple[int, Finding], ...] = ()
+    generations: frozenset[int] = frozenset()
 
 
 def digests(
@@ -115,6 +119,8 @@ def digests(
                 is_working=follower.is_working,
                 begun=replay.handled.begun,
                 done=replay.handled.done,
+                late=tuple(replay.late),
+                generations=frozenset(replay.generations),
             )
         yield tp_of(name), digest
     if follower.control:
@@ -140,6 +146,10 @@ def judge(
     commits = sorted(one for part in parts for one in part.commits)
     acknowledged = sorted(run for one in parts for run in one.acknowledged)
     findings = [found for one in parts for found in one.findings]
+    given = frozenset[int]().union(*(one.generations for one in parts))
+    findings += [
+        found for one in parts for number, found in one.late if number in given
+    ]
     findings += _starts(tp, epochs, commits)
     findings += _missing(tp, epochs, acknowledged, settings)
     findings += _group_holds(tp, epochs, parts, settings)

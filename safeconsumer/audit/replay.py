@@ -20,6 +20,9 @@ _WORKERS_OWN = frozenset(
 )
 
 
+_NOT_OWNED = "committed without owning it"
+
+
 @frozen(kw_only=True)
 class Finding:
     """
@@ -64,6 +67,9 @@ class Replay:
         epochs: its ownerships.
         commits: what it asked to be committed, and what was.
         handled: what a worker's handlers did with its records.
+        late: commits after it departed, by the generation that took it away: wrong if
+            that gave it to anybody.
+        generations: those in which it was gained.
     """
 
     # A delivery may take that many polls after a resume, whatever the clock says.
@@ -79,12 +85,15 @@ class Replay:
         self._holds: dict[tuple[str, str], Placed] = {}
         self._asked: dict[object, tuple[str, Epoch | None]] = {}
         self._departed_at = 0
+        self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
         self._covers: dict[str, bool] = {}
         self.findings: list[Finding] = []
         self.epochs: list[Epoch] = []
         self.commits = Commits()
         self.handled = Handled(self._find)
+        self.late: list[tuple[int, Finding]] = []
+        self.generations: set[int] = set()
         self._excused: set[tuple[int, int]] = set()
         self._takers = {
             "assigned": self._assigned,
@@ -186,10 +195,10 @@ class Replay:
             return
         self.commits.add(entry.at, offset, is_sure=False)
         evidence = ""
-        if not self._is_owned:
-            evidence = "committed without owning it"
-        elif self._position is not None and offset > self._position:
+        if self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
+        elif not self._is_owned:
+            evidence = _NOT_OWNED
         epoch = self.epochs[-1] if self._is_owned else None
         self._asked[entry["id"]] = evidence, epoch
         if self._member.is_working:
@@ -204,6 +213,14 @@ class Replay:
             self.commits.add(entry.at, offset, is_sure=True)
             if evidence:
                 self._find("S5", entry, offset, evidence)
+                self._tell_late(evidence)
+
+    def _tell_late(self, evidence: str) -> None:
+        # A cooperative rebalance takes away in one generation and gives in the next:
+        # between the two nobody owns the partition, and what it had is committed.
+        is_late = evidence == _NOT_OWNED and self._departed_in is not None
+        if is_late:
+            self.late.append((self._departed_in, self.findings.pop()))  # type: ignore[arg-type]  # it is known
 
     # ------------------------------------------------------------ holds from elsewhere
 
@@ -225,6 +242,7 @@ class Replay:
             self._position = None
             generation = entry["generation"]
             began = Epoch(member=entry.member, at=entry.at, generation=generation)
+            self.generations.add(-1 if generation is None else generation)
             before = self.epochs[-1] if self.epochs else None
             is_given_back = before is not None and before.is_followed_by(generation)
             if before is not None and is_given_back:
@@ -234,7 +252,8 @@ class Replay:
 
     def _revoked(self, entry: Entry) -> None:
         if self._is_owned:
-            self.epochs[-1].was_lost = entry.event == "lost"
+            is_lost = self.epochs[-1].was_lost = entry.event == "lost"
+            self._departed_in = None if is_lost else entry["generation"]
         self._is_owned = False
         self._departed_at = entry.number
         self._resumed = None

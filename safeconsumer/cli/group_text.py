@@ -244,10 +244,3 @@ def status_document(  # noqa: PLR0913, PLR0917 - all that a script asks for
             if any(one.covers(tp) for one in standing)
         ],
     }
-
-
-def remaining_text(expires_at: float | None, now: float) -> str:
-    """
-    Say how long a hold lasts from now.
-    """
-    return "until resumed" if expires_at is None else words_of(expires_at - now)

@@ -88,7 +88,9 @@ class CallGates:
         Outside of a call and with nothing assigned, what was held no longer counts:
         that was another choice.
         """
-        return self if view.assigned or self.in_call else self._forgotten()
+        if view.assigned or self.in_call:
+            return self
+        return CallGates(self.closed)
 
     def patterns(self) -> list[Pattern]:
         """
@@ -157,9 +159,6 @@ class CallGates:
     def _retired(self) -> CallGates:
         # nobody is left to stand in for
         return CallGates(in_call=self.in_call)
-
-    def _forgotten(self) -> CallGates:
-        return CallGates(self.closed, self.in_call)
 
 
 def _without(closed: Closed, partitions: Iterable[TopicPartition]) -> Closed:

@@ -68,9 +68,11 @@ class PauseView:
         for partitions in self.assigned.values():
             yield from partitions
 
-    def _here(self, tp: TopicPartition) -> TopicPartition | None:
-        # the object that the assignment holds: Kafka's named tuple
-        return self.assigned.get(tp[0], {}).get(tp)
+    def owns(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a partition is assigned here.
+        """
+        return tp in self.assigned.get(tp[0], {})
 
     def is_quiet_throughout(self) -> bool:
         """
@@ -85,7 +87,9 @@ class PauseView:
         """
         match scope:
             case Partition():
-                tp = self._here((scope.topic, scope.partition))
+                # the object that the assignment holds: Kafka's named tuple
+                here = self.assigned.get(scope.topic, {})
+                tp = here.get((scope.topic, scope.partition))
                 return () if tp is None else (tp,)
             case Topic():
                 return self.assigned.get(scope.topic, ())

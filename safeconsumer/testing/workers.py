@@ -19,10 +19,18 @@ from safeconsumer.events import Event
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors.lifespan import (
+    MakeLifespan,
+    check_lifespan,
+    enter,
+    enter_async,
+)
 from safeconsumer.worker.handlers import (
     Context,
     Reject,
@@ -53,6 +61,7 @@ from safeconsumer.worker.settings import (
     DeadLetter,
     Limits,
     Retry,
+    check_breaker,
     check_callable,
     check_counts,
     check_on_exhausted,
@@ -61,7 +70,7 @@ from safeconsumer.worker.settings import (
 _GROUP = "run_worker"
 # Settings of a worker that change nothing here: one handler runs at a time, all records
 # are there at once, nothing is committed, and nobody takes a partition away.
-_NEEDLESS = frozenset({"concurrency", "commit", "drain"})
+_NEEDLESS = frozenset({"concurrency", "topic_concurrency", "commit", "drain"})
 
 
 @frozen(kw_only=True)
@@ -219,8 +228,10 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     retry: Retry = Retry(),  # noqa: B008 - frozen
     dead_letter: DeadLetter | Sink | Literal[True] | None = None,
     on_exhausted: OnExhausted = "stop",
+    breaker: Breaker | None = None,
     key_deserializer: object = None,
     value_deserializer: object = None,
+    lifespan: MakeLifespan | None = None,
     on_event: Hook | None = None,
     max_calls: int = 10_000,
     **others: object,
@@ -247,12 +258,14 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
             nothing; True for only noting them. A callable is called.
         on_exhausted: as the worker's.
+        breaker: as the worker's.
         key_deserializer: as the consumer's; None: records have what handlers get.
         value_deserializer: the same.
+        lifespan: as the worker's, entered once around the run.
         on_event: takes every event.
         max_calls: of the handler, at most.
         others: settings of a worker that change nothing here: ``concurrency``,
-            ``commit`` and ``drain``.
+            ``topic_concurrency``, ``commit`` and ``drain``.
 
     Returns:
         What became of each record; see :class:`WorkerRun`. What the worker's ``run()``
@@ -261,6 +274,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     Raises:
         WorkerSettingError: a setting is impossible, or one that this cannot do, such
             as ``executor="process"``; or the records are none, or not in order.
+        LifespanError: the lifespan could not be entered.
         EndlessRunError: the handler was called ``max_calls`` times.
         BaseException: what is no ``Exception`` and came out of the handler; what
             ``dead_letter`` raised, but for :class:`Reject`.
@@ -269,6 +283,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     check_callable(key, "key")
     check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
     check_on_exhausted(on_exhausted)
+    check_breaker(breaker)
     bench = _Bench(max_calls, on_event)
     readers = Readers(_reader(key_deserializer), _reader(value_deserializer))
     policy = Policy(
@@ -282,10 +297,11 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         is_batch=batch is not None,
         draw=lambda: 0.5,
     )
-    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy)
+    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
-    with _called_here(called) as here:
+    check_lifespan(lifespan, executor)
+    with _called_here(called, lifespan) as (here, bench.state):
         noting = bench.noting(here, is_batch=batch is not None)
         bench.handle = readers.before(noting, is_batch=batch is not None)
         bench.admit(records)
@@ -327,9 +343,13 @@ def _executor(
 
 
 @contextlib.contextmanager
-def _called_here(handle: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _called_here(
+    handle: Callable[..., Any], lifespan: MakeLifespan | None
+) -> Iterator[tuple[Callable[..., Any], Any]]:
+    # What is called in this thread, and the value of the lifespan around all calls.
     if not is_async(handle):
-        yield handle
+        with contextlib.ExitStack() as stack:
+            yield handle, enter(stack, lifespan)
         return
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
@@ -339,7 +359,12 @@ def _called_here(handle: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         )
         raise WorkerSettingError(message)
     with asyncio.Runner() as runner:
-        yield lambda records, context: runner.run(handle(records, context))
+        around = contextlib.AsyncExitStack()
+        state = runner.run(enter_async(around, lifespan))
+        try:
+            yield lambda *args: runner.run(handle(*args)), state
+        finally:
+            runner.run(around.aclose())
 
 
 def _sink(dead_letter: object, bench: "_Bench") -> Sink | None:
@@ -358,6 +383,7 @@ class _Bench:
     Attributes:
         letters: records that failed for good, on their way.
         sink: takes them; None for nobody.
+        state: the lifespan's value.
         handle: what is called for a task's records.
     """
 
@@ -376,6 +402,7 @@ class _Bench:
         self._on_event = on_event
         self.letters: deque[Letter] = deque()
         self.sink: Sink | None = None
+        self.state: Any = None
 
     def _clock(self) -> float:
         return self._now
@@ -398,15 +425,18 @@ class _Bench:
 
     # ------------------------------------------------------------ before the run
 
-    def set_up(self, lanes: Lanes, policy: Policy) -> None:
+    def set_up(self, lanes: Lanes, policy: Policy, breaker: Breaker | None) -> None:
         """
         Make the schedule.
         """
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
         queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
-        self._schedule = Schedule(queue, self.emit)
+        self._schedule = Schedule(queue, self.emit, self._hold, breaker)
         self._ledger.lookers.append(queue.obey)
+
+    def _hold(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+        self._ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def noting(self, handle: Callable[..., Any], *, is_batch: bool) -> Any:  # noqa: ANN401 - a handler
         """
@@ -473,10 +503,10 @@ class _Bench:
                 f"come again; give max_calls if that is meant"
             )
             raise EndlessRunError(message)
-        context = context_of(task, lambda: None)
+        context = context_of(task, lambda: None, self.state)
         call = call_batch if self._schedule.queue.policy.is_batch else _call_one
+        given = {index: task.chunk.records[index] for index in task.indexes}
         outcome = call(self.handle, task, Slot(), context)
-        given = self._given[task.chunk]
         self._done += [given[index] for index in outcome.finished]
         return outcome
 
@@ -539,12 +569,18 @@ class _Bench:
     def _retried(self) -> Iterator[RetriedRecord]:
         at = self._by_place()
         for event in self._events:
-            if isinstance(event, worker_events.RecordRetried):
-                yield RetriedRecord(
-                    record=at[event.partition, event.offset],
-                    attempt=event.attempt,
-                    delay=event.delay,
-                )
+            match event:
+                case worker_events.RecordRetried(delay=delay):
+                    pass
+                case worker_events.WorkPaused(seconds=delay):
+                    pass
+                case _:
+                    continue
+            yield RetriedRecord(
+                record=at[event.partition, event.offset],
+                attempt=event.attempt,
+                delay=delay,
+            )
 
     def _skipped(self) -> Iterator[Any]:
         at = self._by_place()

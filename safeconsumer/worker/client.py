@@ -2,6 +2,7 @@
 What a poll loop sees: its consumer, holds of others, its work, hooks.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -12,7 +13,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
-from safeconsumer.holds.hold import Lifetime, WorkerOwner
+from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import PauseView
@@ -90,10 +91,12 @@ class Others:
 
 def covers(view: PauseView, tp: TopicPartition) -> bool:
     """
-    Tell whether somebody else's hold, or a gate, covers an assigned partition.
+    Tell whether somebody else's hold, or a gate, covers a partition.
+
+    One that is not assigned any more counts as covered: it is another's, or will be.
     """
     if tp not in view.quiet:  # nearly always
-        return False
+        return not view.owns(tp)
     return tp in view.gates or not all(
         hold.is_routine for hold in view.state.covering(tp)
     )
@@ -282,6 +285,7 @@ class ConsumerClient:
         self.membership = Facade(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.others = Others(self.membership.ledger)
+        self._settled: tuple[object, Collection[object]] = (None, ())
 
     def poll(self, timeout: float, records: int) -> Polled:
         """
@@ -331,13 +335,20 @@ class ConsumerClient:
         Make these owners' holds exactly those wanted: owner and partition to reason.
 
         None for the partition means the whole consumer. What is held is asked, never
-        remembered.
+        remembered: only which state of the ledger had nothing to be changed. In another
+        one only those holds are looked at that may be of these owners, as others may
+        have placed thousands.
         """
+        state = self.others.look().state
+        if state is self._settled[0] and wanted.keys() == self._settled[1]:
+            return
+        bound = itertools.chain.from_iterable(state.bound.values())
         there = {
             (hold.owner, _target(hold.scope))
-            for hold in self._consumer.holds()
+            for hold in (*state.everything, *bound)
             if hold.owner in owners
         }
+        self._settled = state, there
         for owner, target in there - wanted.keys():
             if target is None:
                 self._consumer.resume(ALL, owner=owner)
@@ -362,17 +373,18 @@ class ConsumerClient:
         """
         self._consumer.pause(
             scope,
-            owner=owner,
+            owner=WorkerOwner(owner),
             reason=reason,
             for_=seconds,
             lifetime=Lifetime.UNTIL_RESUMED,
         )
 
-    def resume_all(self, owner: str) -> None:
+    def lift_outages(self) -> None:
         """
-        Lift every hold of an owner. Any thread.
+        Lift every hold for an outage: they end with who placed them. Any thread.
         """
-        self._consumer.resume_all(owner)
+        for owner in sorted(OUTAGES):
+            self._consumer.resume_all(owner)
 
     def _place(self, target: TopicPartition | None, owner: str, reason: str) -> None:
         owner = WorkerOwner(owner)

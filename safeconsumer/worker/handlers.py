@@ -90,7 +90,8 @@ class Pause(WorkerControl):
         if scope not in get_args(PauseScope):
             message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
             raise HoldSettingError(message)
-        super().__init__(seconds, scope, checked_reason(reason))  # as it is pickled
+        reason = checked_reason(reason)
+        super().__init__(seconds, scope, reason)  # as it is pickled
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason

@@ -86,7 +86,7 @@ class Commits:
         """
         Commit without waiting, if it is time and there is something new.
         """
-        if self._is_under_way() or not self._is_due():
+        if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
         self._due = self._clock() + self._setting.every
@@ -128,6 +128,15 @@ class Commits:
         self._conclude(marks, owners, error)
         return error is None
 
+    def is_due(self) -> bool:
+        """
+        Tell whether it is time for the next one.
+        """
+        limit = self._setting.records
+        if limit is not None and self._held.done - self._done_before >= limit:
+            return True
+        return self._clock() >= self._due
+
     def lag(self) -> int:
         """
         Return how many offsets are complete and not committed yet.
@@ -144,12 +153,6 @@ class Commits:
             return False
         # One whose answer never comes must not be the last.
         return self._clock() - self._sent_at < _GIVEN_UP_AFTER
-
-    def _is_due(self) -> bool:
-        limit = self._setting.records
-        if limit is not None and self._held.done - self._done_before >= limit:
-            return True
-        return self._clock() >= self._due
 
     def _new_marks(
         self,

@@ -289,6 +289,8 @@ class Engine:
         polled = self._poll()
         self.departures.settle()
         self._admit(polled)
+        if not polled or self.commits.is_due():
+            self._pass_gaps()
         self.departures.turn()
         self.commits.turn()
         self._look_for_topics()
@@ -430,6 +432,18 @@ class Engine:
             chunk = self.held.admit(epoch, records)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
+
+    def _pass_gaps(self) -> None:
+        # Behind the last record there may be offsets without one, as a transaction's
+        # mark: the position is beyond them. All that any poll returned is admitted by
+        # now, so that it is past nothing else.
+        owned = self._client.epochs()
+        for tp, epoch in self.held.epochs.items():
+            if not epoch.records and owned.get(tp) == epoch.number:
+                position = self._client.position(tp)
+                if position is not None and position > epoch.progress.next_offset:
+                    with self.held.lock:
+                        epoch.progress.reach(position)
 
     def _epoch(self, tp: TopicPartition, number: int, first: Record) -> Epoch:
         epoch = self.held.epochs.get(tp)

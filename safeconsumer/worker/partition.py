@@ -16,6 +16,7 @@ may look at which ones there are without it.
 """
 
 import enum
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -61,24 +62,35 @@ class Lane:
         self.key = key
         self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
         self.is_shared = is_shared
-        self.runs: deque[tuple[Chunk, Indexes]] = deque()
+        # Few, and there is a lane for each key: an empty deque takes 624 bytes.
+        self.runs: list[tuple[Chunk, Indexes]] = []
         self.state = State.IDLE
+
+    def __lt__(self, _other: "Lane") -> bool:
+        return False  # of two that are due at once, either may be the first
+
+    def first(self) -> int:
+        """
+        Return the ordinal of the first record.
+        """
+        chunk, indexes = self.runs[0]
+        return chunk.base + indexes[0]
 
     def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
         """
         Put records in front again.
         """
         if indexes:
-            self.runs.appendleft((chunk, indexes))
+            self.runs.insert(0, (chunk, indexes))
 
     def join_front(self) -> None:
         """
         Make one run of the first two, if they are of one chunk.
         """
         if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
-            chunk, first = self.runs.popleft()
-            _, more = self.runs.popleft()
-            self.runs.appendleft((chunk, [*first, *more]))
+            chunk, first = self.runs.pop(0)
+            _, more = self.runs.pop(0)
+            self.runs.insert(0, (chunk, [*first, *more]))
 
     def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
         """
@@ -93,7 +105,7 @@ class Lane:
         if self.epoch.failures or self.epoch.alone:
             most = min(most, self._untried(chunk, indexes))
         if most >= len(indexes):
-            self.runs.popleft()
+            self.runs.pop(0)
             return chunk, indexes
         self.runs[0] = (chunk, indexes[most:])
         return chunk, indexes[:most]
@@ -129,11 +141,20 @@ class Epoch:
         alone: offsets of records that must run by themselves.
         pace: seconds a record takes, lately.
         moved_at: when something was completed last, or the first record came.
+        parked: a heap of the lanes whose first record is beyond the span, by its
+            ordinal.
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
-        is_held: whether somebody else than a worker holds the partition.
+        is_held: whether nothing of it may begin: somebody else than a worker holds the
+            partition, or the ownership has ended.
         shelf: lanes that were ready while it was held, in their order.
+        front: stands for what may go into the next batch, among what is handed out.
+        gathering: lanes that are ready, and may go into it.
+        due: when that batch is looked at again at the latest; infinite: once more
+            comes.
+        earlier: keys of which a task of an earlier ownership has not come back, each
+            with the lane that waits for it. Shared with those ownerships.
     """
 
     __slots__ = (
@@ -141,7 +162,11 @@ class Epoch:
         "alone",
         "answers",
         "bytes",
+        "due",
+        "earlier",
         "failures",
+        "front",
+        "gathering",
         "is_closed",
         "is_held",
         "lanes",
@@ -175,7 +200,7 @@ class Epoch:
         self.running = 0
         self.lanes: dict[object, Lane] = {}
         self.unsorted: deque[tuple[Chunk, int]] = deque()
-        self.parked: list[Lane] = []
+        self.parked: list[tuple[int, Lane]] = []
         self.stuck: dict[int, float] = {}
         self.failures: dict[int, int] = {}
         self.alone: set[int] = set()
@@ -187,6 +212,17 @@ class Epoch:
         self.is_closed = False
         self.is_held = False
         self.shelf: deque[Lane] = deque()
+        self.earlier: dict[object, Lane | None] = {}
+        self.front = Lane(self, None)
+        self.gathering: deque[Lane] = deque()
+        self.due = math.inf
+
+    def allow(self, span: int) -> int:
+        """
+        Return the ordinal that must not be started before the watermark moves.
+        """
+        self.allowed = self.progress.floor() + span
+        return self.allowed
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -205,10 +241,7 @@ class Epoch:
 def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
     # How many of these may be started before the watermark moves.
     last = chunk.base + indexes[-1]
-    if last < epoch.allowed:
-        return len(indexes)
-    epoch.allowed = epoch.progress.floor() + span
-    if last < epoch.allowed:
+    if last < epoch.allowed or last < epoch.allow(span):
         return len(indexes)
     limit = epoch.allowed - chunk.base
     return sum(index < limit for index in indexes)
@@ -250,6 +283,7 @@ class Held:
         self.done = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
+        self._outlived: dict[TopicPartition, dict[object, Lane | None]] = {}
         self._clock = clock
 
     @property
@@ -265,6 +299,7 @@ class Held:
         """
         with self.lock:
             epoch = Epoch(tp, number, losses, start, self._clock())
+            epoch.earlier = self._outlived.get(tp, epoch.earlier)
             self.epochs[tp] = epoch
         return epoch
 
@@ -273,7 +308,7 @@ class Held:
         Take over what a poll returned.
         """
         # Counted outside of the lock: only this thread admits.
-        chunk = Chunk(records, epoch.progress.admitted)
+        chunk = Chunk(records, epoch.progress.admitted, self._clock())
         size = sum(chunk.sizes)
         with self.lock:
             epoch.progress.admit(chunk)
@@ -319,8 +354,9 @@ class Held:
         """
         with self.lock:
             dropped = Dropped(epoch.tp, epoch.records, epoch.running)
-            epoch.is_closed = True
+            epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
+            self._keep_running(epoch)
             self.records -= epoch.records
             self.bytes -= epoch.bytes
             self.running -= epoch.running
@@ -329,11 +365,36 @@ class Held:
             epoch.unsorted.clear()
             epoch.parked.clear()
             epoch.shelf.clear()
+            epoch.gathering.clear()
             epoch.stuck.clear()
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()
         return dropped
+
+    def _keep_running(self, epoch: Epoch) -> None:
+        # What runs of it goes on, and a later ownership of the partition waits for it.
+        running = [
+            lane.key
+            for lane in epoch.lanes.values()
+            if lane.state is State.RUNNING and not lane.is_shared
+        ]
+        if running:
+            epoch.earlier = self._outlived.setdefault(epoch.tp, epoch.earlier)
+            epoch.earlier.update(dict.fromkeys(running))
+
+    def came_back(self, lane: Lane) -> Lane | None:
+        """
+        Note that a task of a closed epoch is over. The lock is held.
+
+        Returns:
+            The lane of a later ownership that has waited for it, if there is one.
+        """
+        epoch = lane.epoch
+        waiting = epoch.earlier.pop(lane.key, None)
+        if not epoch.earlier:
+            self._outlived.pop(epoch.tp, None)
+        return waiting
 
     def busy(self) -> set[TopicPartition]:
         """

@@ -11,8 +11,10 @@ from typing import Protocol
 
 from attrs import frozen
 
-# What a record takes beside key, value and headers: the tuple and its numbers.
-OVERHEAD_BYTES = 200
+# What a record takes beside key, value and headers: the tuple, its numbers and what
+# Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept of it
+# here is the rest. A lane of its own, where each record has another key, is not in it.
+OVERHEAD_BYTES = 400
 
 
 class Record(Protocol):
@@ -75,11 +77,12 @@ class Chunk:
         done: one byte each, 1 if complete.
         base: the ordinal, within the ownership, of the first.
         end: the watermark once all are complete.
+        came: when they came, by the clock of whoever holds them.
     """
 
-    __slots__ = ("base", "done", "end", "records", "sizes")
+    __slots__ = ("base", "came", "done", "end", "records", "sizes")
 
-    def __init__(self, records: list[Record], base: int) -> None:
+    def __init__(self, records: list[Record], base: int, came: float = 0.0) -> None:
         last = records[-1]
         self.records: list[Record | None] = list(records)
         self.sizes = [  # in line: it is done for every record
@@ -91,6 +94,7 @@ class Chunk:
         ]
         self.done = bytearray(len(records))
         self.base = base
+        self.came = came
         self.end = Watermark(last.offset + 1, _epoch_of(last))
 
     def finish(self, index: int) -> bool:
@@ -142,6 +146,16 @@ class Progress:
         self._chunks.append(chunk)
         self.admitted += len(chunk.done)
         self.next_offset = chunk.end.offset
+
+    def reach(self, offset: int) -> None:
+        """
+        Take note that nothing more comes before an offset, once all is complete.
+
+        What stands there has no records: marks of transactions, or what was compacted.
+        """
+        if self.floor() == self.admitted and offset > self.next_offset:
+            self.next_offset = offset
+            self._passed = Watermark(offset, self._passed.leader_epoch)
 
     def floor(self) -> int:
         """

@@ -2,10 +2,12 @@
 The worker's loop for those who own theirs: batches out, answers back in.
 """
 
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -13,6 +15,7 @@ from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import (
+    JournalError,
     UnansweredBatchError,
     WorkerSettingError,
     WorkerStateError,
@@ -23,6 +26,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
+from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
     Lanes,
     OnExhausted,
@@ -62,15 +66,16 @@ class _Ticket:
         self.threads: set[int] = set()
         self._schedule = schedule
         self._open = dict.fromkeys(task.indexes)
+        self._origins = [(chunk, at) for _, chunk, some in task.pieces for at in some]
         self._finished: list[int] = []
         self._failed: dict[int, BaseException] = {}
 
     @property
     def is_open(self) -> bool:
         """
-        Whether something of it waits for an answer that would still count.
+        Whether something of it waits for an answer.
         """
-        return bool(self._open) and not self.task.epoch.revoked.is_set()
+        return bool(self._open)
 
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
@@ -82,7 +87,7 @@ class _Ticket:
         with self._schedule.queue.held.lock:
             new = self._take(indexes)
             for index in new if error is None else ():
-                self.task.chunk.finish(index)
+                self._finish(index)
             outcome = self._outcome(new, error, is_all=indexes is None)
         if new and outcome is not None:
             self._schedule.complete([outcome])
@@ -99,6 +104,12 @@ class _Ticket:
             self._schedule.complete(
                 [Outcome(task=task, finished=self._finished, left=left)]
             )
+
+    def _finish(self, index: int) -> None:
+        self.task.chunk.finish(index)
+        if self._origins:  # that one has copies
+            chunk, at = self._origins[index]
+            chunk.finish(at)
 
     def _take(self, indexes: Iterable[int] | None) -> list[int]:
         asked = tuple(self._open) if indexes is None else sorted(set(indexes))
@@ -135,6 +146,24 @@ def _outcome_of(task: Task, error: BaseException | None, *, is_all: bool) -> Out
     if is_all and task.indexes:
         return batch_failed(task, error, 0.0)
     return Outcome(task=task, failed=[(index, error) for index in task.indexes])
+
+
+def _split(task: Task) -> Iterator[Task]:
+    # What was gathered from several lanes, or several chunks of a shared one, is
+    # answered lane by lane, and there chunk by chunk: each is a task of its own.
+    if not task.pieces:
+        yield task
+        return
+    for _, grouped in itertools.groupby(task.pieces, lambda piece: id(piece[0])):
+        pieces = tuple(grouped)
+        if pieces[0][0].is_shared or not pieces[1:]:
+            yield from (Task(lane, chunk, some) for lane, chunk, some in pieces)
+        elif len(pieces) == len(task.pieces):
+            yield task
+        else:
+            records = [record_at(chunk, at) for _, chunk, some in pieces for at in some]
+            indexes = range(len(records))
+            yield Task(pieces[0][0], Chunk(records, 0), indexes, pieces=pieces)
 
 
 class Batch:
@@ -193,13 +222,14 @@ class Batch:
         """
         Say what went wrong with records, or with all that have no answer yet.
 
-        It means what it means out of a :class:`Worker`'s handler: a
-        :class:`RetryLater` has them come again after its seconds, and uses up no
-        attempt; a :class:`Reject` is final; any other exception has them come again as
-        ``retry`` says, and then go to ``dead_letter``, or as ``on_exhausted`` says.
-        Several that fail together without indexes come again one by one. Nothing is
-        committed past a record before it is done, acknowledged as a dead letter, or
-        skipped by that policy. Any thread; again, or too late, changes nothing.
+        It means what it means out of a :class:`Worker`'s handler: a :class:`RetryLater`
+        has them come again after its seconds, and uses up no attempt; a :class:`Pause`
+        holds what it says meanwhile; a :class:`Reject` is final; any other exception
+        has them come again as ``retry`` says, and then go to ``dead_letter``, or as
+        ``on_exhausted`` says. Several that fail together without indexes come again one
+        by one. Nothing is committed past a record before it is done, acknowledged as a
+        dead letter, or skipped by that policy. Any thread; again, or too late, changes
+        nothing.
 
         Args:
             error: what went wrong.
@@ -256,13 +286,18 @@ class _HandOut:
         Return so many batches, or as many as there are.
         """
         self._is_asked_again = True
+        for ticket in self._last:
+            # Who comes back for more does not work on what was taken away meanwhile,
+            # and a later ownership waits for what is worked on.
+            if ticket.task.epoch.is_closed:
+                ticket.give_back()
         self.ready.clear()
         batches: list[Batch] = []
         while len(batches) < most:
             tasks = self._schedule.queue.claim()
             if not tasks:
                 break
-            for task in tasks:
+            for task in itertools.chain.from_iterable(map(_split, tasks)):
                 self._open(task, batches)
         return batches
 
@@ -392,6 +427,7 @@ class Pump:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=True,
+            is_one_chunk=True,
             quantum=client.most,
         )
         queue = Queue(
@@ -401,7 +437,7 @@ class Pump:
             time.monotonic,
             client.others,
         )
-        self._schedule = Schedule(queue, emit)
+        self._schedule = Schedule(queue, emit, client.pause)
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -565,8 +601,9 @@ class Pump:
 
     def _look_for_dropped(self) -> None:
         dropped = self._out.take_dropped()
-        if dropped and not self._leaving.is_set():
-            self._blame(dropped[0])
+        owned = [one for one in dropped if not one.task.epoch.revoked.is_set()]
+        if owned and not self._leaving.is_set():
+            self._blame(owned[0])
         for ticket in dropped:
             ticket.give_back()
 
@@ -589,6 +626,8 @@ class Pump:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
         self._stop_obeying()
+        with suppress(JournalError):
+            self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
         self._client.membership.read_with(self._readers.key, self._readers.value)

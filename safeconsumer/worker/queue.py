@@ -5,6 +5,7 @@ Chooses which queued record a free handler gets.
 import enum
 import heapq
 import itertools
+import math
 import random
 import threading
 from collections import deque
@@ -19,11 +20,14 @@ from safeconsumer.worker.client import Others, covers
 from safeconsumer.worker.partition import Epoch, Held, Indexes, Lane, State
 from safeconsumer.worker.progress import Chunk, Record
 from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.throttle import PerTopic, Places, Rate
 
 KeyOf: TypeAlias = Callable[[Any], object]
 
 # The lane of a record whose key could not be told.
 KEYLESS = object()
+# Records of one lane and one chunk.
+Piece: TypeAlias = tuple[Lane, Chunk, Indexes]
 
 
 class Order(enum.Enum):
@@ -65,6 +69,8 @@ class Task:
         tried: the offset of its one record, if that has failed before or is suspect.
         bundle: several lanes' records of one chunk that travel together, lane by lane;
             ``indexes`` are all of theirs, and ``lane`` is the first.
+        pieces: of what a batch was gathered, lane by lane, if that is more than one:
+            ``chunk`` is made of copies then, and ``indexes`` are all of it.
     """
 
     lane: Lane
@@ -73,6 +79,15 @@ class Task:
     attempt: int = 1
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
+    pieces: Sequence[Piece] = ()
+
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """
+        The lanes that its records are of.
+        """
+        parts = self.bundle or self.pieces
+        return {part[0]: None for part in parts} if parts else (self.lane,)
 
     @property
     def epoch(self) -> Epoch:
@@ -222,6 +237,11 @@ class Policy:
     Attributes:
         post: takes a letter without waiting; None without dead letters.
         quantum: most records of one hand-over.
+        within: seconds that a batch with fewer records waits for more.
+        rate: most records that may begin per second; None for no limit.
+        per_topic: how many handlers a topic may have at a time.
+        is_one_chunk: whether a batch has records of one poll only, as those of a pump,
+            which are answered one by one.
     """
 
     retry: Retry
@@ -233,7 +253,15 @@ class Policy:
     quantum: int = QUANTUM
     lane_seconds: float = LANE_SECONDS
     is_batch: bool = False
+    within: float = 0.0
+    rate: float | None = None
+    per_topic: PerTopic | None = None
+    is_one_chunk: bool = False
     draw: Callable[[], float] = field(default=random.random)
+
+
+# With a rate, threads are told of room so often: not for each record of thousands.
+_TICK = 0.01
 
 
 @define(eq=False)
@@ -297,6 +325,8 @@ class Queue:
         self.tripped: dict[str, Trip] = {}
         self._seen: PauseView | None = None
         self._on_ready: Callable[[], None] | None = None
+        self._most = policy.quantum
+        self._rate = None if policy.rate is None else Rate(policy.rate, clock())
 
     # ------------------------------------------------------------ what others hold
 
@@ -338,7 +368,10 @@ class Queue:
         Have a lane handed out before all others, once nothing stops it.
         """
         lane.state = State.READY
-        if lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
+        if self.policy.is_batch and not self._is_apart(lane):
+            self._line_up(lane, is_first=True)
+            self.notify()
+        elif lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
             lane.epoch.shelf.appendleft(lane)
         else:
             self.ready.appendleft(lane)
@@ -409,11 +442,17 @@ class Queue:
         with self.held.lock:
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
+                if lane is lane.epoch.front:
+                    lane.epoch.due = math.inf
                 if not lane.epoch.is_closed and lane.state is State.WAITING:
                     self._wake(lane)
+            soon = self._asleep[0][0] - now if self._asleep else math.inf
             if self.ready:
+                wait = 0.0 if self._rate is None else self._rate.wait(now)
+                if wait > 0:
+                    return min(soon, max(wait, _TICK))
                 self.notify()
-            return self._asleep[0][0] - now if self._asleep else float("inf")
+            return soon
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -474,28 +513,45 @@ class Queue:
     def _claim(self) -> list[Task]:
         tasks: list[Task] = []
         ready = self.ready
-        while ready and not tasks and not self._is_halted:
+        if self._is_halted or (self._rate is not None and not self._has_room()):
+            return tasks
+        while ready and not tasks:
             lane = ready.popleft()
-            if lane.epoch.is_closed or not lane.runs:
-                lane.state = State.IDLE
-                continue
-            if lane.epoch.is_held or (self.tripped and self._is_tripped(lane.epoch)):
-                lane.epoch.shelf.append(lane)
-                continue
-            task = self._begun(lane)
+            task = self._first_of(lane)
             if task is not None:
                 tasks.append(task)
+                self._begins(task)
+            elif self.policy.per_topic is not None:
+                self._call_next(lane.epoch)
         if tasks and ready:
             self.wake_one()
         return tasks
 
+    def _first_of(self, lane: Lane) -> Task | None:
+        epoch = lane.epoch
+        is_front = lane is epoch.front
+        if epoch.is_closed or not (epoch.gathering if is_front else lane.runs):
+            lane.state = State.IDLE
+            return None
+        if epoch.is_held or (self.tripped and self._is_tripped(epoch)):
+            epoch.shelf.append(lane)
+            return None
+        if self.policy.per_topic is not None and not self._has_place(lane):
+            return None
+        if not is_front and self._waits_for_earlier(lane):
+            return None
+        return self._begun(lane)
+
     def _begun(self, lane: Lane) -> Task | None:
+        is_front = lane is lane.epoch.front
         trip = self.tripped.get(lane.epoch.tp.topic) if self.tripped else None
-        if trip is None or trip.is_lifted:
-            task = self._task(lane, self._size(lane))
-            return None if task is None else self._bundled(task)
-        trip.task = self._task(lane, 1)
-        return trip.task
+        if trip is not None and not trip.is_lifted:
+            trip.task = self._batch(lane, 1) if is_front else self._task(lane, 1)
+            return trip.task
+        if is_front:
+            return self._batch(lane, self.policy.quantum)
+        task = self._task(lane, self._size(lane))
+        return None if task is None else self._bundled(task)
 
     def _bundled(self, task: Task) -> Task:
         # Keys are many and have few records each: what costs per hand-over, and not
@@ -507,16 +563,16 @@ class Queue:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
         ready, before, base = self.ready, len(indexes), chunk.base
-        running = State.RUNNING
+        running, earlier = State.RUNNING, epoch.earlier
         while ready and room > 0:
             lane = ready[0]
-            if not lane.runs or lane.runs[0][0] is not chunk:
+            if not lane.runs or lane.runs[0][0] is not chunk or lane.key in earlier:
                 break
             run = lane.runs[0]
             more = run[1]
             if len(more) > room or base + more[-1] >= epoch.allowed:
                 break  # it comes by itself, next time
-            lane.runs.popleft()
+            lane.runs.pop(0)
             ready.popleft()
             lane.state = running
             bundle.append((lane, more))
@@ -526,12 +582,74 @@ class Queue:
         self.held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, bundle=bundle)
 
+    # ------------------------------------------------------------ how many at a time
+
+    def _has_room(self) -> bool:
+        assert self._rate is not None  # noqa: S101 - asked by whoever calls this
+        self._most = min(self.policy.quantum, self._rate.room(self.clock()))
+        return self._most > 0
+
+    def _has_place(self, lane: Lane) -> bool:
+        places = self._places(lane.epoch)
+        if places is None or places.has_room():
+            return True
+        places.waiting.append(lane)
+        return False
+
+    def _places(self, epoch: Epoch) -> Places | None:
+        topics = self.policy.per_topic
+        return None if topics is None else topics.of(epoch.tp.topic)
+
+    def _call_next(self, epoch: Epoch) -> None:
+        # Each that was called and needs no place calls the next one.
+        places = self._places(epoch)
+        if places is not None and places.waiting and places.has_room():
+            self.ready.appendleft(places.waiting.popleft())
+
+    def _begins(self, task: Task) -> None:
+        if self._rate is not None:
+            self._rate.take(len(task.indexes), self.clock())
+        places = self._places(task.epoch)
+        if places is not None:
+            places.taken += 1
+
+    def is_over(self, outcome: Outcome) -> None:
+        """
+        Take note that a task has come back, also one of an ownership that has ended.
+        """
+        epoch = outcome.task.epoch
+        if self._rate is not None:
+            self._rate.give_back(len(outcome.left))
+        places = self._places(epoch)
+        if places is not None:
+            places.taken -= 1
+            self._call_next(epoch)
+            self.wake_one()
+        if epoch.is_closed:
+            self._came_back(outcome.task)
+
+    def _waits_for_earlier(self, lane: Lane) -> bool:
+        # A handler of an earlier ownership may still work on its key, or partition.
+        earlier = lane.epoch.earlier
+        if not earlier or lane.key not in earlier:
+            return False
+        lane.state = State.WAITING
+        earlier[lane.key] = lane
+        return True
+
+    def _came_back(self, task: Task) -> None:
+        # Those go on that have waited for a task of an ownership that has ended.
+        for lane in filter(None, map(self.held.came_back, task.lanes)):
+            if not lane.epoch.is_closed and lane.state is State.WAITING:
+                self.make_ready(lane)
+                self.notify()
+
     def _task(self, lane: Lane, most: int) -> Task | None:
         epoch = lane.epoch
         taken = lane.take(most, self.policy.span)
         if taken is None:
             lane.state = State.WAITING
-            epoch.parked.append(lane)
+            self._park(lane)
             return None
         chunk, indexes = taken
         attempt, tried = 1, None
@@ -547,17 +665,123 @@ class Queue:
             self.make_ready(lane)
         return Task(lane, chunk, indexes, attempt, tried)
 
+    def _park(self, lane: Lane) -> None:
+        # Something may yet be put back in front of what is in a shared one.
+        lane.state = State.WAITING
+        first = -1 if lane.is_shared else lane.first()
+        heapq.heappush(lane.epoch.parked, (first, lane))
+
+    # ------------------------------------------------------------ batches
+
+    def _line_up(self, lane: Lane, *, is_first: bool = False) -> None:
+        # A batch is gathered from all lanes of a partition that are ready: for them one
+        # of its own stands among those that are handed out. What failed comes alone.
+        epoch = lane.epoch
+        if lane is epoch.front or self._is_apart(lane):
+            self.ready.append(lane)
+            return
+        if is_first:
+            epoch.gathering.appendleft(lane)
+        else:
+            epoch.gathering.append(lane)
+        if epoch.front.state is State.IDLE:
+            epoch.front.state = State.READY
+            self.ready.append(epoch.front)
+
+    def _is_apart(self, lane: Lane) -> bool:
+        epoch = lane.epoch
+        if not epoch.failures and not epoch.alone:
+            return False
+        chunk, indexes = lane.runs[0]
+        offset = record_at(chunk, indexes[0]).offset
+        return offset in epoch.failures or offset in epoch.alone
+
+    def _batch(self, front: Lane, most: int) -> Task | None:
+        epoch = front.epoch
+        left = 0.0 if most == 1 else self._more_within(epoch)
+        if left > 0:
+            self._await_more(epoch, left)
+            return None
+        pieces = self._gathered(epoch, most)
+        if epoch.gathering:
+            self.ready.append(front)
+        else:
+            front.state = State.IDLE
+        if not pieces:
+            return None
+        count = sum(len(indexes) for _, _, indexes in pieces)
+        epoch.running += count
+        self.held.running += count
+        lane, chunk, indexes = pieces[0]
+        if len(pieces) == 1:
+            return Task(lane, chunk, indexes)
+        records = [record_at(chunk, at) for _, chunk, some in pieces for at in some]
+        return Task(lane, Chunk(records, 0), range(count), pieces=pieces)
+
+    def _more_within(self, epoch: Epoch) -> float:
+        # How long a batch that is not full may still wait.
+        if not self.policy.within:
+            return 0.0
+        count, since = 0, math.inf
+        for lane in epoch.gathering:
+            if lane.runs:
+                count += sum(len(indexes) for _, indexes in lane.runs)
+                since = min(since, lane.runs[0][0].came)
+            if count >= self.policy.quantum:
+                return 0.0
+        return since + self.policy.within - self.clock() if count else 0.0
+
+    def _await_more(self, epoch: Epoch, seconds: float) -> None:
+        epoch.front.state = State.WAITING
+        due = self.clock() + seconds
+        if due < epoch.due:
+            epoch.due = due
+            self.sleep(epoch.front, seconds)
+
+    def _gathered(self, epoch: Epoch, room: int) -> list[Piece]:
+        pieces: list[Piece] = []
+        lanes = epoch.gathering
+        while lanes and room > 0 and not (pieces and self.policy.is_one_chunk):
+            lane = lanes.popleft()
+            if not lane.runs:
+                lane.state = State.IDLE
+            elif self._is_apart(lane):
+                self.ready.append(lane)
+            elif not self._waits_for_earlier(lane):
+                room -= self._take_from(lane, room, pieces)
+        return pieces
+
+    def _take_from(self, lane: Lane, room: int, pieces: list[Piece]) -> int:
+        count = 0
+        while lane.runs and count < room and not self._is_apart(lane):
+            taken = lane.take(room - count, self.policy.span)
+            if taken is None:
+                break
+            pieces.append((lane, *taken))
+            count += len(taken[1])
+            if self.policy.is_one_chunk:
+                break
+        if not count:
+            self._park(lane)
+        elif lane.is_shared and lane.runs:
+            lane.epoch.gathering.appendleft(lane)
+        else:
+            lane.state = State.RUNNING
+        return count
+
+    # ------------------------------------------------------------ how much at once
+
     def _size(self, lane: Lane) -> int:
         if self.policy.is_batch:
-            return self.policy.quantum
+            return self._most
         if lane.is_shared:
             return self._shared_size(lane.epoch)
         pace = max(lane.epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(self.policy.lane_seconds / pace)))
+        return min(self._most, max(1, int(self.policy.lane_seconds / pace)))
 
     def _shared_size(self, epoch: Epoch) -> int:
         pace = max(epoch.pace, 1e-9)
-        return min(self.policy.quantum, max(1, int(SHARED_SECONDS / pace)))
+        return min(self._most, max(1, int(SHARED_SECONDS / pace)))
 
     def next(self, lane: Lane) -> None:
         """
@@ -602,28 +826,38 @@ class Queue:
         for key in empty:
             del lanes[key]
 
-    def unpark(self, epoch: Epoch) -> None:
+    def look_again(self, epoch: Epoch) -> None:
         """
-        Let lanes beyond the span look again: something of the epoch is complete.
+        Let those go on that may by now: lanes within the span, a batch that is full.
         """
-        if not epoch.parked:
-            return
-        parked, epoch.parked = epoch.parked, []
-        for one in parked:
-            self.make_ready(one)
-        self.notify()
+        parked, front = epoch.parked, epoch.front
+        if parked and parked[0][0] < epoch.allow(self.policy.span):
+            while parked and parked[0][0] < epoch.allowed:
+                self.make_ready(heapq.heappop(parked)[1])
+            self.notify()
+        if front.state is State.WAITING and self._more_within(epoch) <= 0:
+            front.state = State.READY
+            self.ready.append(front)
+            self.notify()
 
     def make_ready(self, lane: Lane) -> None:
         """
         Queue a lane behind the others that are ready.
         """
         lane.state = State.READY
-        self.ready.append(lane)
+        if self.policy.is_batch:
+            self._line_up(lane)
+        else:
+            self.ready.append(lane)
 
     def make_all_ready(self, lanes: Sequence[Lane]) -> None:
         """
         Queue lanes behind the others that are ready.
         """
+        if self.policy.is_batch:
+            for lane in lanes:
+                self.make_ready(lane)
+            return
         # As make_ready() for each, in line.
         state = State.READY
         for lane in lanes:

@@ -2,6 +2,7 @@
 Decides what becomes of a record when its handler has answered.
 """
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -170,6 +171,7 @@ class Schedule:
                 )
                 if failed is not None:
                     self._fail_keyless(epoch, chunk, *failed)
+                self.queue.look_again(epoch)
                 self.queue.wake_one()
                 told = self._taken()
             self._tell_all(told)
@@ -221,29 +223,32 @@ class Schedule:
 
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
+        self.queue.is_over(outcome)
         if epoch.is_closed:
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)
+        parts = list(_gathered(outcome)) if task.pieces else [(outcome,)]
         if outcome.finished:
-            self._succeed(outcome)
+            self._succeed(outcome, parts)
         if task.bundle and len(outcome.finished) == len(task.indexes):
             self._next_all(task.bundle)
         else:
-            for part in _parts(outcome) if task.bundle else (outcome,):
+            for part in _parts(outcome) if task.bundle else parts:
                 self._conclude(part)
-        self.queue.unpark(epoch)
+        self.queue.look_again(epoch)
 
-    def _conclude(self, part: Outcome) -> None:
-        lane = part.task.lane
-        if not part.task.epoch.revoked.is_set():
-            self._put_back(part)
-        if lane.state in _FREE:
-            self._next(lane)
+    def _conclude(self, parts: Sequence[Outcome]) -> None:
+        task = parts[0].task
+        if not task.epoch.revoked.is_set():
+            self._put_back(parts)
+        if task.lane.state in _FREE:
+            self._next(task.lane)
 
-    def _succeed(self, outcome: Outcome) -> None:
+    def _succeed(self, outcome: Outcome, parts: Sequence[Sequence[Outcome]]) -> None:
         epoch, count = outcome.task.epoch, len(outcome.finished)
-        self._held.release(epoch, outcome.task.chunk, outcome.finished)
+        for part in itertools.chain.from_iterable(parts):
+            self._held.release(epoch, part.task.chunk, part.finished)
         self.failing = self.failing.succeeded(count)
         self.durations.add(outcome.seconds, count)
         if outcome.seconds:
@@ -253,34 +258,38 @@ class Schedule:
             epoch.failures.pop(tried, None)
             epoch.alone.discard(tried)
 
-    def _put_back(self, outcome: Outcome) -> None:
-        task, lane = outcome.task, outcome.task.lane
-        if lane.is_shared and outcome.failed and not outcome.is_suspect:
-            self._set_apart(outcome)
+    def _put_back(self, parts: Sequence[Outcome]) -> None:
+        # Parts of one lane, chunk by chunk.
+        lane, is_suspect = parts[0].task.lane, parts[0].is_suspect
+        failing = next((one for one in parts if one.failed and not is_suspect), None)
+        if failing is not None and lane.is_shared:
+            self._set_apart(parts)
             return
-        lane.put_back(task.chunk, outcome.left)
-        # In order: the first is dealt with now, the others by themselves, after it.
-        first = 0 if outcome.is_suspect else 1
-        later = [index for index, _ in outcome.failed[first:]]
-        for index, error in outcome.failed[first:]:
-            if outcome.is_suspect:
-                task.epoch.alone.add(record_at(task.chunk, index).offset)
-            else:
-                self._keep_answer(task, index, error)
-        lane.put_back(task.chunk, later)
-        for index, error in outcome.failed[:first]:
-            self._fail(lane, task, index, error)
+        for part in reversed(parts):
+            task = part.task
+            lane.put_back(task.chunk, part.left)
+            # In order: the first is dealt with now, the others by themselves, after it.
+            later = part.failed[1:] if part is failing else part.failed
+            for index, error in later:
+                if is_suspect:
+                    task.epoch.alone.add(record_at(task.chunk, index).offset)
+                else:
+                    self._keep_answer(task, index, error)
+            lane.put_back(task.chunk, [index for index, _ in later])
+        if failing is not None:
+            self._fail(lane, failing.task, *failing.failed[0])
 
-    def _set_apart(self, outcome: Outcome) -> None:
+    def _set_apart(self, parts: Sequence[Outcome]) -> None:
         # Each by itself; but what came in one batch and was not begun stays with it, or
         # the rest of a batch that asks for later would be asked again at once.
-        task = outcome.task
-        for index, error in outcome.failed:
+        failed = [(one.task, *what) for one in parts for what in one.failed]
+        for number, (task, index, error) in enumerate(failed, 1):
             own = Lane(task.epoch, object())
             task.epoch.lanes[own.key] = own
             rest = own if self._policy.is_batch else task.lane
-            if index == outcome.failed[-1][0]:
-                rest.put_back(task.chunk, outcome.left)
+            if number == len(failed):
+                for part in reversed(parts):
+                    rest.put_back(part.task.chunk, part.left)
             self._fail(own, task, index, error)
             if own.state is State.IDLE:
                 self._next(own)
@@ -378,7 +387,7 @@ class Schedule:
         offset = record_at(chunk, indexes[0]).offset
         answer: Answer | None = lane.epoch.answers.pop(offset, None)  # type: ignore[assignment]  # they are
         if answer is not None:
-            lane.runs.popleft()
+            lane.runs.pop(0)
             lane.put_back(chunk, indexes[1:])
         return answer
 
@@ -547,7 +556,7 @@ class Schedule:
         lane = letter.lane
         if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
             return
-        lane.runs.popleft()
+        lane.runs.pop(0)
         letter.chunk.finish(letter.index)
         lane.epoch.stuck.pop(letter.record.offset, None)
         lane.epoch.failures.pop(letter.record.offset, None)
@@ -565,7 +574,7 @@ class Schedule:
                 self._take_out(letter)
                 if letter.lane.state is State.IDLE:
                     self._next(letter.lane)
-                self.queue.unpark(letter.lane.epoch)
+                self.queue.look_again(letter.lane.epoch)
                 self.queue.notify()
         self._held.tell_low()
 
@@ -580,7 +589,7 @@ class Schedule:
             self._dispose(evolve(letter, error=why), then)
             if letter.lane.state is State.IDLE:
                 self._next(letter.lane)
-            self.queue.unpark(letter.lane.epoch)
+            self.queue.look_again(letter.lane.epoch)
             self.queue.notify()
         self._emit(
             worker_events.DeadLetterRefused,
@@ -641,18 +650,45 @@ _MOVING = frozenset({State.RUNNING, State.READY})
 _SEEN_TO = frozenset({State.WAITING, State.READY})
 
 
-def _parts(outcome: Outcome) -> Iterator[Outcome]:
+def _parts(outcome: Outcome) -> Iterator[tuple[Outcome]]:
     # What became of a bundle, lane by lane; what is finished is counted already.
     failed, left = dict(outcome.failed), set(outcome.left)
     task = outcome.task
     for lane, indexes in task.bundle:
         part = Task(lane, task.chunk, indexes)
         if not failed and not left:
-            yield Outcome(task=part)
+            yield (Outcome(task=part),)
             continue
-        yield Outcome(
+        one = Outcome(
             task=part,
             failed=[(index, failed[index]) for index in indexes if index in failed],
             left=[index for index in indexes if index in left],
             is_suspect=outcome.is_suspect,
         )
+        yield (one,)
+
+
+def _gathered(outcome: Outcome) -> Iterator[list[Outcome]]:
+    # What became of a batch that was gathered, lane by lane and there chunk by chunk.
+    # Marks what is finished where it came from. One error for all is one for each lane.
+    failed, left, at = dict(outcome.failed), set(outcome.left), 0
+    for _, pieces in itertools.groupby(outcome.task.pieces, lambda piece: id(piece[0])):
+        refused = outcome.failed[0][1] if outcome.failed and outcome.left else None
+        parts = []
+        for lane, chunk, indexes in pieces:
+            bad, rest = [], []
+            for place, index in enumerate(indexes, at):
+                error = failed.get(place, refused if place in left else None)
+                if error is not None:
+                    bad.append((index, error))
+                    refused = None
+                elif place in left:
+                    rest.append(index)
+                else:
+                    chunk.finish(index)
+            at += len(indexes)
+            good = [index for index in indexes if chunk.done[index]]
+            task = Task(lane, chunk, indexes)
+            part = evolve(outcome, task=task, finished=good, failed=bad, left=rest)
+            parts.append(part)
+        yield parts

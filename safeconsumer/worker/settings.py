@@ -61,8 +61,9 @@ class Drain:
         revoke: seconds before an eager join; less than half of the consumer's
             ``max_poll_interval_ms``. Partitions of a cooperative revocation get no
             more than 1 s.
-        shutdown: seconds when the worker stops; the last commit and leaving the group
-            take no more than 2 s beyond them, whatever the broker does.
+        shutdown: seconds when the worker stops; the last commit, ending what runs
+            handlers and leaving the group take no more than 2 s beyond them, whatever
+            the broker does.
 
     Raises:
         WorkerSettingError: a value is impossible.

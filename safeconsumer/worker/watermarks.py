@@ -20,7 +20,7 @@ class Limits:
 
     Args:
         records: records held, queued and running together; exact.
-        bytes: their keys, values, headers and 200 bytes each; exact but for one poll.
+        bytes: their keys, values, headers and 400 bytes each; exact but for one poll.
         span: how far completion of one partition may run ahead of its first
             incomplete record; it bounds what a restart repeats.
         age: seconds after which one running handler, or something that failed for

@@ -18,7 +18,6 @@ from safeconsumer._checks import is_number
 from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import health
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
@@ -26,7 +25,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors.base import START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
@@ -54,6 +53,7 @@ from safeconsumer.worker.settings import (
     check_on_exhausted,
     refuse_circle,
 )
+from safeconsumer.worker.throttle import PerTopic, check_throttles
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -106,7 +106,14 @@ class Worker:
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
-        batch: most records per call; None for one by one.
+        batch: most records per call, of one partition; None for one by one.
+        batch_within: seconds that a batch waits for more records, from its first one
+            on, before it is handed out with fewer.
+        rate: most records per second that handlers begin, retries included; a batch
+            begins as one and is paid for afterwards. None for no limit.
+        topic_concurrency: how many of the handlers may be on one topic at a time, as
+            ``{"orders": 4, "re:audit.*": 1}``: each topic that a pattern matches has
+            so many of its own. Its records wait, others go on.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
@@ -116,8 +123,9 @@ class Worker:
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
             its value is ``context.state``. It is entered before the first record, where
             handlers run: once for threads, in the event loop, in each process (there
-            within ``Limits.age`` with its imports). It is left after the last record,
-            in the time that the drain leaves; see :class:`LifespanError`.
+            within 60 s, or ``Limits.age`` if that is more, with its imports). It is
+            left after the last record, in the time that the drain leaves; see
+            :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
@@ -150,6 +158,9 @@ class Worker:
         executor: ExecutorName | Executor = "thread",
         concurrency: int = 8,
         batch: int | None = None,
+        batch_within: float = 0.0,
+        rate: float | None = None,
+        topic_concurrency: Mapping[str, int] | None = None,
         handler_timeout: float | None = None,
         lifespan: MakeLifespan | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
@@ -165,6 +176,7 @@ class Worker:
         self._called = called = chosen(handle, handlers, executor)
         check_callable(key, "key")
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
+        check_throttles(batch, batch_within, rate)
         _check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
@@ -192,6 +204,11 @@ class Worker:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=batch is not None,
+            within=batch_within,
+            rate=rate,
+            per_topic=None
+            if topic_concurrency is None
+            else PerTopic(topic_concurrency),
             **cut(executor, batch),
         )
         self._schedule = Schedule(
@@ -218,7 +235,7 @@ class Worker:
             emit=self._emit,
             timeout=handler_timeout,
             lifespan=lifespan,
-            start_seconds=limits.age,
+            start_seconds=max(START_SECONDS, limits.age),
         )
         self._runner = choose(executor, self._schedule, calls, concurrency)
         self._is_batch = batch is not None
@@ -467,8 +484,7 @@ class Worker:
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
-                self._client.resume_all(OUTAGE)
-                self._client.resume_all(BREAKER)
+                self._client.lift_outages()
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
             report = self._tell_end(committed=committed)

@@ -136,6 +136,13 @@ def s5_not_owned() -> Fleet:
     return [Telling().assigned(TP).poll(TP, 0, 5).revoked(TP).commit(TP, 5)]
 
 
+def s5_given_to_another() -> Fleet:
+    # Committed after the generation that took it away, and gave it to somebody.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP, generation=2)
+    two = Telling("b", at=1000.25).assigned(TP, generation=2)
+    return [one.commit(TP, 5), two]
+
+
 def s6() -> Fleet:
     # What comes twice had been committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
@@ -341,7 +348,15 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(s2_acknowledged, s3, s3_not_owned, s4_kept_through_a_loss),
     s6_in_a_group_that_began_anew,
     *(s2_within_an_ownership, s2_within_a_poll, s2_moved_over),
-    *(s4, s4_after_the_commit, s5, s5_not_owned, s6, s6_after_a_missed_generation),
+    *(
+        s4,
+        s4_after_the_commit,
+        s5,
+        s5_not_owned,
+        s5_given_to_another,
+        s6,
+        s6_after_a_missed_generation,
+    ),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
@@ -480,6 +495,13 @@ def answered_after_it_was_revoked() -> Fleet:
     return [told.then("return", op="commit", id=99, offsets={TP: 5})]
 
 
+def committed_while_nobody_owned_it() -> Fleet:
+    # A cooperative rebalance takes it away, and gives it in the next generation.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP, generation=2)
+    two = Telling("b", at=2000).assigned(TP, generation=3).poll(TP, 5, 9)
+    return [one.commit(TP, 5), two.commit(TP, 9)]
+
+
 def ended_before_it_was_written() -> Fleet:
     # A hold for one ownership ends with it; the event is journaled a little later. The
     # next hold of the same owner is none of its business.
@@ -565,6 +587,7 @@ def worked_until_it_heard() -> Fleet:
 
 
 GOOD: tuple[Callable[[], Fleet], ...] = (
+    committed_while_nobody_owned_it,
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(resumed_before_it_was_owned, transactional_and_acknowledged),
     *(killed_before_the_commit, sought, expired, held_for_the_group),

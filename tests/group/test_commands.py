@@ -21,7 +21,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
-from safeconsumer.holds.hold import OUTAGE
+from safeconsumer.holds.hold import OUTAGE, WorkerOwner
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
@@ -109,7 +109,8 @@ def test_status_says_what_workers_have_paused(team: Team) -> None:
     team.settled(consumer)
     with Polled(consumer):
         reason = "the bank is down"
-        consumer.pause(team.topic, owner=OUTAGE, reason=reason, for_=3600)
+        whose = WorkerOwner(OUTAGE)
+        consumer.pause(team.topic, owner=whose, reason=reason, for_=3600)
         wait_for(lambda: "4 of 4 quiet" in told(team), "a report of it")
         shown = told(team)
         assert "paused by members' own workers" in shown
@@ -251,7 +252,7 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("orders", "--for", "0s"), "no time at all"),
         (("orders", "--for", "soon"), "no duration"),
         (("orders", "--owner", "operator:x"), "operator"),
-        (("orders", "--reason", "two\nlines"), "line breaks"),
+        (("orders", "--reason", "bell\x07"), "control characters"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(

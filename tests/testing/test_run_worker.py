@@ -5,6 +5,8 @@ A handler on its records, without a broker and without waiting.
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +15,15 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
+    Breaker,
     Commit,
     Context,
     DeadLetter,
     DeserializationError,
+    LifespanError,
     Limits,
     NoHandlerError,
+    Pause,
     Record,
     RecordFailedError,
     Reject,
@@ -209,6 +214,20 @@ def test_batches_answer_for_each_record() -> None:
     assert len(run.calls[0].records) == 3
 
 
+def test_batches_by_key() -> None:
+    """
+    Each record once, whatever a batch is gathered of.
+    """
+
+    def handle(records: list[Record[str, str]], _context: Context) -> None:
+        assert records
+
+    records = [make_record(f"{n}", key=f"{n % 3}") for n in range(9)]
+    run = run_worker(handle, records, order="key", batch=4)
+    assert sorted(record.value for record in run.done) == [f"{n}" for n in range(9)]
+    assert run.committed == {TopicPartition("topic", 0): 9}
+
+
 def test_coroutines_are_run() -> None:
     """
     In this thread; a loop that runs here already is said.
@@ -355,3 +374,64 @@ def test_a_thousand_records_take_no_second() -> None:
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
     assert len(run.done) == 1000
     assert time.monotonic() - began < 2
+
+
+def test_a_pause_is_waited_for() -> None:
+    """
+    Its topic waits, the others go on; its record comes first, and is no attempt.
+    """
+    records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
+    run = run_worker(Failing(a=[Pause(300)]), records)
+    assert [(topic, at) for topic, _, at in run.order] == [
+        ("topic", 0),
+        ("other", 0),
+        ("topic", 0),
+        ("topic", 1),
+    ]
+    assert [call.attempt for call in run.calls] == [1, 1, 1, 1]
+    assert run.seconds == 300
+    assert [(one.record.value, one.delay) for one in run.retried] == [("a", 300.0)]
+
+
+def test_a_breaker_is_tried() -> None:
+    """
+    At growing intervals, by one record, which keeps its attempts.
+    """
+    down = [ConnectionError("down")] * 6
+    breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
+    run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
+    assert run.error is None
+    assert [call.at for call in run.calls] == [0, 1, 11, 31, 71, 131, 191]
+    assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_lifespan_stands_around_the_run() -> None:
+    """
+    Of either kind; handlers have its value.
+    """
+    told: list[object] = []
+
+    @contextmanager
+    def alive() -> Iterator[str]:
+        told.append("in")
+        yield "state"
+        told.append("out")
+
+    @asynccontextmanager
+    async def alive_too() -> AsyncIterator[str]:
+        with alive() as state:
+            yield state
+
+    def handle(_record: object, context: Context) -> None:
+        told.append(context.state)
+
+    async def handle_too(record: object, context: Context) -> None:
+        handle(record, context)
+
+    run_worker(handle, some("a", "b"), lifespan=alive)
+    assert told == ["in", "state", "state", "out"]
+    told.clear()
+    run_worker(handle_too, some("a", "b"), lifespan=alive_too)
+    assert told == ["in", "state", "state", "out"]
+    with pytest.raises(LifespanError):
+        run_worker(handle, some("a"), lifespan=lambda: 1 // 0)

@@ -248,6 +248,9 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
     assert_type(worker.stats(), Stats)
+    Worker(consumer, handle_async, executor="asyncio")
+    Worker(consumer, handle, batch=9, batch_within=0.5, rate=1.0)
+    Worker(consumer, handle, topic_concurrency={"orders": 4, "re:audit.*": 1})
     served = Worker(
         consumer,
         handle_async,

@@ -79,6 +79,14 @@ class Desk:
         self.schedule.admit(self.epoch, chunk)
         return chunk
 
+    def regain(self) -> None:
+        """
+        Lose the partition and get it back, from its first record on.
+        """
+        self.held.close(self.epoch)
+        self.epoch = self.held.open(TP, self.epoch.number + 1, 0, 0)
+        self._next = 0
+
     def pause(self, owner: str = "app", for_: float | None = None) -> None:
         """
         Hold everything.

@@ -75,6 +75,8 @@ def test_stop_is_bounded_without_a_broker(
     drain = Drain(shutdown=1.0)
     setting = Commit(every=60.0)
     control = Control(trust_topic=True, unavailable="run", run_after=0.1)
+    for name in control.topics if is_controlled else ():
+        broker.create_topic(name, 1)
     consumer = own_lab.consumer(control=control if is_controlled else None)
     running = own_lab.run(handle, consumer, drain=drain, commit=setting)
     running.wait_done(10)

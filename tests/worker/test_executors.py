@@ -34,6 +34,7 @@ def reasons(made: Bench) -> tuple[str, ...]:
     class Engine:
         held = made.held
         polled_at = poll_timeout = 0.0
+        why_nothing = None
 
     engine: Any = Engine()
     return health.examine(engine, made.runner.slots, 60.0, is_running=False).reasons
@@ -468,3 +469,30 @@ def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:
         assert made.held.running == 1
         go_on.set()
         made.wait(lambda: not made.held.records, "it to be done")
+
+
+def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
+    """
+    W8: what is cancelled is awaited within the time to end, and not for ever.
+    """
+    go_on = asyncio.Event()
+    left = set()
+
+    async def linger() -> None:
+        while not go_on.is_set():
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+
+    async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        left.add(asyncio.create_task(linger()))
+
+    with bench("asyncio", handle, count=1) as made:
+        made.admit(1)
+        made.wait(lambda: not made.held.records, "it to be done")
+        began = time.monotonic()
+        made.runner.stop(0.5)
+        assert time.monotonic() - began < 5
+    for task in left:  # or its end is a warning
+        task.get_coro().close()  # type: ignore[union-attr]  # it is a coroutine

@@ -168,6 +168,7 @@ def _reasons(made: Bench) -> tuple[str, ...]:
     class Engine:
         held = made.held
         polled_at = poll_timeout = 0.0
+        why_nothing = None
 
     examined = health.examine(Engine(), made.runner.slots, 60.0, is_running=False)  # type: ignore[arg-type]  # all that is asked
     return examined.reasons

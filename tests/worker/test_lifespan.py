@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from safeconsumer import SafeConsumer
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import Drain, HandlersFailError, LifespanError, Worker
 from safeconsumer.worker.executors.lifespan import check_lifespan
+from tests.kafka.offline import offline
 from tests.worker.bench import bench
 from tests.worker.lab import Lab, wait_for
 
@@ -364,18 +366,12 @@ def test_the_worker_refuses_them_too() -> None:
     def generator() -> Iterator[None]:
         yield
 
-    class Consumer:
-        config = {  # noqa: RUF012 - it is never written
-            "group_id": "g",
-            "enable_auto_commit": False,
-            "max_poll_records": 500,
-            "max_partition_fetch_bytes": 1,
-            "max_poll_interval_ms": 300_000,
-        }
-
     wrong: Any = generator
-    with pytest.raises(WorkerSettingError, match="decorate it"):
-        Worker(Consumer(), handle, lifespan=wrong)
+    with (
+        offline(SafeConsumer, group_id="g", enable_auto_commit=False) as consumer,
+        pytest.raises(WorkerSettingError, match="decorate it"),
+    ):
+        Worker(consumer, handle, lifespan=wrong)
 
 
 def test_waiting_is_bounded_in_its_thread() -> None:

@@ -344,7 +344,7 @@ def test_records_that_pause_together_come_again_together() -> None:
         {"for_": 10**400},
         {"for_": 1.0, "scope": "group"},
         {"for_": 1.0, "scope": None},
-        {"for_": 1.0, "reason": "two\nlines"},
+        {"for_": 1.0, "reason": "a bell \a"},
         {"for_": 1.0, "reason": "x" * 1025},
         {"for_": 1.0, "reason": 3},
     ],

@@ -236,7 +236,9 @@ def test_a_pause_outlives_a_lost_membership(lab: Lab, tmp_path: Path) -> None:
     wait_for(lambda: owners(running) == (OUTAGE,), "a hold")
     before = consumer._safe_facade.epochs()
     consumer._coordinator.reset_generation()
-    wait_for(lambda: consumer._safe_facade.epochs() != before, "the partition to be back")
+    wait_for(
+        lambda: consumer._safe_facade.epochs() != before, "the partition to be back"
+    )
     at = time.monotonic()
     wait_for(lambda: time.monotonic() > at + 0.5, "half a second to pass")
     assert begun_after(handle, at) == 0

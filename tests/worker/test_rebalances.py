@@ -124,6 +124,58 @@ def test_rebalances_while_throttled(
     assert seen.repeated() <= 4 * 2 * rounds  # concurrency per revoke
 
 
+class Blocking:
+    """
+    A handler that does not return until it may, and notes who runs beside whom.
+    """
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.starts: list[int] = []
+        self.overlaps: list[int] = []
+        self._running: set[int] = set()
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        if record.partition in self._running:
+            self.overlaps.append(record.partition)
+        self._running.add(record.partition)
+        self.starts.append(record.partition)
+        self.go_on.wait(LIMIT)
+        self._running.discard(record.partition)
+
+
+def _waits_for_earlier(running: Running) -> bool:
+    epochs = tuple(running.worker._engine.held.epochs.values())
+    lanes = [lane for epoch in epochs for lane in tuple(epoch.earlier.values())]
+    return any(lane is not None for lane in lanes)
+
+
+@pytest.mark.parametrize("order", ["partition", "key"])
+def test_a_regained_partition_waits_for_the_handler_left_behind(
+    lab: Lab, assignor: dict[str, Any], order: str, request: pytest.FixtureRequest
+) -> None:
+    """
+    W3: in a rolling restart, once the drain has given up on it.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({number: ["v"] for number in range(2)})
+    handle = Blocking()
+    request.addfinalizer(handle.go_on.set)
+    first = start(lab, handle, assignor, order=order, drain=Drain(revoke=0.1))
+    wait_for(lambda: len(handle.starts) == 2, "both handlers")
+    before = joins(first)
+    second = start(lab, handle, assignor, config={"start_paused": True})
+    wait_for(lambda: joins(first) > before and joins(second), "a join")
+    second.end()
+    wait_for(lambda: handle.overlaps or _waits_for_earlier(first), "the partition back")
+    assert len(handle.starts) == 2
+    handle.go_on.set()
+    first.wait_done(2)
+    assert handle.overlaps == []
+    assert first.end().committed
+    assert lab.committed() == {0: 1, 1: 1}
+
+
 def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
     """
     W6: with handlers quicker than the drain nothing is done twice.

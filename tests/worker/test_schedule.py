@@ -14,9 +14,15 @@ from safeconsumer.worker import (
     RetryLater,
     StopWorker,
 )
-from safeconsumer.worker.handlers import batch_failed
-from safeconsumer.worker.queue import Letter, Order, Outcome
-from tests.worker.desk import Desk
+from safeconsumer.worker.handlers import (
+    Slot,
+    all_done,
+    batch_failed,
+    call_each,
+    context_of,
+)
+from safeconsumer.worker.queue import Letter, Order, Outcome, record_at
+from tests.worker.desk import TP, Desk
 
 
 class Failing:
@@ -193,3 +199,263 @@ def test_letters_of_one_batch_go_in_order() -> None:
     assert [one.record.offset for one in letters] == [1, 2]
     desk.schedule.letter_acknowledged(letters[1])
     assert (desk.work(), desk.held.records) == ([], 0)
+
+
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
+def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> None:
+    """
+    W3: of the same key, or of all of it; the rest goes on. By however many losses.
+    """
+    desk = Desk(order, quantum=1)
+    desk.admit(6)
+    (old,) = desk.schedule.queue.claim()
+    same = [0, 3] if order is Order.KEY else [0, 1, 2, 3, 4, 5]
+    others = sorted(set(range(6)) - set(same))
+    for _ in range(2):
+        desk.regain()
+        desk.admit(6)
+        assert desk.work() == others
+    desk.schedule.complete([all_done(old, 0.0)])
+    assert desk.work() == same
+    assert not desk.held.records
+
+
+def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
+    """
+    W3: each key of it, also behind others that may go on together.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset)
+    desk.epoch.pace = 1e-6
+    desk.admit(4)
+    (old,) = desk.schedule.queue.claim()
+    assert len(old.bundle) == 4
+    desk.regain()
+    desk.epoch.pace = 1e-6
+    desk.admit(6)
+    assert desk.work() == [4, 5]
+    desk.schedule.complete([Outcome(task=old, left=old.indexes)])
+    assert desk.work() == [0, 1, 2, 3]
+    assert not desk.epoch.earlier
+
+
+def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> None:
+    """
+    Whoever owns the partition by now does it.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.epoch.pace = 1e-6
+    desk.admit(3)
+    (task,) = desk.schedule.queue.claim()
+    seen: list[int] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        seen.append(record.offset)
+        desk.regain()
+
+    outcome = call_each(handle, task, Slot(), context_of(task, lambda: None), 60.0)
+    assert (seen, list(outcome.left)) == ([0], [1, 2])
+
+
+def _sizes(desk: Desk) -> list[list[int]]:
+    """
+    Complete all that can be claimed, and return the offsets of each call.
+    """
+    found = []
+    while tasks := desk.schedule.queue.claim():
+        for task in tasks:
+            found.append([record_at(task.chunk, i).offset for i in task.indexes])
+            desk.schedule.complete([all_done(task, 0.0)])
+    return found
+
+
+def test_a_batch_by_key_has_records_of_several_keys() -> None:
+    """
+    W3: as many as fit, and the records of one key in their order.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=5)
+    desk.admit(4)
+    desk.admit(4)
+    assert _sizes(desk) == [[0, 3, 6, 1, 4], [2, 5, 7]]
+    assert (desk.held.records, desk.held.running, desk.held.done) == (0, 0, 8)
+    assert desk.held.watermarks()[TP].offset == 8
+
+
+def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
+    """
+    W3: what comes of a key that is being worked on waits for the next one.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset % 4, is_batch=True)
+    desk.admit(2)
+    (first,) = desk.schedule.queue.claim()
+    desk.admit(6)
+    (second,) = desk.schedule.queue.claim()
+    offsets = {record_at(second.chunk, i).offset for i in second.indexes}
+    assert offsets == {2, 3, 6, 7}
+    desk.schedule.complete([all_done(first, 0.0)])
+    assert desk.work() == [4, 5]
+
+
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
+def test_a_batch_has_records_of_several_polls(order: Order) -> None:
+    """
+    A trickle makes no small batches where there is enough by now.
+    """
+    desk = Desk(order, is_batch=True, quantum=5)
+    for _ in range(4):
+        desk.admit(2)
+    assert _sizes(desk) == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    assert desk.held.watermarks()[TP].offset == 8
+
+
+def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
+    """
+    W7: record by record; another key does not wait for one that failed.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip")
+    desk.admit(5)
+    desk.admit(4)
+    _partly(desk, {0: ValueError("planted"), 2: Reject("planted"), 3: RetryLater(5.0)})
+    assert (desk.schedule.retries, desk.held.records) == (2, 3)
+    desk.pass_time(1.0)
+    assert desk.work() == [0]
+    assert desk.schedule.skipped == 1
+    desk.pass_time(4.0)
+    assert desk.work() == [1]
+    assert desk.held.records == 0
+    assert not any((desk.epoch.failures, desk.epoch.alone, desk.epoch.answers))
+
+
+def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
+    """
+    W7: every key of it; and it comes again as one batch.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=9)
+    desk.admit(3)
+    desk.admit(3)
+    (task,) = desk.schedule.queue.claim()
+    desk.schedule.complete([batch_failed(task, RetryLater(2.0), 0.0)])
+    desk.admit(3)
+    assert desk.work() == []
+    desk.pass_time(2.0)
+    assert [sorted(one) for one in _sizes(desk)] == [list(range(9))]
+
+
+def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
+    """
+    W7: any of it may be to blame, and none has failed yet.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=9)
+    desk.admit(3)
+    desk.admit(3)
+    (task,) = desk.schedule.queue.claim()
+    desk.schedule.complete([batch_failed(task, ValueError("planted"), 0.0)])
+    assert _sizes(desk) == [[0], [1], [2], [3], [4], [5]]
+    assert not desk.epoch.alone
+
+
+def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
+    """
+    Of no key.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=9)
+    desk.admit(6)
+    (task,) = desk.schedule.queue.claim()
+    desk.schedule.complete([batch_failed(task, StopWorker(), 0.0)])
+    assert desk.schedule.is_stop_asked
+    assert (desk.work(), desk.held.records) == ([], 6)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
+    """
+    Counted from its first record; a full one does not wait.
+    """
+    desk = Desk(order, is_batch=True, quantum=6, within=2.0)
+    desk.admit(2)
+    assert desk.work() == []
+    desk.pass_time(1.5)
+    desk.admit(2)
+    assert desk.work() == []
+    assert desk.schedule.turn() == 0.5
+    desk.pass_time(0.5)
+    assert [sorted(one) for one in _sizes(desk)] == [[0, 1, 2, 3]]
+    desk.admit(3)
+    assert desk.work() == []
+    desk.admit(4)
+    assert [len(one) for one in _sizes(desk)] == [6]
+    desk.pass_time(2.0)
+    assert len(desk.work()) == 1
+    assert len(desk.schedule.queue._asleep) <= 1
+
+
+def test_what_failed_waits_for_no_batch() -> None:
+    """
+    W7: its time has come, and it comes by itself.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0)
+    desk.admit(6)
+    _partly(desk, {0: ValueError("planted")})
+    desk.pass_time(1.0)
+    assert desk.work() == [0]
+
+
+def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
+    """
+    W6: and nothing of it is begun, then or later.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0)
+    desk.admit(2)
+    assert desk.work() == []
+    desk.schedule.drop_queued([desk.epoch])
+    desk.pass_time(2.0)
+    assert desk.work() == []
+    desk.regain()
+    desk.admit(2)
+    assert desk.work() == []
+    desk.pass_time(2.0)
+    assert sorted(desk.work()) == [0, 1]
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
+    """
+    W10: also one whose time comes meanwhile.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0)
+    desk.admit(2)
+    desk.pause()
+    desk.pass_time(3.0)
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == [0, 1]
+
+
+def test_only_lanes_within_the_span_are_woken() -> None:
+    """
+    One record completed lets one more begin, however many wait.
+    """
+    desk = Desk(Order.KEY, key=lambda record: record.offset, span=10, quantum=1)
+    desk.admit(1000)
+    out = [task for _ in range(10) for task in desk.schedule.queue.claim()]
+    assert not desk.schedule.queue.claim()
+    assert not desk.schedule.queue.ready
+    desk.schedule.complete([all_done(out[5], 0.0)])
+    assert not desk.schedule.queue.ready
+    desk.schedule.complete([all_done(out[0], 0.0)])
+    assert [lane.key for lane in desk.schedule.queue.ready] == [10]
+    desk.schedule.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
+    assert len(desk.work()) == 990
+
+
+def test_what_is_put_back_within_the_span_begins() -> None:
+    """
+    Although what stands behind it in its lane does not.
+    """
+    desk = Desk(Order.UNORDERED, span=4, quantum=2)
+    desk.epoch.pace = 1e-6
+    desk.admit(8)
+    one, other = desk.schedule.queue.claim() + desk.schedule.queue.claim()
+    assert not desk.schedule.queue.claim()
+    desk.schedule.complete([Outcome(task=one, left=one.indexes)])
+    desk.schedule.complete([all_done(other, 0.0)])
+    assert desk.work() == [0, 1, 4, 5, 6, 7]

@@ -14,10 +14,19 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from safeconsumer import SafeConsumer
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
-from safeconsumer.worker import DeadLetter, HandlerTimeoutError, Retry, Worker, health
+from safeconsumer.worker import (
+    DeadLetter,
+    Drain,
+    HandlerTimeoutError,
+    Retry,
+    Worker,
+    health,
+)
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Order
+from tests.kafka.offline import offline
 from tests.worker.bench import Bench, bench
 from tests.worker.lab import Lab, wait_for
 
@@ -191,6 +200,7 @@ def reasons(made: Bench) -> str:
     class Engine:
         held = made.held
         polled_at = poll_timeout = 0.0
+        why_nothing = None
 
     engine: Any = Engine()
     return str(health.examine(engine, made.runner.slots, 60.0, is_running=False))
@@ -272,19 +282,11 @@ def test_an_impossible_limit_is_refused(seconds: Any) -> None:  # noqa: ANN401
     """
     Before anything is started.
     """
-    consumer: Any = _Consumer()
-    with pytest.raises(WorkerSettingError, match="handler_timeout must be"):
+    with (
+        offline(SafeConsumer, group_id="g", enable_auto_commit=False) as consumer,
+        pytest.raises(WorkerSettingError, match="handler_timeout must be"),
+    ):
         Worker(consumer, lambda _r, _c: None, handler_timeout=seconds)
-
-
-class _Consumer:
-    config = {  # noqa: RUF012 - it is never written
-        "group_id": "g",
-        "enable_auto_commit": False,
-        "max_poll_records": 500,
-        "max_partition_fetch_bytes": 1,
-        "max_poll_interval_ms": 300_000,
-    }
 
 
 # ------------------------------------------------------------ with a broker
@@ -366,3 +368,32 @@ def test_a_limit_ends_a_drain_early(lab: Lab, tmp_path: Path, executor: str) -> 
     assert report.seconds < 10
     assert (report.done, report.given_up) == (5, 0)
     assert lab.committed() == {0: 5}
+
+
+@pytest.mark.any_broker
+def test_a_rebalance_waits_for_a_handler_until_its_limit(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """
+    W6: a drain before a join ends with the limit; the record fails, and comes again.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"] * 6, 1: ["v"] * 6})
+    handle = AsyncSlowAtFive(tmp_path)
+    how: dict[str, Any] = {
+        "executor": "asyncio",
+        "handler_timeout": 2.0,
+        "on_exhausted": "skip",
+        "retry": Retry(attempts=1),
+        "drain": Drain(revoke=60.0),
+    }
+    first = lab.run(handle, lab.consumer(max_poll_interval_ms=300_000), **how)
+    calls = tmp_path / "calls"
+    wait_for(lambda: calls.exists() and "5 " in calls.read_text(), "it to hang")
+    second = lab.run(handle, lab.consumer(max_poll_interval_ms=300_000), **how)
+    wait_for(second.worker._client.epochs, "the second to get a partition")
+    first.end()
+    second.end()
+    drained = [one for one in first.events if one.name == "work_drained"]
+    assert all(one.seconds < 10 for one in drained), drained
+    assert lab.committed() == {0: 6, 1: 6}

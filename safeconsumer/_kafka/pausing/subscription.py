@@ -4,7 +4,9 @@ Upstream's subscription state, with every question about pausing put to the ledg
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -14,6 +16,29 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import PartitionSet
+
+
+class PositionJournal(Protocol):
+    """
+    What a subscription tells a journal; any thread.
+    """
+
+    def begins_at(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Take note of a position that was set: committed, reset or the user's.
+        """
+
+
+def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
+    # Upstream's method, for those partitions that are still assigned.
+    @functools.wraps(upstream)
+    def call(
+        self: SubscriptionState, partitions: Iterable[TopicPartition], at: float
+    ) -> None:
+        with self._lock:
+            upstream(self, [tp for tp in partitions if tp in self.assignment], at)
+
+    return call
 
 
 class LedgerSubscription(SubscriptionState):
@@ -30,9 +55,7 @@ class LedgerSubscription(SubscriptionState):
     _ledger: PauseLedger | None = None
     _pinned: PartitionSet | None = None
     _undelivered: Undelivered | None = None
-
-    # Told of every position that is set: by a committed offset, a reset, the user.
-    on_seek: Callable[[TopicPartition, int | OffsetAndMetadata], object] | None = None
+    journal: PositionJournal | None = None
 
     @property
     def ledger(self) -> PauseLedger:
@@ -148,50 +171,10 @@ class LedgerSubscription(SubscriptionState):
     # Answers name what was asked for, and some of it may have departed: upstream's
     # KeyError would leave the rest waiting for request_timeout_ms.
 
-    def set_reset_pending(
-        self, partitions: Iterable[TopicPartition], next_allowed_reset_time: float
-    ) -> None:
-        """
-        Wait for an answer; as upstream's.
-        """
-        with self._lock:
-            here = self._assigned_of(partitions)
-            super().set_reset_pending(here, next_allowed_reset_time)
-
-    def reset_failed(
-        self, partitions: Iterable[TopicPartition], next_retry_time: float
-    ) -> None:
-        """
-        Ask again at that time; as upstream's.
-        """
-        with self._lock:
-            super().reset_failed(self._assigned_of(partitions), next_retry_time)
-
-    def set_validation_pending(
-        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
-    ) -> None:
-        """
-        Wait for an answer; as upstream's.
-        """
-        with self._lock:
-            here = self._assigned_of(partitions)
-            super().set_validation_pending(here, next_allowed_retry_time)
-
-    def validation_failed(
-        self, partitions: Iterable[TopicPartition], next_allowed_retry_time: float
-    ) -> None:
-        """
-        Ask again at that time; as upstream's.
-        """
-        with self._lock:
-            super().validation_failed(
-                self._assigned_of(partitions), next_allowed_retry_time
-            )
-
-    def _assigned_of(
-        self, partitions: Iterable[TopicPartition]
-    ) -> list[TopicPartition]:
-        return [tp for tp in partitions if tp in self.assignment]
+    set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
+    reset_failed = _of_assigned(SubscriptionState.reset_failed)
+    set_validation_pending = _of_assigned(SubscriptionState.set_validation_pending)
+    validation_failed = _of_assigned(SubscriptionState.validation_failed)
 
     # ------------------------------------------------------------ upstream's own pause
 
@@ -229,8 +212,9 @@ class LedgerSubscription(SubscriptionState):
         Set a position; as upstream's.
         """
         super().seek(partition, offset)
-        if self.on_seek is not None:
-            self.on_seek(partition, offset)
+        if self.journal is not None:
+            at = offset if isinstance(offset, int) else offset.offset
+            self.journal.begins_at(partition, at)
 
     def unsubscribe(self) -> None:
         """

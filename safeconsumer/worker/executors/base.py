@@ -14,6 +14,8 @@ from safeconsumer.worker.tracebacks import shown
 
 # For what ends a handler at its limit, before people are told that it did not.
 _GRACE = 1.0
+# For the imports of a process, and the user's lifespan there, at least.
+START_SECONDS = 60.0
 # What ending may take where nobody says how long.
 END_SECONDS = 1.0
 
@@ -72,7 +74,7 @@ class Calls:
     emit: Callable[..., None]
     timeout: float | None = None
     lifespan: MakeLifespan | None = None
-    start_seconds: float = 60.0
+    start_seconds: float = START_SECONDS
 
     @property
     def overdue(self) -> float | None:

@@ -328,6 +328,8 @@ class Processes(Elsewhere):
     ) -> Answer | None:
         self._children.pop(id(slot), None)
         child.process.join(_GONE_SECONDS)
+        if child.process.exitcode is None:  # it has closed its pipe, and goes on
+            child.kill()
         finished, code = child.finished, child.process.exitcode
         is_taken = finished >= 0
         if not self._is_stopped:
@@ -414,5 +416,5 @@ class Processes(Elsewhere):
         where = "in its imports" if stack is None else f"at\n{stack}"
         return HandlersFailError(
             f"a process was not ready within {limit:g} s, and was killed: it stood "
-            f"{where}; imports and lifespan may take as long as Limits.age"
+            f"{where}; a longer Limits.age gives imports and lifespan more time"
         )

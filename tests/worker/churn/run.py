@@ -15,6 +15,7 @@ from tests.soak import verdict
 from tests.soak.operator import Operating
 from tests.worker.churn.crew import Crew
 from tests.worker.churn.feed import Feed, letters
+from tests.worker.churn.order import overtaken
 from tests.worker.churn.settings import GROUP, SCOPES, Settings
 from tests.worker.churn.topics import Topics
 
@@ -43,6 +44,8 @@ def churn(settings: Settings, bootstrap: str) -> dict[str, Any]:
     troubles += [f"{name} did not leave in time" for name in done["stuck"]]
     # How soon a resumed partition goes on depends on what else the machine does.
     unsafe = sum(broken.values()) - broken["L1"] + done["undead"] + done["strays"]
+    disorder = overtaken(journals)
+    unsafe += len(disorder)
     result = {
         "seed": settings.seed,
         "protocol": "cooperative" if settings.is_cooperative else "eager",
@@ -50,6 +53,7 @@ def churn(settings: Settings, bootstrap: str) -> dict[str, Any]:
         **done,
         **figures(journals),
         "violations": broken,
+        "overtaken": disorder,
         "unknown": troubles,
         "versions": verdict.machine(),
         "status": _status(unsafe, troubles, done["left"]),

@@ -25,6 +25,7 @@ def test_workers_that_come_and_go_do_every_record_in_order(tmp_path: Path) -> No
         result = churn(settings, broker.bootstrap)
     violations = {**result["violations"], "L1": 0}
     assert violations == dict.fromkeys(violations, 0), settings.out
+    assert result["overtaken"] == []
     assert (result["left"], result["crashed"], result["stuck"]) == ({}, [], [])
     assert (result["undead"], result["strays"]) == (0, 0)
     assert result["produced"] == result["done"] + result["dead_lettered"] > 1000

@@ -21,12 +21,21 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.holds.scope import Everything, partition, pattern, topic
-from safeconsumer.worker import Breaker, Commit, Pause, Reject, RetryLater
+from safeconsumer.worker import (
+    BatchFailure,
+    Breaker,
+    Commit,
+    Pause,
+    Reject,
+    RetryLater,
+)
+from safeconsumer.worker.handlers import all_done, batch_failed
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import OVERHEAD_BYTES
 from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Queue, Task
 from safeconsumer.worker.results import Schedule
-from tests.worker.model.client import EVERY, TOPIC, Clock, FakeClient
+from tests.worker.model.client import BYTES, EVERY, TOPIC, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 
 OPS = "ops"
@@ -90,6 +99,7 @@ class WorkerMachine(RuleBasedStateMachine):
         order=st.sampled_from(Order),
         cooperative=st.booleans(),
         latest=st.booleans(),
+        batch=st.sampled_from((None, None, 0.0, 0.5)),
         on_exhausted=st.sampled_from(("skip", "block", "dead_letter")),
         owned=assignments,
         logs=st.lists(st.integers(0, 12), min_size=4, max_size=4),
@@ -99,11 +109,13 @@ class WorkerMachine(RuleBasedStateMachine):
         order: Order,
         cooperative: bool,  # noqa: FBT001 - drawn
         latest: bool,  # noqa: FBT001 - drawn
+        batch: float | None,
         on_exhausted: Any,  # noqa: ANN401 - drawn
         owned: frozenset[TopicPartition],
         logs: list[int],
     ) -> None:
         self.order = order
+        self.is_batch = batch is not None
         self.client = FakeClient(
             self.clock, cooperative=cooperative, most=MOST, latest=latest
         )
@@ -125,6 +137,8 @@ class WorkerMachine(RuleBasedStateMachine):
             post=self.letters.append if has_letters else None,
             span=LIMITS.span,
             quantum=3,
+            is_batch=self.is_batch,
+            within=batch or 0.0,
             draw=lambda: 0.5,
         )
         self.schedule = self.schedule_class(
@@ -292,10 +306,13 @@ class WorkerMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ doing
 
     def end(self, task: Task, count: int, error: Exception | None) -> None:
+        if self.is_batch:
+            self.end_batch(task, count, error)
+            return
         chunk, epoch = task.chunk, task.epoch
         finished = task.indexes[:count]
         offsets = [chunk.records[index].offset for index in finished]  # type: ignore[union-attr]  # not finished
-        closed, before = epoch.is_closed, self.counters()
+        closed = epoch.is_closed
         failed = []
         if error is not None:
             failed = [(task.indexes[count], error)]
@@ -316,10 +333,41 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         record = chunk.records[task.indexes[count]] if failed else None
         times = 0 if record is None else epoch.failures.get(record.offset, 0)
-        self.schedule.complete([outcome])
+        self.complete_with(outcome)
         if isinstance(error, ConnectionError) and record is not None and not closed:
             self.note_outage(epoch, record.offset, times)
         self.check_pause(task, error)
+
+    def end_batch(self, task: Task, count: int, error: Exception | None) -> None:
+        """
+        Finish a batch, give it back, refuse it, or let one of its records fail.
+        """
+        if isinstance(error, (ConnectionError, Pause)):  # those are for single ones
+            error = RetryLater(0.7)
+        epoch, records = task.epoch, [task.chunk.records[at] for at in task.indexes]
+        if error is None and count < len(records):
+            outcome = Outcome(task=task, left=task.indexes)
+        elif error is None:
+            outcome = all_done(task, 0.001)
+        else:
+            raised = BatchFailure({count: error}) if count else error
+            outcome = batch_failed(task, raised, 0.001)
+        if not epoch.is_closed:
+            done = [records[task.indexes.index(at)] for at in outcome.finished]
+            self.complete[epoch.tp].update(one.offset for one in done)  # type: ignore[union-attr]  # it was there
+        for index in outcome.left:
+            self.starts[epoch, task.chunk.records[index].offset] -= 1  # type: ignore[union-attr]  # it is there
+        for index, wrong in outcome.failed:
+            at = (epoch, task.chunk.records[index].offset)  # type: ignore[union-attr]  # it is there
+            if outcome.is_suspect:
+                self.starts[at] -= 1
+            else:
+                self.note_failure(task, task.indexes.index(index), wrong)  # type: ignore[arg-type]  # planted
+        self.complete_with(outcome)
+
+    def complete_with(self, outcome: Outcome) -> None:
+        closed, before = outcome.task.epoch.is_closed, self.counters()
+        self.schedule.complete([outcome])
         if closed and self.counters() != before:
             raise Violated("9: a stale result changed something")
 
@@ -457,20 +505,22 @@ class WorkerMachine(RuleBasedStateMachine):
         lane_of = self.lane_of
         lanes = {lane_of(record) for record in records}
         for other in self.tasks:
-            if other.epoch is task.epoch:
+            if other.epoch.tp == task.epoch.tp:  # of whichever ownership
                 theirs = {lane_of(other.chunk.records[i]) for i in other.indexes}
                 if lanes & theirs:
                     raise Violated("4: records of one lane overlap")
-        first = records[0].offset
-        earlier = [
-            record.offset
-            for chunk, index in task.epoch.progress.incomplete()
-            if (record := chunk.records[index]) is not None
-            and lane_of(record) in lanes
-            and record.offset < first
-        ]
-        if earlier:
-            raise Violated(f"4: {first} was begun before {earlier}")
+        ours: dict[object, list[int]] = {}
+        for record in records:
+            ours.setdefault(lane_of(record), []).append(record.offset)
+        for chunk, index in task.epoch.progress.incomplete():
+            record = chunk.records[index]
+            offsets = ours.get(lane_of(record)) if record is not None else None
+            if record is None or offsets is None or record.offset in offsets:
+                continue
+            if record.offset < offsets[-1]:
+                raise Violated(f"4: {offsets} were begun before {record.offset}")
+        if any(offsets != sorted(offsets) for offsets in ours.values()):
+            raise Violated(f"4: {ours} are out of order")
 
     def lane_of(self, record: Any) -> object:  # noqa: ANN401 - a record
         return record.key if self.order is Order.KEY else None
@@ -482,7 +532,7 @@ class WorkerMachine(RuleBasedStateMachine):
         held = self.engine.held
         if held.records > LIMITS.records:
             raise Violated(f"5: {held.records} records held")
-        one_poll = MOST * 301
+        one_poll = MOST * (BYTES + 1 + OVERHEAD_BYTES)
         if held.bytes > LIMITS.bytes + one_poll:
             raise Violated(f"5: {held.bytes} bytes held")
 

@@ -6,7 +6,7 @@ from safeconsumer.worker import Drain, Limits, Retry
 from safeconsumer.worker.loop import Engine
 
 RETRY = Retry(attempts=3, first=0.5, factor=2.0, most=1.5)
-LIMITS = Limits(records=12, bytes=5000, span=20)
+LIMITS = Limits(records=12, bytes=8000, span=20)
 DRAIN = Drain(revoke=2.0, shutdown=3.0)
 
 

@@ -148,6 +148,18 @@ def hands_out_without_a_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Commits, "has_floor", lambda _self, _epoch: True)
 
 
+def forgets_what_still_runs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Held, "_keep_running", lambda _self, _epoch: None)
+
+
+def puts_back_behind(patch: pytest.MonkeyPatch) -> None:
+    def put_back(self: Lane, chunk: Any, indexes: Any) -> None:  # noqa: ANN401
+        if indexes:
+            self.runs.append((chunk, indexes))
+
+    patch.setattr(Lane, "put_back", put_back)
+
+
 MUTANTS: tuple[Patch, ...] = (
     commits_what_was_polled,
     takes_lost_for_revoked,
@@ -162,6 +174,7 @@ MUTANTS: tuple[Patch, ...] = (
     passes_over_failures,
     joins_undrained,
     begins_what_is_held,
+    puts_back_behind,
     holds_nothing_for_a_pause,
 )
 
@@ -178,12 +191,16 @@ def test_a_planted_fault_is_found(
         run_state_machine_as_test(WorkerMachine, settings=HUNT)
 
 
+def skipping(owned: int, logs: list[int]) -> tuple[str, frozenset[Any], list[int]]:
+    return "skip", frozenset(EVERY[:owned]), logs
+
+
 def live_through_a_join_that_takes_nothing() -> None:
     """
     Hold records, work on one, and join again.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claim()
     life.rebalance(frozenset(EVERY[:2]), 1)
     for _ in range(60):
@@ -198,7 +215,7 @@ def live_with_a_record_without_a_key() -> None:
     Tell the key of one late, while another one of it stands behind.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:1]), [0, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(1, [0, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce_one_without_a_key(EVERY[0], 8, 2)
     life.works(4)
     life.keys_are_mended()
@@ -211,7 +228,7 @@ def live_through_a_loss_before_a_commit() -> None:
     Work on a partition of which nothing is committed, and lose it.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, True, "skip", frozenset(EVERY[:1]), [2, 0, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, True, None, *skipping(1, [2, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce(EVERY[0], 4)
     life.turns(2)
     life.claim()
@@ -226,7 +243,7 @@ def live_through_an_outage() -> None:
     Fail until a breaker opens, and claim what may try.
     """
     life = WorkerMachine()
-    life.begin(Order.KEY, False, False, "skip", frozenset(EVERY[:2]), [8, 8, 0, 0])  # noqa: FBT003 - as drawn
+    life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claims(2)
     life.finish(0, 0, "down")
     life.finish(0, 0, "down")
@@ -237,10 +254,25 @@ def live_through_an_outage() -> None:
     life.teardown()
 
 
+def live_through_a_loss_while_a_handler_runs() -> None:
+    """
+    Lose a partition and get it back, while one of its records is worked on.
+    """
+    life = WorkerMachine()
+    life.begin(Order.KEY, False, False, None, *skipping(1, [4, 0, 0, 0]))  # noqa: FBT003 - as drawn
+    life.claim()
+    assert life.tasks
+    life.lose()
+    life.turns(4)
+    life.claims(3)
+    life.teardown()
+
+
 LIVES: dict[Patch, Callable[[], None]] = {
     drops_what_stays: live_through_a_join_that_takes_nothing,
     sorts_past_what_has_no_key: live_with_a_record_without_a_key,
     hands_out_without_a_floor: live_through_a_loss_before_a_commit,
+    forgets_what_still_runs: live_through_a_loss_while_a_handler_runs,
     lets_all_try: live_through_an_outage,
 }
 

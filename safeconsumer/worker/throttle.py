@@ -1,0 +1,149 @@
+"""
+Says how many records may begin now, and how many handlers a topic may have at a time.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from safeconsumer._checks import is_number
+from safeconsumer.errors import ScopeSyntaxError, WorkerSettingError
+from safeconsumer.holds.scope import Pattern, Topic, parse
+
+# Records that could have begun so many seconds ago may begin now, all at once: threads
+# are not as exact as a clock.
+_BURST = 0.1
+
+
+class Rate:
+    """
+    How many records may begin, at so many per second. Not thread-safe.
+
+    Over any span of time no more begin than that allows, and those of 0.1 s, or one;
+    where several begin together, as a batch does, they are paid for afterwards.
+    """
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._interval = 1 / per_second
+        self._next = now
+
+    def room(self, now: float) -> int:
+        """
+        Return how many may begin now.
+        """
+        late = min(now - self._next, _BURST)
+        return 0 if late < 0 else int(late / self._interval) + 1
+
+    def wait(self, now: float) -> float:
+        """
+        Return the seconds until one may begin.
+        """
+        return max(0.0, self._next - now)
+
+    def take(self, count: int, now: float) -> None:
+        """
+        Count what begins.
+        """
+        self._next = max(self._next, now - _BURST) + count * self._interval
+
+    def give_back(self, count: int) -> None:
+        """
+        Count no longer what was to begin, and did not.
+        """
+        self._next -= count * self._interval
+
+
+class Places:
+    """
+    How many handlers one topic may have at a time.
+
+    Attributes:
+        most: so many.
+        taken: how many it has.
+        waiting: what may have the next place.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self.waiting: deque[Any] = deque()
+
+    def has_room(self) -> bool:
+        """
+        Tell whether another one may begin.
+        """
+        return self.taken < self.most
+
+
+@frozen
+class PerTopic:
+    """
+    How many handlers each topic may have at a time, by scope.
+
+    Args:
+        most: by topic, as ``orders`` or, for every topic whose whole name matches,
+            ``re:audit.*``. A topic's own name goes before patterns, and among these the
+            first one that matches.
+
+    Raises:
+        WorkerSettingError: a scope is neither, or a number is not 1 or more.
+    """
+
+    most: Mapping[str, int]
+    _topics: dict[str, Places | None] = field(factory=dict, init=False, eq=False)
+    _patterns: list[tuple[Pattern, int]] = field(factory=list, init=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.most, Mapping):
+            message = f"concurrency per topic is a dict, not {self.most!r}"
+            raise WorkerSettingError(message)
+        for text, most in self.most.items():
+            if not is_number(most) or not isinstance(most, int) or most < 1:
+                message = f"concurrency of {text!r} must be 1 or more, not {most!r}"
+                raise WorkerSettingError(message)
+            match _scope(text):
+                case Topic(topic):
+                    self._topics[topic] = Places(most)
+                case Pattern() as pattern:
+                    self._patterns.append((pattern, most))
+                case _:
+                    message = f"concurrency is per topic, and {text!r} is none"
+                    raise WorkerSettingError(message)
+
+    def of(self, topic: str) -> Places | None:
+        """
+        Return the places of a topic; None if it may have as many as there are.
+        """
+        if topic not in self._topics:
+            found = (most for one, most in self._patterns if one.matches(topic))
+            most = next(found, None)
+            self._topics[topic] = None if most is None else Places(most)
+        return self._topics[topic]
+
+
+def _scope(text: object) -> object:
+    try:
+        return parse(text)  # type: ignore[arg-type]  # it says what is wrong
+    except (ScopeSyntaxError, AttributeError) as error:
+        message = f"{text!r} names no topic: {error}"
+        raise WorkerSettingError(message) from error
+
+
+def check_throttles(batch: int | None, within: object, rate: object) -> None:
+    """
+    Return if a worker can have these settings.
+
+    Raises:
+        WorkerSettingError: it cannot; the message says why.
+    """
+    if not is_number(within) or within < 0:  # type: ignore[operator]  # it is a number
+        message = f"batch_within must be seconds, 0 or more, not {within!r}"
+        raise WorkerSettingError(message)
+    if within and batch is None:
+        message = "batch_within needs batch: nothing waits for more records without it"
+        raise WorkerSettingError(message)
+    if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
+        message = f"rate must be records per second, above 0, or None, not {rate!r}"
+        raise WorkerSettingError(message)

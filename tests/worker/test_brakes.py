@@ -1,0 +1,77 @@
+"""
+What a worker's own holds cost where others have placed thousands.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.holds.state import LedgerState
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS
+from tests.kafka.offline import offline
+
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def consumer() -> Iterator[Any]:
+    """
+    Make one that owns a partition and has many holds of others.
+    """
+    with offline(SafeConsumer) as made:
+        made.assign([TP, TopicPartition("orders", 1)])
+        targets = [f"orders:{number}" for number in range(2)]
+        for number in range(20):
+            made.pause(*targets, owner=f"ops-{number}", lifetime=Lifetime.UNTIL_RESUMED)
+        yield made
+
+
+def ours(consumer: Any) -> set[tuple[str, str]]:  # noqa: ANN401
+    """
+    Return the worker's holds: owners and scopes.
+    """
+    holds = consumer.holds()
+    return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
+
+
+def test_a_turn_looks_at_no_hold_of_others(
+    consumer: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Neither at each of them, nor at any again while nothing has changed.
+    """
+    client = ConsumerClient(consumer)
+    wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
+
+    def refuse(_state: LedgerState) -> Iterator[Any]:
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerState, "__iter__", refuse)
+        client.hold(OWNERS, {})
+        client.hold(OWNERS, wanted)
+        client.hold(OWNERS, wanted)
+    assert ours(consumer) == {(DRAIN, "@all"), (BACKPRESSURE, "orders:0")}
+
+
+def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(
+    consumer: Any,  # noqa: ANN401
+) -> None:
+    """
+    W9: what stands in the ledger is asked, not remembered.
+    """
+    client = ConsumerClient(consumer)
+    wanted = {(DRAIN, None): "planted"}
+    for _ in range(2):
+        client.hold(OWNERS, wanted)
+    consumer.resume_all(owner=DRAIN)
+    client.hold(OWNERS, wanted)
+    assert ours(consumer) == {(DRAIN, "@all")}
+    client.hold(OWNERS, {})
+    assert ours(consumer) == set()
+    assert len(consumer.holds()) == 40
