@@ -427,7 +427,6 @@ class Pump:
             max_consecutive=getattr(dead_letter, "max_consecutive", None),
             span=limits.span,
             is_batch=True,
-            is_one_chunk=True,
             quantum=client.most,
         )
         queue = Queue(

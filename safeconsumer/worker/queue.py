@@ -240,8 +240,6 @@ class Policy:
         within: seconds that a batch with fewer records waits for more.
         rate: most records that may begin per second; None for no limit.
         per_topic: how many handlers a topic may have at a time.
-        is_one_chunk: whether a batch has records of one poll only, as those of a pump,
-            which are answered one by one.
     """
 
     retry: Retry
@@ -256,7 +254,6 @@ class Policy:
     within: float = 0.0
     rate: float | None = None
     per_topic: PerTopic | None = None
-    is_one_chunk: bool = False
     draw: Callable[[], float] = field(default=random.random)
 
 
@@ -741,7 +738,7 @@ class Queue:
     def _gathered(self, epoch: Epoch, room: int) -> list[Piece]:
         pieces: list[Piece] = []
         lanes = epoch.gathering
-        while lanes and room > 0 and not (pieces and self.policy.is_one_chunk):
+        while lanes and room > 0:
             lane = lanes.popleft()
             if not lane.runs:
                 lane.state = State.IDLE
@@ -759,8 +756,6 @@ class Queue:
                 break
             pieces.append((lane, *taken))
             count += len(taken[1])
-            if self.policy.is_one_chunk:
-                break
         if not count:
             self._park(lane)
         elif lane.is_shared and lane.runs:

@@ -45,7 +45,7 @@ class Table(Desk):
     """
 
     def __init__(self, order: Order, readers: Readers = NOBODY, **policy: Any) -> None:  # noqa: ANN401
-        super().__init__(order, is_batch=True, is_one_chunk=True, quantum=4, **policy)
+        super().__init__(order, is_batch=True, quantum=4, **policy)
         self.out = _HandOut(self.schedule, readers)
 
     def take(self) -> list[Batch]:
