@@ -460,7 +460,7 @@ def test_a_constructor_that_fails_leaves_no_journal_open(
     assert closed == made
 
 
-@pytest.mark.parametrize("journal", ["", b"", 3, True, [], object()], ids=repr)
+@pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
 def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 - whatever
     """A typed error, before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
