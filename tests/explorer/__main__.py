@@ -19,7 +19,7 @@ from tests.explorer.pairs import INSIDE, UPSTREAM, Pair, every_pair, named
 from tests.explorer.subject import rehearsed
 
 SEED = "explorer"
-PLACES = 8
+PLACES = 4
 """
 So many places of each pair are tried in CI.
 """

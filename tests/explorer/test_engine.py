@@ -22,6 +22,9 @@ from tests.explorer.engine import (
 )
 from tests.explorer.engine import InfeasibleError as Infeasible
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 Check = Callable[[Any, Outcome, Outcome], list[str]]
 
 

@@ -11,6 +11,9 @@ from tests.explorer.mutants import PLANTED, Planted
 from tests.explorer.pairs import INSIDE, named
 from tests.explorer.subject import rehearsed
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 
 @pytest.fixture
 def explorer() -> Iterator[Explorer]:

@@ -5,9 +5,14 @@ Histories that once broke a promise, kept as they were found.
 from collections import Counter
 from typing import ClassVar
 
+import pytest
+
 from tests.model.group import Kind
 from tests.model.machine import ROOMY, Model
 from tests.model.member import Mode
+
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
 
 
 class Found(Model):

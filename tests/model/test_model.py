@@ -22,6 +22,9 @@ from tests.model.mutants import PLANTED
 from tests.model.subject import StockSubject
 from tests.model.truth import Violation
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 HISTORIES, STEPS = 150, 40
 MUTANT_HISTORIES, MUTANT_STEPS = 300, 30
 

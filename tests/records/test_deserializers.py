@@ -21,6 +21,9 @@ from tests.records.compare import Case, compared, errors_of, records_of, story
 from tests.records.strategies import answers
 from tests.records.test_equality import SLOW
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 ERRORS: list[type[Exception]] = [ValueError, StopIteration, TypeError]
 
 

@@ -28,6 +28,9 @@ from tests.records.compare import (
 )
 from tests.records.strategies import answers
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 

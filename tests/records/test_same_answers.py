@@ -22,6 +22,9 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.sought import PythonRecords
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 TP = TopicPartition("t", 3)
 Compiled: Any = choose("compiled").records
 

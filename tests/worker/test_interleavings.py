@@ -28,6 +28,9 @@ from tests.explorer import engine
 from tests.explorer.engine import Explorer, Meeting, sample
 from tests.worker.desk import TP, Desk
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
 # So many places of each pair are tried.
 PLACES = 8

@@ -19,6 +19,9 @@ from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import EVERY
 from tests.worker.model.machine import Violated, WorkerMachine
 
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
 HUNT = settings(
     max_examples=600,
     stateful_step_count=40,
