@@ -313,9 +313,10 @@ def call_each(
     """
     records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
     clock, epoch = time.monotonic, task.epoch
-    slot.task = task
     began = now = clock()
     until = began + seconds
+    # The task last: whoever looks for stalls on another thread looks at it first.
+    slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
     count = 0
     try:
@@ -356,7 +357,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     """
     Call the handler with all records at once.
     """
-    slot.task, slot.index, slot.began = task, task.indexes[0], time.monotonic()
+    slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
     records = [task.chunk.records[index] for index in task.indexes]
     try:
         if task.epoch.is_held:

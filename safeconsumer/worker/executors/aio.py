@@ -258,7 +258,7 @@ class Coroutines:
         await asyncio.sleep(0)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
-        slot.task = task
+        slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         try:
             context = context_of(task, self._calls.deadline, self._state)
             if self._calls.is_batch:

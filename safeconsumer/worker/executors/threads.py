@@ -128,8 +128,8 @@ class Elsewhere(Threads, ABC):
         began = time.monotonic()
         try:
             self._prepare(slot)
-            slot.task, slot.index = task, task.indexes[0]
-            slot.began = began = time.monotonic()
+            slot.index, slot.began = task.indexes[0], (began := time.monotonic())
+            slot.task = task
             if task.epoch.is_held:  # since it was claimed
                 return Outcome(task=task, left=task.indexes)
             answer = self._ask(slot, records, about)
