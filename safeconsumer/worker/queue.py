@@ -281,8 +281,7 @@ class Trip:
     task: Task | None = None
 
 
-# As :data:`~safeconsumer.worker.queue.LANE_SECONDS`, for records that several
-# threads could share.
+# As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
 # Records that take less are not worth another thread: they compute, and two threads
 # that compute only get in each other's way.

@@ -361,9 +361,8 @@ class Schedule:
         What must stop the worker, once something must. Not to be asked under the lock.
         """
         made = self._fatal
-        if isinstance(
-            made, partial
-        ):  # it names foreign errors, so it is not made under the lock
+        # It names errors that are somebody else's, so it is not made under the lock.
+        if isinstance(made, partial):
             made = self._fatal = made()
         return made
 

@@ -19,7 +19,7 @@ from tests.explorer.pairs import INSIDE, UPSTREAM, Pair, every_pair, named
 from tests.explorer.subject import rehearsed
 
 SEED = "explorer"
-PLACES = 4
+PLACES = 8
 """
 So many places of each pair are tried in CI.
 """

@@ -182,3 +182,39 @@ def test_what_is_thrown_in_between_two_records_counts_what_is_done(
     assert [index for index, _ in outcome.failed] == [*range(done, min(3, done + 1))]
     assert [*outcome.left] == [*range(done + 1, 3)]
     assert [*chunk.done] == [index < done for index in range(3)]
+
+
+class Watched(Slot):
+    """
+    A place that notes what stands in it the moment its task does.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, float]] = []
+        super().__init__()
+        self.index, self.began = 99, -1.0  # what the last one was at
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any kind
+        if name == "task" and value is not None:
+            self.seen.append((self.index, self.began))
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
+def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
+    *, is_batch: bool
+) -> None:
+    """
+    W8: another thread looks at the task first, and at index and time for it.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(3)
+    (task,) = desk.schedule.queue.claim()
+    slot, context = Watched(), context_of(task, lambda: None)
+    if is_batch:
+        calls.call_batch(lambda _r, _c: None, task, slot, context)
+    else:
+        call_each(lambda _r, _c: None, task, slot, context, 1.0)
+    ((index, began),) = slot.seen
+    assert index == task.indexes[0]
+    assert began > 0
