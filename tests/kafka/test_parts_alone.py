@@ -222,3 +222,23 @@ def test_a_join_is_dropped_for_what_it_assigns(
     dropped = coordinator._is_for_older_subscription(assignment.encode())
     assert dropped == is_dropped
     coordinator.close(autocommit=False, timeout_ms=0)
+
+
+def test_a_join_whose_membership_has_ended_is_dropped(client: KafkaNetClient) -> None:
+    """
+    By an answer that came after the one to SyncGroup: no ValueError, and one more join.
+    """
+    state = LedgerSubscription()
+    state.subscribe(topics=["a"])
+    coordinator = PauseSafeCoordinator(client, state, group_id="g")
+    coordinator._joined_subscription = {"a"}
+    coordinator.reset_generation()  # what upstream then hands on is of no generation
+    coordinator.rejoin_needed = coordinator.rejoining = False
+    assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()
+    completing = coordinator._on_join_complete_async(-1, "", None, assignment)
+    with pytest.raises(StopIteration):
+        completing.send(None)
+    assert not state.assigned_partitions()
+    assert coordinator.need_rejoin()
+    assert coordinator.rejoining  # what prepares a join is not done again
+    coordinator.close(autocommit=False, timeout_ms=0)

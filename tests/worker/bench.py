@@ -2,8 +2,9 @@
 An executor with a schedule before it, and neither a consumer nor a broker.
 """
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +16,39 @@ from safeconsumer.worker import Retry
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
+from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.worker.lab import wait_for
 from tests.worker.model.client import FakeRecord
 
 TP = TopicPartition("orders", 0)
 EXECUTORS = ("thread", "asyncio", "process", "threads of theirs", "processes of theirs")
+
+
+class TellingSchedule(Schedule):
+    """
+    A schedule that knows how many results are being taken over.
+
+    What came of a record is told after it is counted, so a thread that has seen the
+    count may not have seen the events yet.
+    """
+
+    def __init__(self, queue: Queue, emit: Callable[..., None]) -> None:
+        super().__init__(queue, emit)
+        self._counting = threading.Lock()
+        self.under_way = 0
+
+    def complete(self, outcomes: Sequence[Outcome]) -> None:
+        """
+        Take over results, as its parent does.
+        """
+        with self._counting:
+            self.under_way += 1
+        try:
+            super().complete(outcomes)
+        finally:
+            with self._counting:
+                self.under_way -= 1
 
 
 @define(eq=False)
@@ -31,7 +58,7 @@ class Bench:
     """
 
     held: Held
-    schedule: Schedule
+    schedule: TellingSchedule
     runner: Runner
     events: list[Any] = field(factory=list)
 
@@ -46,12 +73,12 @@ class Bench:
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
         """
-        Turn until it is so.
+        Turn until it is so, and until all events of it are there.
         """
 
         def turned() -> object:
             self.schedule.turn()
-            return is_so()
+            return is_so() and not self.schedule.under_way
 
         wait_for(turned, f"{what}; {self.held.records} held, {self.events}")
 
@@ -86,7 +113,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
         events.append(kind(**fields))
 
     lanes = Lanes(order, record_key)
-    schedule = Schedule(
+    schedule = TellingSchedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
     )
     calls = Calls(

@@ -188,7 +188,6 @@ def test_a_coroutine_may_tidy_up_at_its_limit() -> None:
     with bench("asyncio", handle, timeout=0.2, **ONCE) as made:
         made.admit(4)
         made.wait(lambda: not made.held.records, "all to be done or given up")
-        made.wait(lambda: failed(made), "that to be told, which is done afterwards")
         assert [*failed(made)] == [0]
     assert sorted(tidied) == [0, 1, 2, 3]
 

@@ -127,7 +127,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def _read_batches(self, taken: list[ConsumerRecord], left: int | None) -> bool:
         # So many at once that the collector, which starts when it may, rarely does.
-        end = len(taken) + min(_AT_ONCE, _AT_ONCE if left is None else left)
+        end = len(taken) + (_AT_ONCE if left is None else min(left, _AT_ONCE))
         while (room := end - len(taken)) > 0:
             if not self._read_on(taken, room):
                 return False
