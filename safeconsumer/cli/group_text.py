@@ -97,7 +97,7 @@ def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
     Return the whole status of a group for people.
     """
     heading = (
-        f"group {group}: {facts.state}, {facts.members} members, "
+        f"group {group}: {facts.state}, {len(facts.members)} members, "
         f"{len(reports)} of them report"
     )
     lines = [heading]

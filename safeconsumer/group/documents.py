@@ -45,7 +45,7 @@ def status_document(  # noqa: PLR0913, PLR0917 - all that a script asks for
     return {
         "group": group,
         "state": facts.state,
-        "members": facts.members,
+        "members": len(facts.members),
         "ends": dict(ends),
         "holds": [standing_document(one) for one in standing],
         "reports": [

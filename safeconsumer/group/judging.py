@@ -127,7 +127,7 @@ def quietness(
     applied = [one for one in reports if has_applied(one, ends)]
     quiet = quiet_at(applied)
     flowing = tuple(tp for tp in wanted if tp not in quiet)
-    return Quietness(len(applied), len(reports), facts.members, flowing)
+    return Quietness(len(applied), len(reports), len(facts.members), flowing)
 
 
 @frozen(kw_only=True)
@@ -158,11 +158,11 @@ def member_findings(operator: Operator, group: str) -> Iterator[Finding]:
             what=f"no group {group!r} here, and no hold for it",
             do="look for a typing error",
         )
-    if facts.members > len(reports):
+    if len(facts.members) > len(reports):
         yield Finding(
             rank=BAD,
-            what=f"{facts.members - len(reports)} of {facts.members} members of "
-            f"{group} do not report",
+            what=f"{len(facts.members) - len(reports)} of {len(facts.members)} members "
+            f"of {group} do not report",
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
         )
