@@ -125,6 +125,7 @@ class Seat:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _SILENT = "does not report: a plain client obeys no hold"
+_IN_HAND = "a handler still works on it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
 
 
@@ -157,22 +158,18 @@ class Judge:
             if one.member_id not in known
             and not (one.member_id is None and one.client_id in names)
         )
-        self._owners = {
-            tp: seat
-            for seat in self.members
-            if seat.facts is not None
-            for tp in seat.facts.assigned
-        }
-        self._claims: dict[TopicPartition, list[Seat]] = {}
-        for seat in self.others:
-            for tp in assigned([seat.report] if seat.report is not None else []):
-                self._claims.setdefault(tp, []).append(seat)
-        self._busy = {
-            tp: report for report in reports for tp in partitions_of(report.busy)
-        }
-        self._quiet = {
-            id(report): frozenset(partitions_of(report.quiet)) for report in reports
-        }
+        self._seats: dict[TopicPartition, list[Seat]] = {}
+        for seat in (*self.members, *self.others):
+            for tp in _owned(seat):
+                self._seats.setdefault(tp, []).append(seat)
+        self._quiet = {id(one): frozenset(partitions_of(one.quiet)) for one in reports}
+        self._claims: dict[TopicPartition, list[Report]] = {}
+        self._busy: dict[TopicPartition, list[Report]] = {}
+        for one in reports:
+            for tp in partitions_of(one.assigned):
+                self._claims.setdefault(tp, []).append(one)
+            for tp in partitions_of(one.busy):
+                self._busy.setdefault(tp, []).append(one)
 
     def _seat(self, facts: MemberFacts) -> Seat:
         report = self._by_id.get(facts.member_id)
@@ -196,21 +193,17 @@ class Judge:
         """
         if not self.is_settled:
             return self._meanwhile(tp)
-        seats = list(self._claims.get(tp, ()))
-        if (owner := self._owners.get(tp)) is not None:
-            seats.insert(0, owner)
-        places = [self._at(tp, one) for one in seats]
+        places = [self._at(tp, one) for one in self._seats.get(tp, ())]
         bad = [one for one in places if one.answer is not Answer.QUIET]
         if bad:
             return bad[0]
-        if (busy := self._busy.get(tp)) is not None:
-            why = "a handler still works on it"
-            return Place(answer=Answer.FLOWING, member=busy.client_id, why=why)
+        for one in self._busy.get(tp, ()):
+            return Place(answer=Answer.FLOWING, member=one.client_id, why=_IN_HAND)
         return places[0] if places else Place(answer=Answer.UNOWNED)
 
     def _meanwhile(self, tp: TopicPartition) -> Place:
-        for one in self.picture.reports:
-            if tp in assigned([one]) and tp not in self._quiet[id(one)]:
+        for one in self._claims.get(tp, ()):
+            if tp not in self._quiet[id(one)]:
                 return Place(answer=Answer.FLOWING, member=one.client_id)
         why = "the group rebalances: who owns it is not known"
         return Place(answer=Answer.UNKNOWN, why=why)
@@ -223,7 +216,8 @@ class Judge:
             why = "has too many partitions to report them"
             return Place(answer=Answer.UNKNOWN, member=seat.name, why=why)
         if tp not in self._quiet[id(report)]:
-            why = "a handler still works on it" if tp in self._busy else seat.why
+            is_busy = any(one is report for one in self._busy.get(tp, ()))
+            why = _IN_HAND if is_busy else seat.why
             return Place(answer=Answer.FLOWING, member=seat.name, why=why)
         if not seat.obeys:
             return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
@@ -252,10 +246,11 @@ class Judge:
             if one.answer not in {Answer.QUIET, Answer.UNOWNED}
         }
         seats = (*self.members, *(one for one in self.others if self._counts(one)))
-        quiet = [one for one in seats if one.obeys and not self._is_in(one, bad)]
+        loud = self._loud(bad)
+        quiet = {id(one) for one in seats if one.obeys and not loud & _ids(one)}
         return Quietness(
             quiet=len(quiet),
-            missing=tuple(one for one in seats if one not in quiet),
+            missing=tuple(one for one in seats if id(one) not in quiet),
             members=len(seats),
             state=self.picture.facts.state,
             is_settled=self.is_settled,
@@ -266,11 +261,28 @@ class Judge:
         # Who was thrown out counts by what it may still deliver, not as a member.
         return seat.report is not None and not seat.report.member_id
 
-    def _is_in(self, seat: Seat, bad: Iterable[TopicPartition]) -> bool:
-        owned = seat.facts.assigned if seat.facts is not None else frozenset()
-        if seat.report is not None:
-            owned |= assigned([seat.report])
-        return not owned.isdisjoint(bad)
+    def _loud(self, bad: Iterable[TopicPartition]) -> set[int]:
+        # By identity: there may be a thousand of them, and as many partitions.
+        found: set[int] = set()
+        for tp in bad:
+            found.update(
+                id(one)
+                for one in self._seats.get(tp, ())
+                if self._at(tp, one).answer is not Answer.QUIET
+            )
+            found.update(map(id, self._busy.get(tp, ())))
+        return found
+
+
+def _ids(seat: Seat) -> set[int]:
+    return {id(seat), id(seat.report)}
+
+
+def _owned(seat: Seat) -> frozenset[TopicPartition]:
+    # By Kafka's word and by its own: in a cooperative rebalance a member may go on for
+    # a moment with what Kafka has given to nobody yet.
+    owned = assigned([] if seat.report is None else [seat.report])
+    return owned if seat.facts is None else owned | seat.facts.assigned
 
 
 @frozen(kw_only=True)

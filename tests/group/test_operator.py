@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
 
+from safeconsumer import SafeConsumer
 from safeconsumer.group import wire
+from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.scope import Everything
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 
@@ -64,3 +68,35 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
         )
         past = operator.records(team.group)
         assert [one.hold is not None for one in past] == [not is_held, is_held]
+
+
+@pytest.mark.real_broker
+def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
+    """As many reports as members for 15 s, and one of them is of a dead one's."""
+    first = team.subscribed("first", control=team.quick)
+    second = team.subscribed("second", control=team.quick)
+    poll_until([first, second], lambda: _share(team, first, second))
+    team.operator_holds(team.topic)
+    with Operator(team.broker.client_config, team.quick) as operator:
+
+        def verdict() -> Quietness:
+            return Judge(operator.look(team.group)).quietness([Everything()])
+
+        poll_until([first, second], lambda: verdict().is_reached)
+        team.silence(second)
+        second.close(autocommit=False)
+        plain = team.subscribed("plain", control=None)
+        poll_until([first, plain], lambda: _share(team, first, plain))
+        got: dict[TopicPartition, list[int]] = {}
+        poll_until([first, plain], lambda: bool(got), got=got)
+        found = verdict()
+    assert not found.is_reached
+    assert [one.name for one in found.missing] == ["plain"]
+    assert {tp for tp, one in found.loud.items() if one.member == "plain"} == (
+        plain.assignment()
+    )
+
+
+def _share(team: Team, *consumers: SafeConsumer) -> bool:
+    owned = [one.assignment() for one in consumers]
+    return all(owned) and set().union(*owned) == set(team.partitions)
