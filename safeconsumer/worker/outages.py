@@ -160,7 +160,7 @@ class Outages:
         assert breaker is not None  # noqa: S101 - as above
         topic = task.epoch.tp.topic
         trip = self._standing(topic, now)
-        if task.epoch.is_closed or (trip is not None and trip.task is not task):
+        if task.epoch.is_closed or (trip is not None and not trip.is_tried_by(task)):
             # Of an ownership that is over; or it began before the topic was stopped.
             return None if trip is None else evolve(trip, reason="")
         before = circuit = self._circuits.get(topic, Circuit())
