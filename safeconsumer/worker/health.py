@@ -138,7 +138,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         breaker_opened=schedule.outages.opened,
         breaker_open=len(schedule.queue.tripped),
         paused=tuple(_paused(engine, schedule)),
-        pause_seconds=dict(brakes.pause_seconds),
+        pause_seconds={**brakes.pause_seconds, **schedule.outages.seconds},
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
