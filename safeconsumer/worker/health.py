@@ -163,8 +163,8 @@ class Health:
     Whether a worker is well; true if it is.
 
     Attributes:
-        is_alive: its loop turns. A liveness probe asks this: slow handlers, failing
-            records and a silent topic are no reason to be restarted.
+        is_alive: its loop turns, or has not begun. A liveness probe asks this: slow
+            handlers, failing records and a silent topic are no reason to be restarted.
         reasons: what is wrong; empty if nothing is.
     """
 
@@ -182,12 +182,19 @@ def turns(engine: Engine, now: float) -> bool:
     return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
 
 
+def ended(error: BaseException | None) -> Health:
+    """
+    Return how a worker is that is closed.
+    """
+    why = "it has ended" if error is None else f"it has ended: {shown(error)}"
+    return Health(is_alive=False, reasons=(why,))
+
+
 def examine(
     engine: Engine,
     slots: Sequence[Slot],
     age: float,
     *,
-    is_running: bool,
     broken: Sequence[str] = (),
 ) -> Health:
     """
@@ -197,11 +204,10 @@ def examine(
         engine: the loop.
         slots: where handlers run.
         age: seconds that one may take, and what failed may block.
-        is_running: whether the loop should turn.
         broken: what a breaker has stopped, and why.
     """
     now = time.monotonic()
-    is_alive = not is_running or turns(engine, now)
+    is_alive = turns(engine, now)
     reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
     reasons += [
         f"{slot.name} has ended: {shown(slot.ended)}"
