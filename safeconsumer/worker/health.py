@@ -65,7 +65,8 @@ class Stats:
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
-        breaker_open: topics that a breaker has stopped now; of some one record tries.
+        breaker_open: topics that a breaker has stopped now; of some one record tries,
+            or is to. One that has gone to other members counts as long as its hold.
         paused: owners of ours that hold something now.
         pause_seconds: by owner of ours, for how long it has held something.
         handler_seconds: how long handlers took for a record; of records that were
@@ -117,6 +118,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         ]
         queued, running = held.records - held.running, held.running
         handler_seconds = schedule.durations.taken()
+        stopped = schedule.outages.stopped()
     return Stats(
         state=state,
         partitions=len(spans),
@@ -136,7 +138,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         span=max(spans, default=0),
         pauses=schedule.outages.pauses,
         breaker_opened=schedule.outages.opened,
-        breaker_open=len(schedule.queue.tripped),
+        breaker_open=len(stopped),
         paused=tuple(_paused(engine, schedule)),
         pause_seconds=dict(brakes.pause_seconds),
         handler_seconds=handler_seconds,
