@@ -362,7 +362,7 @@ def test_a_pump_waits_for_what_is_out(lab: Lab) -> None:
     lab.produce({0: ["v"] * 10})
     with Pump(lab.consumer(**SMALL), drain=Drain(shutdown=0.3)) as pump:
         batch = next(iter(pump))
-        batch.done(0, 1, 3)
+        batch.done([0, 1, 3])
         with pytest.raises(IndexError):
             batch.done(99)
         began = time.monotonic()
