@@ -75,26 +75,44 @@ def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
     """As many reports as members for 15 s, and one of them is of a dead one's."""
     first = team.subscribed("first", control=team.quick)
     second = team.subscribed("second", control=team.quick)
-    poll_until([first, second], lambda: _share(team, first, second))
+    poll_until(Polled(first, second), lambda: _share(team, first, second))
     team.operator_holds(team.topic)
     with Operator(team.broker.client_config, team.quick) as operator:
 
         def verdict() -> Quietness:
             return Judge(operator.look(team.group)).quietness([Everything()])
 
-        poll_until([first, second], lambda: verdict().is_reached)
+        poll_until(Polled(first, second), lambda: verdict().is_reached)
         team.silence(second)
         second.close(autocommit=False)
         plain = team.subscribed("plain", control=None)
-        poll_until([first, plain], lambda: _share(team, first, plain))
-        got: dict[TopicPartition, list[int]] = {}
-        poll_until([first, plain], lambda: bool(got), got=got)
+        both = Polled(first, plain)
+        got = poll_until(both, lambda: _share(team, first, plain))
+        poll_until(both, lambda: bool(got), got=got)
         found = verdict()
     assert not found.is_reached
     assert [one.name for one in found.missing] == ["plain"]
     assert {tp for tp, one in found.loud.items() if one.member == "plain"} == (
         plain.assignment()
     )
+
+
+class Polled:
+    """
+    Consumers that are polled in turn.
+    """
+
+    def __init__(self, *consumers: SafeConsumer) -> None:
+        self._consumers = consumers
+
+    def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Any]]:
+        """
+        Return what all of them got; no two own the same.
+        """
+        got: dict[TopicPartition, list[Any]] = {}
+        for one in self._consumers:
+            got.update(one.poll(timeout_ms / len(self._consumers)))
+        return got
 
 
 def _share(team: Team, *consumers: SafeConsumer) -> bool:
