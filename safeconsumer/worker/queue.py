@@ -697,7 +697,8 @@ class Queue:
 
     def _is_apart(self, lane: Lane) -> bool:
         epoch = lane.epoch
-        if not epoch.failures and not epoch.alone:
+        # What it had may have been dropped while it slept: it was revoked.
+        if not lane.runs or (not epoch.failures and not epoch.alone):
             return False
         chunk, indexes = lane.runs[0]
         offset = record_at(chunk, indexes[0]).offset
