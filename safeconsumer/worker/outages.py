@@ -282,6 +282,21 @@ class Outages:
         if state is not self._seen:
             self._seen, self._until = state, _lasting(state)
 
+    def stopped(self) -> dict[str, Trip]:
+        """
+        Return what a breaker has stopped. The lock is held.
+
+        Not once its hold is over and nothing of the topic is here: who has the topic
+        now tells of it, and here one record tries if any comes.
+        """
+        now = self._queue.clock()
+        here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
+        return {
+            topic: trip
+            for topic, trip in self._queue.tripped.items()
+            if now < trip.until or topic in here
+        }
+
     def broken(self) -> list[str]:
         """
         Say which topics a breaker has stopped, and why. Any thread.
@@ -291,9 +306,11 @@ class Outages:
 
     def _lines(self) -> Iterator[str]:
         now = self._queue.clock()
-        for topic, trip in self._queue.tripped.items():
-            left = trip.until - now
-            then = f"a record tries in {left:.1f} s" if left > 0 else "a record tries"
+        for topic, trip in self.stopped().items():
+            is_tried = trip.task is not None and not trip.task.epoch.is_closed
+            then = "a record tries" if is_tried else "the next record tries"
+            if now < trip.until:
+                then = f"a record tries in {trip.until - now:.1f} s"
             yield f"{topic}: stopped by its breaker: {trip.reason}; {then}"
 
 

@@ -206,21 +206,25 @@ class Batch:
         """
         return self._ticket.task.epoch.revoked.is_set()
 
-    def done(self, *indexes: int) -> None:
+    def done(self, indexes: int | Iterable[int] | None = None) -> None:
         """
         Complete records of the batch, or all that have no answer yet; any thread.
 
         Answering again, or for a partition that is gone, changes nothing.
 
         Args:
-            indexes: in :attr:`records`; none for all.
+            indexes: in :attr:`records`: one, or some; an empty list completes nothing.
+                None for all.
 
         Raises:
             IndexError: there is no such record; nothing was completed.
+            TypeError: these are no indexes; nothing was completed.
         """
         self._ticket.answer(self._chosen(indexes))
 
-    def fail(self, error: Exception, *indexes: int) -> None:
+    def fail(
+        self, error: Exception, indexes: int | Iterable[int] | None = None
+    ) -> None:
         """
         Say what went wrong with records, or with all that have no answer yet.
 
@@ -235,23 +239,31 @@ class Batch:
 
         Args:
             error: what went wrong.
-            indexes: in :attr:`records`; none for all that have no answer.
+            indexes: in :attr:`records`: one, or some; of an empty list nothing has
+                failed. None for all that have no answer.
 
         Raises:
             IndexError: there is no such record; nothing has failed.
-            TypeError: ``error`` is no exception, or a ``BatchFailure``.
+            TypeError: ``error`` is no exception, or a ``BatchFailure``; or these are no
+                indexes.
         """
         if not isinstance(error, BaseException) or isinstance(error, BatchFailure):
             message = f"fail() takes the exception of its records, not {error!r:.200}"
             raise TypeError(message)
         self._ticket.answer(self._chosen(indexes), error)
 
-    def _chosen(self, indexes: Sequence[int]) -> list[int] | None:
-        for index in indexes:
+    def _chosen(self, indexes: int | Iterable[int] | None) -> list[int] | None:
+        if indexes is None:
+            return None
+        chosen = [indexes] if isinstance(indexes, int) else list(indexes)
+        for index in chosen:
+            if not isinstance(index, int) or isinstance(index, bool):
+                message = f"indexes are whole numbers, as [0, 2], not {index!r:.60}"
+                raise TypeError(message)
             if not 0 <= index < len(self.records):
                 message = f"the batch has {len(self.records)} records, not {index}"
                 raise IndexError(message)
-        return [self._indexes[index] for index in indexes] if indexes else None
+        return [self._indexes[index] for index in chosen]
 
     def __len__(self) -> int:
         return len(self.records)

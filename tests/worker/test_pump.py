@@ -77,7 +77,7 @@ def test_each_record_wants_one_answer(order: Order) -> None:
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
-    batch.done(1, 3)
+    batch.done([1, 3])
     assert table.watermark == 0
     batch.done(0)
     batch.done(0)
@@ -87,6 +87,36 @@ def test_each_record_wants_one_answer(order: Order) -> None:
     batch.fail(ValueError())
     batch.done()
     assert (table.watermark, table.held.records, table.held.running) == (4, 0, 0)
+
+
+@ORDERS
+def test_answers_for_no_record_change_nothing(order: Order) -> None:
+    """
+    P3, W5: what went well, on a day when nothing does, is not the whole batch.
+    """
+    table = Table(order)
+    table.admit(4)
+    (batch,) = table.take()
+    batch.done([])
+    batch.fail(ValueError(), iter(()))
+    assert (table.watermark, table.held.running) == (0, 4)
+    batch.fail(Reject("planted"), [0, 1, 2, 3])
+    assert (table.watermark, table.held.running) == (0, 0)
+
+
+@pytest.mark.parametrize("indexes", ["0", [[0, 1]], [0.0], [True], object()])
+def test_what_is_no_index_is_refused(indexes: Any) -> None:  # noqa: ANN401
+    """
+    Nothing was answered then.
+    """
+    table = Table(Order.UNORDERED)
+    table.admit(2)
+    (batch,) = table.take()
+    with pytest.raises(TypeError):
+        batch.done(indexes)
+    with pytest.raises(TypeError):
+        batch.fail(ValueError(), indexes)
+    assert table.held.running == 2
 
 
 @ORDERS
@@ -263,7 +293,7 @@ def test_in_order_the_next_batch_waits_for_the_one_before() -> None:
     table.admit(4)
     table.admit(4)
     (batch,) = table.take()
-    batch.done(0, 1, 2)
+    batch.done([0, 1, 2])
     assert table.take() == []
     batch.fail(ValueError(), 3)
     assert table.take() == []
@@ -372,7 +402,7 @@ def test_only_an_exception_of_the_records_is_a_failure(error: Any) -> None:  # n
     with pytest.raises(TypeError):
         batch.fail(error)
     with pytest.raises(IndexError):
-        batch.fail(ValueError(), 0, 1)
+        batch.fail(ValueError(), [0, 1])
     batch.done()
     assert table.watermark == 1
 
@@ -412,7 +442,7 @@ def test_what_was_handed_out_last_is_given_back(order: Order) -> None:
     other.join()
     table.out.abandon_last(ValueError())
     assert table.held.running
-    batch.done(0, 2)
+    batch.done([0, 2])
     batch.fail(RetryLater(1.0))
     table.pass_time(1.0)
     (again,) = table.take()
@@ -968,19 +998,19 @@ class History:
         at = dice.randrange(len(self.out))
         batch, left = self.out[at]
         some = dice.sample(sorted(left), dice.randint(1, len(left)))
-        chosen = tuple(some) if dice.random() < 0.7 else ()
+        chosen = some if dice.random() < 0.7 else None
         how = dice.choice(["done", "done", "fail", "later", "reject", "let go"])
         told = [batch.records[one].offset for one in chosen or left]
         match how:
             case "done":
-                batch.done(*chosen)
+                batch.done(chosen)
                 self.ended.update(told)
             case "fail":
-                batch.fail(ValueError(), *chosen)
+                batch.fail(ValueError(), chosen)
             case "later":
-                batch.fail(RetryLater(dice.uniform(0, 2)), *chosen)
+                batch.fail(RetryLater(dice.uniform(0, 2)), chosen)
             case "reject":
-                batch.fail(Reject("no"), *chosen)
+                batch.fail(Reject("no"), chosen)
             case "let go":
                 chosen = tuple(left)
                 del self.out[at], batch
