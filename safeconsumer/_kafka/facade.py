@@ -350,6 +350,13 @@ class Facade:
         """
         return bool(self._coordinator.commits.without(frozenset((tp,))))
 
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Return which of all resets the last one of an owned partition was; 0: none yet.
+        """
+        state = self._subscription.assignment.get(tp)
+        return getattr(state, "reset_number", 0)
+
     def lag(self) -> int:
         """
         Return how many offsets are known to be there and not returned by a poll yet.

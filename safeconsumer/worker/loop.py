@@ -293,6 +293,7 @@ class Engine:
         self._in_hand = None  # from here on nobody knows, until the poll has returned
         self._in_hand = polled = self._poll()
         self.departures.settle()
+        self._follow_resets(polled)
         self._admit(polled)
         self._in_hand = {}
         if not polled or self.commits.is_due():
@@ -411,6 +412,7 @@ class Engine:
                 [before], "moved" if before.number == number else REVOKED
             )
         epoch = self.held.open(tp, number, self._group.losses, start)
+        epoch.reset = self._client.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
 
@@ -420,6 +422,25 @@ class Engine:
             for tp, epoch in self.held.epochs.items()
             if not self.commits.has_floor(epoch)
         ]
+
+    def _follow_resets(self, polled: Polled) -> None:
+        # Out of range, as after retention: what is committed is no floor any more. It
+        # goes on, from another one, once all that came before is done.
+        owned = self._client.epochs()
+        for tp, epoch in tuple(self.held.epochs.items()):
+            number = self._client.reset_number(tp)
+            if owned.get(tp) != epoch.number or number == epoch.reset:
+                continue
+            epoch.is_adrift = True
+            records = polled.get(tp)
+            start = records[0].offset if records else self._client.position(tp)
+            if start is not None and start < epoch.progress.next_offset:
+                self._open(tp, epoch.number, start)
+            elif start is not None and not epoch.records:
+                epoch.reset = number
+                with self.held.lock:
+                    epoch.progress.reach(start)
+                self.commits.begin_again(epoch)
 
     # ------------------------------------------------------------ records
 

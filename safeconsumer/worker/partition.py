@@ -146,6 +146,8 @@ class Epoch:
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
+        reset: which reset of the position its floor is of; 0: none.
+        is_adrift: whether there was another one since, so that it has no floor.
         is_held: whether nothing of it may begin: somebody else than a worker holds the
             partition, or the ownership has ended.
         shelf: lanes that were ready while it was held, in their order.
@@ -167,6 +169,7 @@ class Epoch:
         "failures",
         "front",
         "gathering",
+        "is_adrift",
         "is_closed",
         "is_held",
         "lanes",
@@ -177,6 +180,7 @@ class Epoch:
         "parked",
         "progress",
         "records",
+        "reset",
         "revoked",
         "running",
         "shelf",
@@ -210,6 +214,8 @@ class Epoch:
         self.allowed = 0
         self.revoked = threading.Event()
         self.is_closed = False
+        self.is_adrift = False
+        self.reset = 0
         self.is_held = False
         self.shelf: deque[Lane] = deque()
         self.earlier: dict[object, Lane | None] = {}
