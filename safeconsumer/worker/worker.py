@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._checks import is_number
-from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
@@ -53,7 +52,7 @@ from safeconsumer.worker.settings import (
     check_on_exhausted,
     refuse_circle,
 )
-from safeconsumer.worker.throttle import PerTopic, check_throttles
+from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -177,7 +176,7 @@ class Worker:
         check_callable(key, "key")
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
-        _check_timeout(handler_timeout)
+        check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
         check_breaker(breaker)
@@ -564,11 +563,3 @@ def _answer(
 
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
         loop.call_soon_threadsafe(say)
-
-
-def _check_timeout(seconds: object) -> None:
-    if seconds is None:
-        return
-    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
-        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
-        raise WorkerSettingError(message)
