@@ -89,9 +89,8 @@ class Foreign(Elsewhere):
         return tracebacks.of_thread(self._threads_there.get(id(slot)))
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
-        if (
-            slot.task is None or slot.task.epoch.is_held
-        ):  # while it waited, and was no longer to be cancelled
+        # It may have waited there for long, and can be cancelled no more.
+        if slot.task is None or slot.task.epoch.is_held:
             raise NotBegunError
         self._threads_there[id(slot)] = threading.get_ident()
         slot.began = time.monotonic()
