@@ -424,8 +424,12 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
+        self._stop_obeying = others.tell(self._obey)
         others.report_busy(self._busy)
+
+    def _obey(self) -> None:
+        self._schedule.queue.obey()
+        self._runner.recall_held()
 
     def _busy(self) -> frozenset[TopicPartition]:
         # Those of which something is claimed, and those that a handler still works on
