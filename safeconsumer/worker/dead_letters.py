@@ -206,7 +206,9 @@ class DeadLetters:
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
-        if letter.lane.epoch.is_closed:
+        # Revoked, its record is handled again elsewhere; one that is on its way by then
+        # is waited for, and completes it.
+        if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
         ticket = post.ticket = object()

@@ -262,6 +262,7 @@ class Engine:
         )
         self._work: Work
         self._begun: Mapping[TopicPartition, int] | None = None
+        self._in_hand: Polled | None = {}
         self.soon = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -282,13 +283,18 @@ class Engine:
     def turn(self) -> None:
         """
         Poll once and look after everything; takes about one poll's timeout at most.
+
+        Whatever it raises, the next one goes on with what this one has not admitted.
         """
+        self._mend()
         self.brakes.place(
             is_draining=self.departures.is_draining, floorless=self._floorless()
         )
-        polled = self._poll()
+        self._in_hand = None  # from here on nobody knows, until the poll has returned
+        self._in_hand = polled = self._poll()
         self.departures.settle()
         self._admit(polled)
+        self._in_hand = {}
         if not polled or self.commits.is_due():
             self._pass_gaps()
         self.departures.turn()
@@ -331,6 +337,8 @@ class Engine:
         """
         self.departures.tell()
         try:
+            with suppress(Exception):  # then it is its owner who has to look after it
+                self._mend()
             if self._group.is_lost():  # or never was: then nothing is missing
                 return not self.held.done
             return self.commits.now(seconds=seconds)
@@ -432,6 +440,24 @@ class Engine:
             chunk = self.held.admit(epoch, records)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
+
+    def _mend(self) -> None:
+        # Something was raised, a Ctrl-C for example, while a poll's records were in
+        # hand: the position is beyond them, so they are asked for again.
+        if not self._in_hand and self._in_hand is not None:
+            return  # nearly always
+        for tp, number in self._client.epochs().items():
+            epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
+            if epoch is not None and epoch.number == number:
+                start = epoch.progress.next_offset
+            elif records:
+                start = records[0].offset
+            else:
+                continue
+            position = self._client.position(tp)
+            if position is not None and position > start:
+                self._client.go_back(tp, start)
+        self._in_hand = {}
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, as a transaction's

@@ -280,6 +280,17 @@ class Trip:
     is_lifted: bool = False
     task: Task | None = None
 
+    def is_tried_by(self, task: Task) -> bool:
+        """
+        Tell whether this is what tries, or a part of it.
+        """
+        tries = self.task
+        return tries is task or (
+            tries is not None
+            and tries.chunk is task.chunk
+            and tries.indexes[0] in task.indexes
+        )
+
 
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
@@ -686,7 +697,8 @@ class Queue:
 
     def _is_apart(self, lane: Lane) -> bool:
         epoch = lane.epoch
-        if not epoch.failures and not epoch.alone:
+        # What it had may have been dropped while it slept: it was revoked.
+        if not lane.runs or (not epoch.failures and not epoch.alone):
             return False
         chunk, indexes = lane.runs[0]
         offset = record_at(chunk, indexes[0]).offset

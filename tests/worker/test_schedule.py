@@ -11,6 +11,7 @@ from safeconsumer.worker import (
     BatchFailure,
     RecordFailedError,
     Reject,
+    Retry,
     RetryLater,
     StopWorker,
 )
@@ -414,6 +415,68 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     assert desk.work() == []
     desk.pass_time(2.0)
     assert sorted(desk.work()) == [0, 1]
+
+
+def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
+    """
+    W6: a batch's record too, whose time comes while the revocation waits for others.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=1)
+    desk.admit(3)
+    bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
+    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    desk.schedule.drop_queued([desk.epoch])
+    desk.pass_time(1.0)
+    assert desk.work() == []
+    desk.schedule.complete([all_done(running, 0.0)])
+    assert desk.schedule.queue.claim() == []
+
+
+def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
+    """
+    W6: once that one's task comes back, though something else has failed.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=1)
+    desk.admit(1)
+    (left_behind,) = desk.schedule.queue.claim()
+    desk.regain()
+    desk.admit(3)
+    (bad,) = desk.schedule.queue.claim()
+    assert bad.lane.key != left_behind.lane.key
+    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    (running,) = desk.schedule.queue.claim()
+    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.complete([all_done(left_behind, 0.0)])
+    assert desk.work() == []
+    desk.schedule.complete([all_done(running, 0.0)])
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
+    order: Order,
+    is_batch: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    W5: it was waited for, so nobody handles the record and writes the letter again.
+    """
+    letters: list[Letter] = []
+    desk = Desk(
+        order,
+        is_batch=is_batch,
+        quantum=1,
+        post=letters.append,
+        retry=Retry(attempts=1),
+    )
+    desk.admit(2)
+    (bad,) = desk.schedule.queue.claim()
+    desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
+    desk.schedule.drop_queued([desk.epoch])
+    for _ in range(2):  # it may arrive twice
+        desk.schedule.letter_acknowledged(letters[0])
+    assert desk.epoch.progress.watermark().offset == 1
+    assert (desk.held.records, desk.held.done, desk.schedule.dead_letters) == (1, 1, 1)
+    assert desk.work() == []
 
 
 @pytest.mark.parametrize("is_full", [True, False])
