@@ -230,6 +230,22 @@ class Epoch:
         self.allowed = self.progress.floor() + span
         return self.allowed
 
+    def let_go(self) -> None:
+        """
+        Keep no record: whoever still has it, or a lane of it, may have it for long.
+        """
+        self.records = self.bytes = self.running = 0
+        for lane in self.lanes.values():
+            lane.runs.clear()
+        self.progress = Progress(self.progress.watermark().offset)
+        self.lanes.clear()
+        self.unsorted.clear()
+        self.parked.clear()
+        self.shelf.clear()
+        self.gathering.clear()
+        self.answers.clear()
+        self.stuck.clear()
+
     def keep_pace(self, seconds: float) -> None:
         """
         Take note of how long a record took, on average of a hand-over.
@@ -276,6 +292,7 @@ class Held:
         bytes: their bytes.
         running: those that a handler works on.
         done: records completed since the beginning.
+        closed: how many epochs have ended.
         low: call :attr:`when_low` once no more than this is held; None to not.
     """
 
@@ -287,6 +304,7 @@ class Held:
         self.bytes = 0
         self.running = 0
         self.done = 0
+        self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
         self._outlived: dict[TopicPartition, dict[object, Lane | None]] = {}
@@ -366,13 +384,8 @@ class Held:
             self.records -= epoch.records
             self.bytes -= epoch.bytes
             self.running -= epoch.running
-            epoch.records = epoch.bytes = epoch.running = 0
-            epoch.lanes.clear()
-            epoch.unsorted.clear()
-            epoch.parked.clear()
-            epoch.shelf.clear()
-            epoch.gathering.clear()
-            epoch.stuck.clear()
+            epoch.let_go()
+            self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()

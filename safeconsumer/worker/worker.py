@@ -24,7 +24,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import START_SECONDS, Calls
+from safeconsumer.worker.executors.base import LONGEST, START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
@@ -489,7 +489,7 @@ class Worker:
         finally:
             self._stop_obeying()
             left = end - _LEAVE_SECONDS - time.monotonic()
-            self._runner.stop(max(_LEAVE_SECONDS, left))
+            self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
