@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.client import REFUSED, Client, Work, sorted_tps
-from safeconsumer.worker.partition import Epoch, Held
+from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
 
@@ -28,6 +28,8 @@ class Commits:
     Attributes:
         succeeded: how many commits went through.
         failed: how many were refused or could not be sent.
+        is_behind: whether, since the last that went through, partitions have gone with
+            something complete that is not committed.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Commits:
         self._done_before = 0
         self.succeeded = 0
         self.failed = 0
+        self.is_behind = False
 
     # ------------------------------------------------------------ floors
 
@@ -115,7 +118,38 @@ class Commits:
         Args:
             seconds: to wait at most, if that is less than ``Commit.timeout``.
         """
-        marks, owners = self._new_marks()
+        return self._commit(*self._new_marks(), seconds)
+
+    def last(self, dropped: Sequence[Dropped], seconds: float) -> bool:
+        """
+        Commit up to where epochs were complete when they were dropped, and wait for it.
+
+        Returns:
+            Whether all that was complete is committed, of those that went before too.
+        """
+        owners = {one.tp: one.epoch for one in dropped}
+        marks = {
+            one.tp: one.mark
+            for one in dropped
+            if one.mark.offset > self._committed.get(one.epoch, -1)
+        }
+        return self._commit(marks, owners, seconds) and not self.is_behind
+
+    def note(self, dropped: Sequence[Dropped]) -> None:
+        """
+        Take note of epochs that are gone.
+        """
+        self.is_behind |= any(
+            one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
+            for one in dropped
+        )
+
+    def _commit(
+        self,
+        marks: Mapping[TopicPartition, Watermark],
+        owners: Mapping[TopicPartition, Epoch],
+        seconds: float,
+    ) -> bool:
         self._under_way = None
         if not marks:
             return True
@@ -179,6 +213,7 @@ class Commits:
     ) -> None:
         if error is None:
             self.succeeded += 1
+            self.is_behind = False
             for tp, mark in marks.items():
                 before = self._committed.get(owners[tp], -1)
                 self._committed[owners[tp]] = max(before, mark.offset)
@@ -226,6 +261,7 @@ class Departures:
     Attributes:
         work: who works on what is held.
         in_flight: counts the dead letters on their way: of all epochs, or of some.
+        outlived: counts what of closed epochs is waited for at the end.
         dropped: records given up.
         seconds: spent waiting.
     """
@@ -256,6 +292,7 @@ class Departures:
         self._departing: list[Epoch] = []
         self._epochs: Mapping[TopicPartition, int] | None = None
         self.in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
+        self.outlived: Callable[[], int] = lambda: 0
         self.dropped = 0
         self.seconds = 0.0
 
@@ -294,7 +331,8 @@ class Departures:
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._departing if is_partial else None
-        return self.work.running(epochs) + self.in_flight(epochs)
+        gone = self.outlived() if self._is_stopping else 0
+        return self.work.running(epochs) + self.in_flight(epochs) + gone
 
     # ------------------------------------------------------------ joins
 
@@ -420,11 +458,12 @@ class Departures:
             reason=waiting.reason,
         )
 
-    def drop(self, epochs: Sequence[Epoch], reason: str) -> None:
+    def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """
-        End epochs, with what they still hold.
+        End epochs, with what they still hold; return what that was.
         """
         dropped = [self._held.close(epoch) for epoch in epochs]
+        self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:
             self.dropped += records
@@ -435,6 +474,7 @@ class Departures:
                 running=sum(one.running for one in dropped),
                 reason=reason,
             )
+        return dropped
 
     def _wait(self, seconds: float, reason: str) -> None:
         now = self._clock()

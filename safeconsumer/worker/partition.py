@@ -251,11 +251,25 @@ def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
 class Dropped:
     """
     What a closed epoch still held.
+
+    Attributes:
+        epoch: which one.
+        mark: up to where it was complete.
+        records: how many were not.
+        running: how many of these were handed over to handlers.
     """
 
-    tp: TopicPartition
+    epoch: Epoch
+    mark: Watermark
     records: int
     running: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        The partition.
+        """
+        return self.epoch.tp
 
 
 class Held:
@@ -268,7 +282,8 @@ class Held:
         epochs: the open ones by partition.
         records: incomplete records of all of them.
         bytes: their bytes.
-        running: those that a handler works on.
+        running: those that are handed over to handlers.
+        outlived: records of closed epochs of which the hand-over has not come back.
         done: records completed since the beginning.
         low: call :attr:`when_low` once no more than this is held; None to not.
     """
@@ -280,6 +295,7 @@ class Held:
         self.records = 0
         self.bytes = 0
         self.running = 0
+        self.outlived = 0
         self.done = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
@@ -353,7 +369,12 @@ class Held:
         End an epoch; its results change nothing from now on.
         """
         with self.lock:
-            dropped = Dropped(epoch.tp, epoch.records, epoch.running)
+            mark, left = epoch.progress.watermark(), len(epoch.progress.incomplete())
+            # Handlers mark what is complete, and tell once they are through with all.
+            done = epoch.records - left
+            dropped = Dropped(epoch, mark, left, max(0, epoch.running - done))
+            self.done += done
+            self.outlived += epoch.running
             epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
             self._keep_running(epoch)

@@ -223,6 +223,7 @@ class Worker:
             place=self._client.pause,
             breaker=breaker,
         )
+        self._engine.departures.outlived = lambda: self._engine.held.outlived
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -478,7 +479,7 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = self._engine.held.running
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
