@@ -209,7 +209,7 @@ def examine(
         engine: the loop.
         slots: where handlers run.
         age: seconds that one may take, and what failed may block.
-        broken: what a breaker has stopped, and why.
+        broken: what a breaker has stopped, and what keeps commits from going through.
     """
     now = time.monotonic()
     is_alive = turns(engine, now)

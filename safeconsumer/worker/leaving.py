@@ -53,6 +53,7 @@ class Commits:
         self.succeeded = 0
         self.failed = 0
         self.is_behind = False
+        self._refused: tuple[float, Exception] | None = None
 
     # ------------------------------------------------------------ floors
 
@@ -95,6 +96,7 @@ class Commits:
         self._due = self._clock() + self._setting.every
         self._done_before = self._held.done
         if not marks:
+            self._refused = None
             return
         ticket = self._under_way = object()
         self._sent_at = self._clock()
@@ -182,6 +184,16 @@ class Commits:
             if epoch.tp in marks and epoch in committed
         )
 
+    def broken(self, age: float) -> list[str]:
+        """
+        Say since when no commit has gone through that should, if that is so long.
+        """
+        refused = self._refused
+        seconds = 0.0 if refused is None else self._clock() - refused[0]
+        if refused is None or seconds < age:
+            return []
+        return [f"no commit has gone through for {seconds:.1f} s: {refused[1]!r}"]
+
     def _is_under_way(self) -> bool:
         if self._under_way is None:
             return False
@@ -214,11 +226,14 @@ class Commits:
         if error is None:
             self.succeeded += 1
             self.is_behind = False
+            self._refused = None
             for tp, mark in marks.items():
                 before = self._committed.get(owners[tp], -1)
                 self._committed[owners[tp]] = max(before, mark.offset)
             return
         self.failed += 1
+        since = self._clock() if self._refused is None else self._refused[0]
+        self._refused = since, error
         self._due = min(self._due, self._clock() + _AGAIN_AFTER)
         self._emit(
             worker_events.CommitRejected,

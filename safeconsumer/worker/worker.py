@@ -396,12 +396,9 @@ class Worker:
             return health.Health(is_alive=True, reasons=("it has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        return health.examine(
-            self._engine,
-            self._runner.slots,
-            self._limits.age,
-            broken=self._schedule.outages.broken(),
-        )
+        age = self._limits.age
+        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
+        return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """
