@@ -119,7 +119,8 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         spans = [
             epoch.progress.span() for epoch in held.epochs.values() if epoch.records
         ]
-        queued, running = held.records - held.running, held.running + held.outlived
+        queued, running = held.records - held.running, held.running
+        running += held.outlived.total()
         handler_seconds = schedule.durations.taken()
         stopped = schedule.outages.stopped()
     return Stats(

@@ -18,7 +18,7 @@ may look at which ones there are without it.
 import enum
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from sys import getsizeof
 from typing import TypeAlias
@@ -283,7 +283,7 @@ class Held:
         records: incomplete records of all of them.
         bytes: their bytes.
         running: those that are handed over to handlers.
-        outlived: records of closed epochs of which the hand-over has not come back.
+        outlived: by partition, records of closed epochs whose hand-over is not back.
         done: records completed since the beginning.
         low: call :attr:`when_low` once no more than this is held; None to not.
     """
@@ -295,7 +295,7 @@ class Held:
         self.records = 0
         self.bytes = 0
         self.running = 0
-        self.outlived = 0
+        self.outlived: Counter[TopicPartition] = Counter()
         self.done = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
@@ -374,7 +374,7 @@ class Held:
             done = epoch.records - left
             dropped = Dropped(epoch, mark, left, max(0, epoch.running - done))
             self.done += done
-            self.outlived += epoch.running
+            self.outlived[epoch.tp] += epoch.running
             epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
             self._keep_running(epoch)
@@ -419,10 +419,11 @@ class Held:
 
     def busy(self) -> set[TopicPartition]:
         """
-        Return the partitions of which something is being worked on.
+        Return the partitions of which something is worked on, if taken away too.
         """
         with self.lock:
-            return {tp for tp, epoch in self.epochs.items() if epoch.running}
+            gone = {tp for tp, count in self.outlived.items() if count}
+            return gone | {tp for tp, epoch in self.epochs.items() if epoch.running}
 
     def stuck(self) -> list[tuple[TopicPartition, int, float]]:
         """

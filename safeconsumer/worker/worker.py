@@ -223,7 +223,7 @@ class Worker:
             place=self._client.pause,
             breaker=breaker,
         )
-        self._engine.departures.outlived = lambda: self._engine.held.outlived
+        self._engine.departures.outlived = self._engine.held.outlived.total
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -424,14 +424,7 @@ class Worker:
     def _obey_others(self) -> None:
         others = self._client.others
         self._stop_obeying = others.tell(self._schedule.queue.obey)
-        others.report_busy(self._busy)
-
-    def _busy(self) -> frozenset[TopicPartition]:
-        # Those of which something is claimed, and those that a handler still works on
-        # although they were taken away.
-        tasks = [slot.task for slot in self._runner.slots]
-        there = {task.epoch.tp for task in tasks if task is not None}
-        return frozenset(there | self._engine.held.busy())
+        others.report_busy(self._engine.held.busy)
 
     def _check_topics(self) -> None:
         membership = self._client.membership

@@ -180,7 +180,7 @@ def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
     assert ending.conclude()
     held, departures = ending.engine.held, ending.engine.departures
     assert ending.client.committed[TP] == 1
-    assert (held.done, departures.dropped, held.outlived) == (1, 3, 0)
+    assert (held.done, departures.dropped, held.outlived.total()) == (1, 3, 0)
 
 
 def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
@@ -195,10 +195,11 @@ def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
     task.chunk.finish(task.indexes[0])
     assert ending.conclude()
     held, departures = ending.engine.held, ending.engine.departures
-    assert (held.done, departures.dropped, held.outlived) == (1, 3, len(task.indexes))
+    assert (held.done, departures.dropped) == (1, 3)
+    assert (held.outlived, held.busy()) == ({TP: len(task.indexes)}, {TP})
     assert ending.client.committed[TP] == 1
     ending.schedule.complete([all_done(task, 0.0)])
-    assert (held.done, held.outlived) == (1, 0)
+    assert (held.done, held.outlived, held.busy()) == (1, {TP: 0}, set())
 
 
 @pytest.mark.parametrize("seconds", [30.0, 0.1])

@@ -549,7 +549,12 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         if held.running != running:
             raise Violated(f"5: {held.running} are said to run, {running} do")
-        gone = sum(len(task.indexes) for task in self.tasks if task.epoch.is_closed)
+        gone = Counter(
+            task.epoch.tp
+            for task in self.tasks
+            if task.epoch.is_closed
+            for _ in task.indexes
+        )
         if held.outlived != gone:
             raise Violated(f"5: {held.outlived} are said to outlive, {gone} do")
         ends = held.records + held.done + self.engine.departures.dropped
