@@ -286,9 +286,10 @@ class DeadLetterRefused(WorkerEvent):
 @frozen(kw_only=True)
 class DeadLetterSlow(WorkerEvent):
     """
-    A dead letter has been given to its producer, which does not return.
+    A dead letter was given to its producer, which does not return, or acknowledge it.
 
-    kafka-python's waits for a topic that it does not know for ``max_block_ms``.
+    kafka-python's waits for a topic that it does not know for ``max_block_ms``, and for
+    an acknowledgement for ``delivery_timeout_ms``.
 
     Attributes:
         partition: as ``orders:3``.

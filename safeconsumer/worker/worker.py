@@ -423,8 +423,12 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
+        self._stop_obeying = others.tell(self._obey)
         others.report_busy(self._engine.held.busy)
+
+    def _obey(self) -> None:
+        self._schedule.queue.obey()
+        self._runner.recall_held()
 
     def _check_topics(self) -> None:
         membership = self._client.membership

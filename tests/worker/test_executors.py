@@ -423,7 +423,8 @@ class Queueing(Executor):
         """
         Run what is queued, as an executor does.
         """
-        for future, call in self.queued:
+        while self.queued:
+            future, call = self.queued.pop(0)
             if future.set_running_or_notify_cancel():
                 future.set_result(call())
 

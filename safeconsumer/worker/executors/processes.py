@@ -273,6 +273,8 @@ class Processes(Elsewhere):
             if answer is not None:
                 return answer
             self._prepare(slot)
+            if slot.task is None or slot.task.epoch.is_held:  # since the last one
+                raise NotBegunError
         message = (
             f"{_STARTS} processes one after the other ended before they took a record"
         )
