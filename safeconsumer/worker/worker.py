@@ -222,6 +222,7 @@ class Worker:
             place=self._client.pause,
             breaker=breaker,
         )
+        self._engine.departures.outlived = self._engine.held.outlived.total
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -394,12 +395,9 @@ class Worker:
             return health.Health(is_alive=True, reasons=("it has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        return health.examine(
-            self._engine,
-            self._runner.slots,
-            self._limits.age,
-            broken=self._schedule.outages.broken(),
-        )
+        age = self._limits.age
+        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
+        return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """
@@ -425,18 +423,11 @@ class Worker:
     def _obey_others(self) -> None:
         others = self._client.others
         self._stop_obeying = others.tell(self._obey)
-        others.report_busy(self._busy)
+        others.report_busy(self._engine.held.busy)
 
     def _obey(self) -> None:
         self._schedule.queue.obey()
         self._runner.recall_held()
-
-    def _busy(self) -> frozenset[TopicPartition]:
-        # Those of which something is claimed, and those that a handler still works on
-        # although they were taken away.
-        tasks = [slot.task for slot in self._runner.slots]
-        there = {task.epoch.tp for task in tasks if task is not None}
-        return frozenset(there | self._engine.held.busy())
 
     def _check_topics(self) -> None:
         membership = self._client.membership
@@ -481,7 +472,7 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = self._engine.held.running
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
