@@ -161,7 +161,8 @@ class HandlersFailError(SafeConsumerError):
     Handlers cannot be run, whatever the record: the worker stops, and blames none.
 
     A process does not start, an executor of yours broke, cancels, or takes nothing
-    more, or a coroutine came back that nobody awaits. Raised by ``run()``.
+    more, a coroutine came back that nobody awaits, or one commits what nobody has
+    handled. Raised by ``run()``.
     """
 
 
@@ -417,6 +418,16 @@ def _refuse(answer: object, does: str) -> NoReturn:
         f"awaits anything; dead_letter is a plain function"
     )
     raise HandlersFailError(message)
+
+
+def commits_alone() -> Exception:
+    """
+    Return what a commit without offsets raises where a worker or pump commits.
+    """
+    return HandlersFailError(
+        "commit() and commit_async() without offsets commit what was polled, whether "
+        "it was handled or not: leave them out, what is done is committed here anyway"
+    )
 
 
 def is_async(function: object) -> bool:

@@ -27,6 +27,7 @@ from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
@@ -83,7 +84,9 @@ class Worker:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
             the worker closes it when it ends. Its deserializers are called where the
             handler is, before it: what they raise is a failure of the record. See
-            :class:`DeserializationError`.
+            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
+            what was polled, so while the worker runs it raises
+            :class:`HandlersFailError`.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; a coroutine function with
             ``executor="asyncio"``. What it returns is ignored; an exception is a
@@ -343,6 +346,7 @@ class Worker:
             self._obey_others()
             self._check_topics()
             self._client.membership.read_with(None, None)
+            self._client.membership.refuse_commits(commits_alone)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
