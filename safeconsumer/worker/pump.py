@@ -21,6 +21,7 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
@@ -46,6 +47,7 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_consumer,
     check_on_exhausted,
     refuse_circle,
@@ -397,6 +399,8 @@ class Pump:
             pump, ``skip`` the record, or ``block`` until somebody acts.
         drain: how long what is out is waited for.
         commit: when to commit.
+        breaker: holds a topic while its records fail as by an outage; then one record
+            tries, in a batch of its own. See :class:`Breaker`.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -416,9 +420,11 @@ class Pump:
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
+        check_breaker(breaker)
         if order_of(order) is Order.KEY:
             message = "a Pump's order is 'unordered' or 'partition', not 'key'"
             raise WorkerSettingError(message)
@@ -449,7 +455,7 @@ class Pump:
             time.monotonic,
             client.others,
         )
-        self._schedule = Schedule(queue, emit, client.pause)
+        self._schedule = Schedule(queue, emit, client.pause, breaker)
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import (
+    Breaker,
     DeserializationError,
     Drain,
     Pause,
@@ -25,7 +26,7 @@ from safeconsumer import (
     UnansweredBatchError,
     WorkerSettingError,
 )
-from safeconsumer.holds.hold import OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import BatchFailure
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.pump import Batch, _HandOut
@@ -37,6 +38,8 @@ ON_BROKER = pytest.mark.any_broker
 ORDERS = pytest.mark.parametrize("order", [Order.UNORDERED, Order.PARTITION])
 NOBODY = Readers(None, None)
 ONCE = Retry(attempts=1)
+DOWN = ConnectionError("down")
+BREAKS = Breaker(on=(ConnectionError,), failures=1, first=10.0, factor=3.0)
 
 
 class Table(Desk):
@@ -167,6 +170,77 @@ def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -
     assert table.take() == []
     table.pass_time(0.1)
     assert offsets(table.take()[0]) == [0, 1, 2, 3]
+
+
+def stopped(order: Order) -> Table:
+    """
+    Make one whose breaker has stopped the topic, and let the first wait pass.
+    """
+    table = Table(order, breaker=BREAKS)
+    table.admit(4)
+    (batch,) = table.take()
+    batch.fail(DOWN)
+    table.admit(2)
+    assert table.take() == []
+    table.pass_time(10.0)
+    return table
+
+
+@ORDERS
+def test_a_breaker_lets_one_record_try(order: Order) -> None:
+    """
+    The first that failed, at its attempt; then all go on, or wait for longer.
+    """
+    table = stopped(order)
+    (trial,) = table.take()
+    assert (offsets(trial), trial.attempt) == ([0], 1)
+    trial.fail(DOWN)
+    table.pass_time(29.9)
+    assert table.take() == []
+    table.pass_time(0.1)
+    (trial,) = table.take()
+    assert (offsets(trial), trial.attempt) == ([0], 1)
+    trial.done()
+    while batches := table.take():
+        for batch in batches:
+            batch.done()
+    assert (table.watermark, table.schedule.queue.tripped) == (6, {})
+
+
+@ORDERS
+def test_a_trial_that_nobody_answers_is_no_trial(order: Order) -> None:
+    """
+    A record tries then, this one or another, and is heard.
+    """
+    table = stopped(order)
+    (trial,) = table.take()
+    del trial
+    gc.collect()
+    (ticket,) = table.out.take_dropped()
+    ticket.give_back()
+    (trial,) = table.take()
+    assert (len(trial), table.take()) == (1, [])
+    trial.done()
+    assert table.schedule.queue.tripped == {}
+
+
+def test_answers_of_before_the_outage_close_no_breaker() -> None:
+    """
+    Nor do they use up an attempt.
+    """
+    table = Table(Order.UNORDERED, breaker=BREAKS)
+    table.admit(8)
+    first, second = table.take()
+    first.fail(DOWN)
+    second.done(0)
+    second.fail(DOWN)
+    assert list(table.schedule.queue.tripped) == [TP.topic]
+    assert (table.epoch.failures, table.take()) == ({}, [])
+    table.pass_time(10.0)
+    (trial,) = table.take()
+    trial.done()
+    left = sorted(place for batch in table.take() for place in offsets(batch))
+    assert left == [*{0, 1, 2, 3, 5, 6, 7} - set(offsets(trial))]
 
 
 @ORDERS
@@ -595,6 +669,35 @@ def test_a_pause_ends_with_the_pump_that_placed_it(lab: Lab) -> None:
     assert not consumer.holds()
     records = [one for some in consumer.poll(20_000).values() for one in some]
     assert records[0].offset == 0
+
+
+@ON_BROKER
+def test_a_breaker_holds_the_topic_of_a_pump(lab: Lab) -> None:
+    """
+    As long as it says or until somebody lifts it; and it ends with the pump.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    breaker = Breaker(on=(ConnectionError,), failures=2, first=3600, most=3600)
+    with Pump(consumer, breaker=breaker) as pump:
+        for batch in pump:
+            batch.fail(DOWN, 0)
+            batch.fail(DOWN)
+            break
+        (hold,) = consumer.holds()
+        assert (str(hold.scope), hold.owner) == (lab.topic, BREAKER)
+        consumer.resume(lab.topic, owner=BREAKER)
+        left = 3
+        for batch in pump:
+            left -= len(batch)
+            batch.done()
+            if not left:
+                break
+    assert not consumer.holds()
+    assert lab.committed() == {0: 3}
+    with pytest.raises(WorkerSettingError, match="breaker"):
+        Pump(lab.consumer(), breaker=3.0)  # type: ignore[arg-type]  # that is it
 
 
 @ON_BROKER
