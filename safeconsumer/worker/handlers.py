@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
@@ -389,12 +390,19 @@ def refuse_undone(answer: object) -> None:
     Return if what a handler returned does not say that nothing has run yet.
 
     Raises:
-        HandlersFailError: it is a coroutine, a generator or something to be awaited:
-            nobody does, so nothing was done.
+        HandlersFailError: it is a coroutine, a generator or something to be awaited or
+            waited for: nobody does, so nothing was done. Or it is an exception.
     """
     refuse_coroutine(answer)
     if inspect.isawaitable(answer):
         _refuse(answer, "awaits")
+    if isinstance(answer, Future):
+        _refuse(answer, "waits for")
+    if isinstance(answer, BaseException) or (
+        isinstance(answer, type) and issubclass(answer, BaseException)
+    ):
+        message = f"{shown(answer)} was returned, which says nothing: raise it"
+        raise HandlersFailError(message)
 
 
 def refuse_coroutine(answer: object) -> None:
