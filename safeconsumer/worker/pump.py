@@ -49,6 +49,7 @@ from safeconsumer.worker.settings import (
     Retry,
     check_breaker,
     check_consumer,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
@@ -423,6 +424,7 @@ class Pump:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         check_breaker(breaker)
         if order_of(order) is Order.KEY:
@@ -459,6 +461,7 @@ class Pump:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)

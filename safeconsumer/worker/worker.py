@@ -48,9 +48,10 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     check_breaker,
-    check_callable,
     check_consumer,
     check_counts,
+    check_key,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
@@ -175,9 +176,10 @@ class Worker:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         self._called = called = chosen(handle, handlers, executor)
-        check_callable(key, "key")
+        check_key(key, order)
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
         _check_timeout(handler_timeout)
@@ -229,6 +231,7 @@ class Worker:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
             handle=called,

@@ -136,7 +136,7 @@ def check_picklable(handle: Handler) -> None:
         pickle.dumps(handle)
     except Exception as error:
         message = (
-            f"executor='process' sends the handler by name, and {handle!r} has none "
+            f"the handler goes to another process by name, and {handle!r} has none "
             f"that can be imported: define it at the top of a module"
         )
         raise WorkerSettingError(message) from error
