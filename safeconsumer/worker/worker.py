@@ -26,6 +26,7 @@ from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST, START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
@@ -46,9 +47,10 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     check_breaker,
-    check_callable,
     check_consumer,
     check_counts,
+    check_key,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
@@ -82,7 +84,9 @@ class Worker:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
             the worker closes it when it ends. Its deserializers are called where the
             handler is, before it: what they raise is a failure of the record. See
-            :class:`DeserializationError`.
+            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
+            what was polled, so while the worker runs it raises
+            :class:`HandlersFailError`.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; a coroutine function with
             ``executor="asyncio"``. What it returns is ignored; an exception is a
@@ -171,9 +175,10 @@ class Worker:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         self._called = called = chosen(handle, handlers, executor)
-        check_callable(key, "key")
+        check_key(key, order)
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
         check_timeout(handler_timeout)
@@ -226,6 +231,7 @@ class Worker:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
             handle=called,
@@ -343,6 +349,7 @@ class Worker:
             self._obey_others()
             self._check_topics()
             self._client.membership.read_with(None, None)
+            self._client.membership.refuse_commits(commits_alone)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()

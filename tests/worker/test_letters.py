@@ -12,7 +12,13 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 from safeconsumer import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import DeadLetter, Drain, Retry, dead_letters
+from safeconsumer.worker import (
+    DeadLetter,
+    Drain,
+    HandlersFailError,
+    Retry,
+    dead_letters,
+)
 from safeconsumer.worker.partition import Lane
 from safeconsumer.worker.queue import Letter, Order
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
@@ -323,10 +329,38 @@ def test_a_letter_without_an_answer_ends_with_its_worker(
 
 
 @pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")
-def test_a_producer_with_serializers_is_refused(make_producer: Any) -> None:  # noqa: ANN401 - a fixture
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"value_serializer": bytes.hex}, "no value_serializer"),
+        ({"acks": 0, "enable_idempotence": False}, "acks=0"),
+        ({"transactional_id": "dead"}, "no transactional_id"),
+    ],
+)
+def test_a_producer_that_would_lose_letters_is_refused(
+    make_producer: Any,  # noqa: ANN401 - a fixture
+    config: dict[str, Any],
+    said: str,
+) -> None:
     """
-    Letters are bytes: it would refuse each of them, or write them twice over.
+    W7: one writes other bytes; of one nobody knows; one sends nothing by itself.
     """
-    producer = make_producer(value_serializer=bytes.hex)
-    with pytest.raises(WorkerSettingError, match="no value_serializer"):
+    producer = make_producer(**config)
+    with pytest.raises(WorkerSettingError, match=said):
         DeadLetter(producer, "dead")
+
+
+def test_a_sink_that_does_nothing_for_any_record_ends_the_worker(lab: Lab) -> None:
+    """
+    W7: what it returns is a coroutine, which nobody awaits; it was tried for ever.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+
+    async def send(_record: Any) -> None: ...  # noqa: ANN401
+
+    running = lab.run(fails, dead_letter=lambda record, _: send(record), retry=ONCE)
+    running.wait_end()
+    assert isinstance(running.error, HandlersFailError)
+    assert "was returned, and nobody" in str(running.error)
+    assert lab.committed()[0] in (None, 0)
