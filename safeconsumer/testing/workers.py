@@ -65,6 +65,8 @@ from safeconsumer.worker.settings import (
     check_breaker,
     check_callable,
     check_counts,
+    check_key,
+    check_kinds,
     check_on_exhausted,
 )
 from safeconsumer.worker.throttle import check_throttles, check_timeout
@@ -291,7 +293,8 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
             ``dead_letter`` raised, but for :class:`Reject`.
     """
     _refuse_unknown(others)
-    check_callable(key, "key")
+    check_kinds(limits=limits, retry=retry)
+    check_key(key, order)
     check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
     check_throttles(batch, batch_within, rate)
     check_timeout(handler_timeout)

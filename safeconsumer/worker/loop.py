@@ -328,7 +328,9 @@ class Engine:
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Commit what is complete, drop the rest, lift every hold of ours.
+        Drop what is not complete, commit the rest, lift every hold of ours.
+
+        In this order: what ends during the commit comes again, and is not told as done.
 
         Args:
             seconds: for the commit, if that is less than ``Commit.timeout``.
@@ -340,11 +342,12 @@ class Engine:
         try:
             with suppress(Exception):  # then it is its owner who has to look after it
                 self._mend()
+            epochs = tuple(self.held.epochs.values())
+            dropped = self.departures.drop(epochs, "stopped")
             if self._group.is_lost():  # or never was: then nothing is missing
-                return not self.held.done
-            return self.commits.now(seconds=seconds)
+                return not self.commits.is_behind
+            return self.commits.last(dropped, seconds)
         finally:
-            self.departures.drop(tuple(self.held.epochs.values()), "stopped")
             self._group.ask_before_join(None)
             self.brakes.release()
 

@@ -324,6 +324,7 @@ class Queue:
         self.ready: deque[Lane] = deque()
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
+        self._closed = 0
         self._is_halted = False
         self._is_over = False
         self._resting: list[threading.Lock] = []
@@ -447,6 +448,8 @@ class Queue:
         """
         now = self.clock()
         with self.held.lock:
+            if self._closed != self.held.closed:
+                self._forget_closed()
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if lane is lane.epoch.front:
@@ -466,6 +469,18 @@ class Queue:
         Return the seconds until the rate lets something begin; 0 if it does now.
         """
         return 0.0 if self._rate is None else self._rate.wait(self.clock())
+
+    def _forget_closed(self) -> None:
+        # Nobody would come for what sleeps for an hour, or waits while handlers hang.
+        self._closed = self.held.closed
+        self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
+        heapq.heapify(self._asleep)
+        topics = self.policy.per_topic
+        places = () if topics is None else topics.all()
+        for lanes in (self.ready, *(one.waiting for one in places)):
+            left = [lane for lane in lanes if not lane.epoch.is_closed]
+            lanes.clear()
+            lanes.extend(left)
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:

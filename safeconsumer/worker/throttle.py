@@ -3,7 +3,7 @@ Says how many records may begin now, how many handlers a topic may have, and how
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -121,6 +121,12 @@ class PerTopic:
             most = next(found, None)
             self._topics[topic] = None if most is None else Places(most)
         return self._topics[topic]
+
+    def all(self) -> Iterable[Places]:
+        """
+        Return the places of all topics that were asked for.
+        """
+        return filter(None, self._topics.values())
 
 
 def _scope(text: object) -> object:

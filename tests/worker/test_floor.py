@@ -13,7 +13,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Pump
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import Commit, RecordFailedError, Retry, RetryLater
+from safeconsumer.worker import Commit, Limits, RecordFailedError, Retry, RetryLater
 from tests.worker.desk import done_by
 from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import EVERY
@@ -256,13 +256,17 @@ def test_a_reset_to_earlier_offsets_begins_anew() -> None:
 def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> None:
     """
     W12: while the broker refuses, the partition is held, visibly; then all comes.
+
+    And it is not well: nothing can be handled.
     """
     lab.new_topic(partitions=1)
     lab.produce({0: numbers(5)})
     lab.broker.fail("OffsetCommit", CoordinatorNotAvailableError, times=1000)
     handling = Handling()
     consumer = lab.consumer()
-    running = lab.run(handling, consumer, commit=Commit(timeout=0.5))
+    running = lab.run(
+        handling, consumer, commit=Commit(timeout=0.5), limits=Limits(age=0.2)
+    )
     wait_for(
         lambda: {hold.owner for hold in consumer.holds()} == {"worker:floor"}, "a hold"
     )
@@ -270,9 +274,15 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> Non
     wait_for(lambda: running.worker.stats().commits_failed > refused + 1, "refusals")
     assert handling.values == []
     assert "worker:floor" in running.worker.stats().paused
+    health = running.worker.healthy()
+    assert health.is_alive
+    (reason,) = health.reasons
+    assert reason.startswith("no commit has gone through for ")
+    assert "CoordinatorNotAvailableError" in reason
     assert [one for one in running.events if type(one) is worker_events.CommitRejected]
     lab.broker.clear_faults()
     running.wait_done(5)
+    assert running.worker.healthy()
     running.end()
     assert handling.values == [value.encode() for value in numbers(5)]
 

@@ -2,6 +2,9 @@
 What a schedule hands out next, decided without a broker and while time stands still.
 """
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from safeconsumer.worker.handlers import (
     context_of,
 )
 from safeconsumer.worker.queue import Letter, Order, Outcome, record_at
+from safeconsumer.worker.throttle import PerTopic
 from tests.worker.desk import TP, Desk
 
 
@@ -477,6 +481,58 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     assert desk.epoch.progress.watermark().offset == 1
     assert (desk.held.records, desk.held.done, desk.schedule.dead_letters) == (1, 1, 1)
     assert desk.work() == []
+
+
+def _answer(desk: Desk, error: Exception) -> None:
+    for task in desk.schedule.queue.claim():
+        failed, left = [(task.indexes[0], error)], task.indexes[1:]
+        desk.schedule.complete([Outcome(task=task, failed=failed, left=left)])
+
+
+def _ask_for_later(desk: Desk) -> None:
+    _answer(desk, RetryLater(3600.0))
+
+
+def _fail_for_good(desk: Desk) -> None:
+    _answer(desk, Reject("planted"))
+
+
+def _hang(desk: Desk) -> None:
+    desk.schedule.queue.claim()
+
+
+def _leave(_desk: Desk) -> None:
+    pass
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
+def test_ended_ownerships_keep_no_records(
+    step: Callable[[Desk], None],
+    order: Order,
+    is_batch: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    W1: no limit counts them any more, and what waits may wait for ever.
+    """
+    places = PerTopic({"orders": 1})
+    settings = {"is_batch": is_batch, "per_topic": places, "quantum": 2}
+    desk = Desk(order, on_exhausted="block", **settings)
+    before: list[weakref.ref[Any]] = []
+    for _ in range(3):
+        chunks = [desk.admit(10), desk.admit(10)]
+        step(desk)
+        before += [weakref.ref(one) for chunk in chunks for one in chunk.records[2:]]
+        del chunks
+        desk.regain()
+        desk.pass_time(0.1)
+    queue, (waiting,) = desk.schedule.queue, places.all()
+    gc.collect()
+    assert not [one for one in before if one() is not None]
+    assert not queue.ready
+    assert not queue._asleep
+    assert not waiting.waiting
 
 
 @pytest.mark.parametrize("is_full", [True, False])

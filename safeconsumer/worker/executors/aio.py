@@ -94,6 +94,11 @@ class Coroutines:
         Do nothing: what a coroutine has claimed it begins at once.
         """
 
+    def recall_held(self) -> None:
+        """
+        Do nothing: what a coroutine has claimed it begins at once.
+        """
+
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
         Cancel what still runs, leave the lifespan, and end the loop if it is ours.
