@@ -23,7 +23,7 @@ from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors.travel import Parcel, sendable
 from safeconsumer.worker.handlers import (
     Answer,
     Handler,
@@ -116,7 +116,7 @@ def _tell_stack(questions: Connection, thread: int) -> None:
             questions.send(tracebacks.of_thread(thread))
 
 
-def call_and_send(*args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+def call_and_send(*args: Any, **settings: Any) -> tuple[int, Parcel | None]:  # noqa: ANN401 - passed on
     """
     Call the handler in a process of somebody's executor.
 
