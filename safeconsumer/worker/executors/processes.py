@@ -312,12 +312,11 @@ class Processes(Elsewhere):
         return False
 
     def _end_late(self, slot: Slot, child: _Child) -> Answer:
-        began = child.began
         self._children.pop(id(slot), None)
         child.kill()
         child.close()
         finished = child.finished
-        if child.began != began:  # it went on in the last moment: none has failed
+        if child.began != slot.began:  # it went on in the last moment: none has failed
             return finished, None
         message = (
             f"the handler took longer than {self._calls.timeout:g} s: its process was "
