@@ -502,7 +502,8 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    wrong = misfit(error.errors, len(task.indexes))
+    errors = getattr(error, "errors", None)  # it may have lost them on its way here
+    wrong = misfit(errors, len(task.indexes))
     if wrong is not None:  # nothing of it is believed
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
