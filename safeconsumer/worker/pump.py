@@ -458,6 +458,7 @@ class Pump:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broke = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
@@ -611,7 +612,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.tell_slow()
+                self._letters.turn(self._engine.held.closed)
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # it may be raised by each poll from now on

@@ -226,6 +226,7 @@ class Worker:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broke = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
             handle=called,
@@ -463,7 +464,7 @@ class Worker:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
         if self._letters is not None:
-            self._letters.tell_slow()
+            self._letters.turn(self._engine.held.closed)
         health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
 
     def _must_stop(self) -> bool:
