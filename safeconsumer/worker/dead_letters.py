@@ -32,7 +32,7 @@ from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 
@@ -55,12 +55,12 @@ class Failure:
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 Takes a record and its failure. Returning means acknowledged; a future that it returns
-is waited for: kafka-python's, a ``concurrent.futures`` one, or anything with ``get`` or
-``result`` but a mapping, which holds up the letters behind it. Raising
+is waited for until it ends: kafka-python's, a ``concurrent.futures`` one, or anything
+with ``get`` or ``result`` but a mapping, which holds up the letters behind it. Raising
 :class:`~safeconsumer.Reject` says that the record can never be a letter.
 """
 
-# How long an answer of a callable that returned a future is waited for.
+# Without an answer from a future that a callable returned, this is an event.
 _SINK_SECONDS = 30.0
 # A producer that does not know its topic yet waits for it in ``send``, up to its
 # ``max_block_ms``: from here on that is an event.
@@ -83,6 +83,7 @@ class _Post:
         is_brief: whether it must say less.
         is_waiting: whether it failed, and waits for another try.
         ticket: of the last try; what is said about an earlier one is outdated.
+        since: when it was given to the sink last.
     """
 
     letter: Letter
@@ -90,6 +91,7 @@ class _Post:
     is_brief: bool = False
     is_waiting: bool = False
     ticket: object = field(factory=object)
+    since: float = 0.0
 
 
 # What is said when letters of ended ownerships are to be forgotten.
@@ -104,13 +106,13 @@ class DeadLetters:
 
     Args:
         sink: takes the record.
-        timeout: seconds to wait for an acknowledgement.
+        timeout: seconds without an acknowledgement after which an event says so.
         retry: its waits are used between attempts; their number is not limited.
 
     Attributes:
         then: is told of a letter that was acknowledged.
         refused: is told of a record that can never be a letter, and why.
-        broke: is told why there will be no more letters.
+        broken: is told why there will be no more letters.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class DeadLetters:
         self._told_slow: object = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
-        self.broke: Callable[[BaseException], None] = _nothing
+        self.broken: Callable[[BaseException], None] = _nothing
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
@@ -190,7 +192,7 @@ class DeadLetters:
         seconds = time.monotonic() - began
         if seconds >= _SLOW_SECONDS:
             self._told_slow = sending
-            self._tell(worker_events.DeadLetterSlow, post.letter, seconds=seconds)
+            self._tell_is_slow(post.letter, seconds)
 
     def stop(self) -> None:
         """
@@ -210,7 +212,7 @@ class DeadLetters:
         except BaseException as error:  # noqa: BLE001 - told by run()
             wrong = HandlersFailError(f"dead letters have ended: {shown(error)}")
             wrong.__cause__ = error
-            self.broke(wrong)
+            self.broken(wrong)
         finally:
             self._is_over = True
 
@@ -225,8 +227,13 @@ class DeadLetters:
             post, until = next(iter(self._awaited.items()))
             if until > now:
                 return
-            why = f"no acknowledgement within {self._timeout:g} s"
-            self._failed(post, TimeoutError(why))
+            del self._awaited[post]
+            if post.letter.lane.epoch.is_closed:
+                self._forget(post)
+                continue
+            # Another one would arrive beside it: whoever sends it gives it up, not we.
+            self._tell_is_slow(post.letter, now - post.since)
+            self._awaited[post] = now + self._timeout
 
     def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
         if said is None:
@@ -278,12 +285,13 @@ class DeadLetters:
         failure = Failure(
             error=letter.error, attempts=letter.attempt, is_brief=post.is_brief
         )
-        self._sending = (post, time.monotonic())
+        post.since = time.monotonic()
+        self._sending = (post, post.since)
         try:
             answer = self._sink(letter.record, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
-                self._wait(answer)
+                self._wait(post, answer)
                 self._answered(post, ticket, None)
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
             self._failed(post, error)
@@ -304,12 +312,22 @@ class DeadLetters:
         self._awaited[post] = time.monotonic() + self._timeout
         return True
 
-    def _wait(self, answer: Any) -> None:  # noqa: ANN401 - any
+    def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
         if isinstance(answer, Mapping):  # it has a get(), and is no future
             return
         wait = getattr(answer, "get", None) or getattr(answer, "result", None)
-        if callable(wait):
-            wait(timeout=self._timeout)
+        while callable(wait):
+            began = time.monotonic()
+            try:
+                wait(timeout=self._timeout)
+            except Exception:
+                # Its own error, or that there is no answer yet? There are many classes
+                # of that; but an error of its own comes at once the next time.
+                is_early = time.monotonic() - began < self._timeout / 2
+                if is_early or post.letter.lane.epoch.is_closed:
+                    raise
+            else:
+                return
 
     def _answered(
         self, post: _Post, ticket: object, error: BaseException | None
@@ -335,6 +353,9 @@ class DeadLetters:
         elif _is_final(error):
             self.refused(post.letter, error)
             self._forget(post)
+        elif isinstance(error, HandlersFailError):
+            self.broken(error)
+            self._forget(post)
         else:
             self._again(post, error)
 
@@ -352,6 +373,9 @@ class DeadLetters:
             delay=delay,
             error=shown(error),
         )
+
+    def _tell_is_slow(self, letter: Letter, seconds: float) -> None:
+        self._tell(worker_events.DeadLetterSlow, letter, seconds=seconds)
 
     def _tell(self, kind: Any, letter: Letter, **fields: object) -> None:  # noqa: ANN401 - a class of event
         tp = letter.lane.epoch.tp
@@ -460,7 +484,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
+    refuse_class(dead_letter, "dead_letter")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "

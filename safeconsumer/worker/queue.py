@@ -458,11 +458,17 @@ class Queue:
                     self._wake(lane)
             soon = self._asleep[0][0] - now if self._asleep else math.inf
             if self.ready:
-                wait = 0.0 if self._rate is None else self._rate.wait(now)
+                wait = self.seconds_to_room()
                 if wait > 0:
                     return min(soon, max(wait, _TICK))
                 self.notify()
             return soon
+
+    def seconds_to_room(self) -> float:
+        """
+        Return the seconds until the rate lets something begin; 0 if it does now.
+        """
+        return 0.0 if self._rate is None else self._rate.wait(self.clock())
 
     def _forget_closed(self) -> None:
         # Nobody would come for what sleeps for an hour, or waits while handlers hang.

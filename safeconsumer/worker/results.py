@@ -226,6 +226,7 @@ class Schedule:
         task, epoch = outcome.task, outcome.task.epoch
         self.queue.is_over(outcome)
         if epoch.is_closed:
+            self._held.outlived[epoch.tp] -= len(task.indexes)
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)

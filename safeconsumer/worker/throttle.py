@@ -1,5 +1,5 @@
 """
-Says how many records may begin now, and how many handlers a topic may have at a time.
+Says how many records may begin now, how many handlers a topic may have, and how long.
 """
 
 from collections import deque
@@ -152,4 +152,18 @@ def check_throttles(batch: int | None, within: object, rate: object) -> None:
         raise WorkerSettingError(message)
     if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
         message = f"rate must be records per second, above 0, or None, not {rate!r}"
+        raise WorkerSettingError(message)
+
+
+def check_timeout(seconds: object) -> None:
+    """
+    Return if a handler may be given so much time; None: as long as it takes.
+
+    Raises:
+        WorkerSettingError: it may not.
+    """
+    if seconds is None:
+        return
+    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
+        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
         raise WorkerSettingError(message)

@@ -20,6 +20,7 @@ import pytest
 from attrs import frozen
 
 from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, health
+from safeconsumer.worker.executors import processes
 from tests.worker.bench import Bench, bench
 from tests.worker.lab import wait_for
 from tests.worker.test_hostile_handlers import TwoArgumentsError
@@ -225,6 +226,40 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -
         assert exhausted(made) == []
         assert made.held.records == 2
     assert set(multiprocessing.active_children()) == before
+
+
+def _end_at_once() -> None:
+    os._exit(1)
+
+
+class EndsInItsImport(HangsInItsImport):
+    """
+    A handler whose process ends there, as by a Ctrl-C that is for all of them.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _end_at_once, ()
+
+
+def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The worker hears of the same Ctrl-C a moment later; its record has not begun.
+    """
+    monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
+    with bench("process", EndsInItsImport(), count=1, **ONCE) as made:
+        made.admit(1)
+        runner: Any = made.runner
+        wait_for(lambda: runner._children, "a process")
+        (child,) = runner._children.values()
+        child.process.join(30)
+        made.schedule.halt()
+        runner.recall()
+        wait_for(lambda: not made.held.running, "the record to be given back")
+        assert made.schedule.fatal is None
+        assert exhausted(made) == []
+        assert (made.held.records, made.runner.slots[0].ended) == (1, None)
 
 
 @frozen
@@ -488,7 +523,8 @@ class Queueing(Executor):
         """
         Run what is queued, as an executor does.
         """
-        for future, call in self.queued:
+        while self.queued:
+            future, call = self.queued.pop(0)
             if future.set_running_or_notify_cancel():
                 future.set_result(call())
 

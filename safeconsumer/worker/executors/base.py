@@ -52,6 +52,11 @@ class Runner(Protocol):
         Have come back what was handed over and has not begun; nothing is from now on.
         """
 
+    def recall_held(self) -> None:
+        """
+        Have come back what is held by now and has not begun. Any thread.
+        """
+
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
         End within so many seconds, without waiting for handlers that do not.

@@ -138,7 +138,7 @@ def check_picklable(handle: Handler) -> None:
         pickle.dumps(handle)
     except Exception as error:
         message = (
-            f"executor='process' sends the handler by name, and {handle!r} has none "
+            f"the handler goes to another process by name, and {handle!r} has none "
             f"that can be imported: define it at the top of a module"
         )
         raise WorkerSettingError(message) from error
@@ -148,6 +148,9 @@ def check_picklable(handle: Handler) -> None:
 _GONE_SECONDS = 1.0
 # Whoever asks where a handler stands may be the one that polls.
 _LOOK_SECONDS = 0.25
+# What ends a process, such as a Ctrl-C, may be for the worker, which is told when its
+# loop turns.
+_TOLD_SECONDS = 1.0
 # How often it is looked at which record a process is at.
 _WATCH_SECONDS = 1.0
 # So many processes one after the other that end before they take a record are no
@@ -229,6 +232,7 @@ class Processes(Elsewhere):
         self._context: Any = multiprocessing.get_context(method)
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
+        self._recalled = threading.Event()
         self._is_stopped = False
 
     def start(self) -> None:
@@ -243,11 +247,18 @@ class Processes(Elsewhere):
         for child in list(self._children.values()):
             child.process.kill()
 
+    def recall(self) -> None:
+        """
+        Start no process any more: what waits for one has not begun.
+        """
+        self._recalled.set()
+
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
         End the processes; those in a handler by force.
         """
         until = time.monotonic() + seconds
+        self.recall()
         atexit.unregister(self._kill)
         with self._starting:  # one that starts is there, or never will be
             self._is_stopped = True
@@ -275,6 +286,8 @@ class Processes(Elsewhere):
             if answer is not None:
                 return answer
             self._prepare(slot)
+            if slot.task is None or slot.task.epoch.is_held:  # since the last one
+                raise NotBegunError
         message = (
             f"{_STARTS} processes one after the other ended before they took a record"
         )
@@ -391,7 +404,7 @@ class Processes(Elsewhere):
             daemon=True,
         )
         with theirs, asked, self._starting:
-            if self._is_stopped:
+            if self._recalled.is_set():
                 raise NotBegunError
             process.start()
             child = _Child(process, ours, asking, progress)
@@ -421,6 +434,8 @@ class Processes(Elsewhere):
                 return said
         except (EOFError, OSError):
             child.process.join(_GONE_SECONDS)
+            if self._recalled.wait(_TOLD_SECONDS):
+                raise NotBegunError from None
             return HandlersFailError(
                 f"a process ended with {child.process.exitcode} before it took a "
                 f"record; what it wrote says why: the handler must be importable "
