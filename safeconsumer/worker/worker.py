@@ -464,7 +464,7 @@ class Worker:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
         if self._letters is not None:
-            self._letters.tell_slow()
+            self._letters.turn(self._engine.held.closed)
         health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
 
     def _must_stop(self) -> bool:
