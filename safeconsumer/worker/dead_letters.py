@@ -21,12 +21,17 @@ from kafka.errors import (
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.handlers import Reject, is_async, refuse_coroutine
+from safeconsumer.worker.handlers import (
+    HandlersFailError,
+    Reject,
+    is_async,
+    refuse_coroutine,
+)
 from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 
@@ -105,6 +110,7 @@ class DeadLetters:
     Attributes:
         then: is told of a letter that was acknowledged.
         refused: is told of a record that can never be a letter, and why.
+        broken: is told why the sink can be called for no record at all.
     """
 
     def __init__(
@@ -123,6 +129,7 @@ class DeadLetters:
         self._told_slow: object = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
+        self.broken: Callable[[BaseException], None] = _nothing
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
@@ -209,7 +216,9 @@ class DeadLetters:
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
-        if letter.lane.epoch.is_closed:
+        # Revoked, its record is handled again elsewhere; one that is on its way by then
+        # is waited for, and completes it.
+        if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
         ticket = post.ticket = object()
@@ -283,6 +292,9 @@ class DeadLetters:
             self._try(post)
         elif _is_final(error):
             self.refused(post.letter, error)
+            self._forget(post)
+        elif isinstance(error, HandlersFailError):
+            self.broken(error)
             self._forget(post)
         else:
             self._again(post, error)
@@ -410,7 +422,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
+    refuse_class(dead_letter, "dead_letter")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "

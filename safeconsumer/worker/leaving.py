@@ -62,10 +62,21 @@ class Commits:
         Take note of where an ownership begins, if that is committed already.
 
         Elsewhere its first commit is that: until then it has no floor, and whoever gets
-        the partition next would begin wherever ``auto_offset_reset`` says.
+        the partition next would begin wherever ``auto_offset_reset`` says. Also where
+        the position was reset: what the group has committed is out of range.
         """
-        if not self._client.lacks_commit(epoch.tp):
+        if epoch.reset or self._client.lacks_commit(epoch.tp):
+            self._due = min(self._due, self._clock())
+        else:
             self._committed[epoch] = epoch.progress.next_offset
+
+    def begin_again(self, epoch: Epoch) -> None:
+        """
+        Note that it goes on where its position was reset to: that is its floor now.
+        """
+        epoch.is_adrift = False
+        self._committed.pop(epoch, None)
+        self._due = min(self._due, self._clock())
 
     def tell_begin(self, epoch: Epoch) -> None:
         """
@@ -82,7 +93,7 @@ class Commits:
         """
         Tell whether the group has a committed offset from which to repeat the epoch.
         """
-        return epoch in self._committed
+        return epoch in self._committed and not epoch.is_adrift
 
     # ------------------------------------------------------------ committing
 

@@ -146,6 +146,8 @@ class Epoch:
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
+        reset: which reset of the position its floor is of; 0: none.
+        is_adrift: whether there was another one since, so that it has no floor.
         is_held: whether nothing of it may begin: somebody else than a worker holds the
             partition, or the ownership has ended.
         shelf: lanes that were ready while it was held, in their order.
@@ -167,6 +169,7 @@ class Epoch:
         "failures",
         "front",
         "gathering",
+        "is_adrift",
         "is_closed",
         "is_held",
         "lanes",
@@ -177,6 +180,7 @@ class Epoch:
         "parked",
         "progress",
         "records",
+        "reset",
         "revoked",
         "running",
         "shelf",
@@ -210,6 +214,8 @@ class Epoch:
         self.allowed = 0
         self.revoked = threading.Event()
         self.is_closed = False
+        self.is_adrift = False
+        self.reset = 0
         self.is_held = False
         self.shelf: deque[Lane] = deque()
         self.earlier: dict[object, Lane | None] = {}
@@ -223,6 +229,22 @@ class Epoch:
         """
         self.allowed = self.progress.floor() + span
         return self.allowed
+
+    def let_go(self) -> None:
+        """
+        Keep no record: whoever still has it, or a lane of it, may have it for long.
+        """
+        self.records = self.bytes = self.running = 0
+        for lane in self.lanes.values():
+            lane.runs.clear()
+        self.progress = Progress(self.progress.watermark().offset)
+        self.lanes.clear()
+        self.unsorted.clear()
+        self.parked.clear()
+        self.shelf.clear()
+        self.gathering.clear()
+        self.answers.clear()
+        self.stuck.clear()
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -285,6 +307,7 @@ class Held:
         running: those that are handed over to handlers.
         outlived: by partition, records of closed epochs whose hand-over is not back.
         done: records completed since the beginning.
+        closed: how many epochs have ended.
         low: call :attr:`when_low` once no more than this is held; None to not.
     """
 
@@ -297,6 +320,7 @@ class Held:
         self.running = 0
         self.outlived: Counter[TopicPartition] = Counter()
         self.done = 0
+        self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
         self._outlived: dict[TopicPartition, dict[object, Lane | None]] = {}
@@ -381,13 +405,8 @@ class Held:
             self.records -= epoch.records
             self.bytes -= epoch.bytes
             self.running -= epoch.running
-            epoch.records = epoch.bytes = epoch.running = 0
-            epoch.lanes.clear()
-            epoch.unsorted.clear()
-            epoch.parked.clear()
-            epoch.shelf.clear()
-            epoch.gathering.clear()
-            epoch.stuck.clear()
+            epoch.let_go()
+            self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()

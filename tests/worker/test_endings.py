@@ -13,7 +13,14 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
+from safeconsumer.worker import (
+    Commit,
+    Drain,
+    HandlersFailError,
+    Pump,
+    RetryLater,
+    Worker,
+)
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
@@ -406,3 +413,48 @@ def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
     """
     with pytest.raises(WorkerSettingError, match="after must be"):
         RetryLater(after)
+
+
+def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
+    """
+    W4: the habit of a loop of one's own would commit all that was polled.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 20})
+    consumer = lab.consumer()
+    refused: list[Exception] = []
+
+    def commit(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        try:
+            consumer.commit_async()
+        except HandlersFailError as error:
+            refused.append(error)
+        consumer.commit()
+
+    running = lab.run(commit, consumer, concurrency=1, on_exhausted="skip")
+    running.wait_end()
+    assert isinstance(running.error, HandlersFailError)
+    assert "without offsets" in str(running.error)
+    assert [str(error) for error in refused] == [str(running.error)]
+    assert lab.committed()[0] in (None, 0)
+
+
+def test_what_nobody_answered_is_not_committed_by_a_pumps_loop(lab: Lab) -> None:
+    """
+    W4: in the block; behind it the consumer is its owner's again.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 20})
+    consumer = lab.consumer()
+
+    def loop() -> None:
+        with Pump(consumer) as pump:
+            next(iter(pump)).done([0, 1])
+            consumer.commit()
+
+    with pytest.raises(HandlersFailError, match="without offsets"):
+        loop()
+    assert lab.committed() == {0: 2}
+    assert consumer.position(TopicPartition(lab.topic, 0)) == 2
+    consumer.commit()
+    assert lab.committed() == {0: 2}

@@ -11,6 +11,7 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
+    ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
 from typing import Any
@@ -19,7 +20,7 @@ from attrs import define
 
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls
-from safeconsumer.worker.executors.processes import call_and_send
+from safeconsumer.worker.executors.processes import call_and_send, check_picklable
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
 from safeconsumer.worker.queue import Task
@@ -51,12 +52,17 @@ class _Call:
 class Foreign(Elsewhere):
     """
     Handlers run in somebody's ``concurrent.futures`` executor, which stays theirs.
+
+    Raises:
+        WorkerSettingError: the handler cannot be sent to another process.
     """
 
     def __init__(
         self, schedule: Schedule, calls: Calls, count: int, executor: Executor
     ) -> None:
         super().__init__(schedule, calls, count)
+        if isinstance(executor, ProcessPoolExecutor):
+            check_picklable(calls.handle)
         self._executor = executor
         self._threads_there: dict[int, int] = {}
         self._calls_there: dict[int, _Call] = {}
