@@ -232,6 +232,8 @@ class Processes(Elsewhere):
         self._context: Any = multiprocessing.get_context(method)
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
+        for slot in self.slots:
+            slot.goes_on = True
         self._recalled = threading.Event()
         self._is_stopped = False
 
