@@ -359,6 +359,13 @@ class Facade:
         """
         return bool(self._coordinator.commits.without(frozenset((tp,))))
 
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Return which of all resets the last one of an owned partition was; 0: none yet.
+        """
+        state = self._subscription.assignment.get(tp)
+        return getattr(state, "reset_number", 0)
+
     def lag(self) -> int:
         """
         Return how many offsets are known to be there and not returned by a poll yet.
@@ -410,6 +417,18 @@ class Facade:
         Return the generation of the group; -1 for none.
         """
         return int(self._coordinator._generation.generation_id)
+
+    def membership(self) -> tuple[str, int]:
+        """
+        Return Kafka's member id and the generation, together; any thread.
+
+        Empty and -1 for whoever is no member: without a subscription, before the first
+        join, and after a loss.
+        """
+        generation = self._coordinator._generation
+        if generation.generation_id < 0:
+            return "", -1
+        return str(generation.member_id), int(generation.generation_id)
 
     def has_lost(self) -> bool:
         """

@@ -101,7 +101,9 @@ class DeadLetter:
         max_ratio: stop the worker, without completing the record, once more than this
             part of the last 100 to 1,000 records failed for good; None for no limit.
         max_consecutive: the same for records that failed one after the other.
-        timeout: seconds to wait for the acknowledgement.
+        timeout: seconds without an acknowledgement after which an event says so, again
+            and again. A letter is sent again once its producer has given it up, as
+            KafkaProducer does after ``delivery_timeout_ms``: sent before, both arrive.
 
     Raises:
         WorkerSettingError: a value is impossible.

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._checks import is_number
-from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
@@ -25,7 +24,7 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import START_SECONDS, Calls
+from safeconsumer.worker.executors.base import LONGEST, START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
 from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
@@ -55,7 +54,7 @@ from safeconsumer.worker.settings import (
     check_on_exhausted,
     refuse_circle,
 )
-from safeconsumer.worker.throttle import PerTopic, check_throttles
+from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -182,7 +181,7 @@ class Worker:
         check_key(key, order)
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
-        _check_timeout(handler_timeout)
+        check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
         check_breaker(breaker)
@@ -228,6 +227,7 @@ class Worker:
             place=self._client.pause,
             breaker=breaker,
         )
+        self._engine.departures.outlived = self._engine.held.outlived.total
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
@@ -402,12 +402,9 @@ class Worker:
             return health.Health(is_alive=True, reasons=("it has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        return health.examine(
-            self._engine,
-            self._runner.slots,
-            self._limits.age,
-            broken=self._schedule.outages.broken(),
-        )
+        age = self._limits.age
+        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
+        return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """
@@ -432,15 +429,12 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
-        others.report_busy(self._busy)
+        self._stop_obeying = others.tell(self._obey)
+        others.report_busy(self._engine.held.busy)
 
-    def _busy(self) -> frozenset[TopicPartition]:
-        # Those of which something is claimed, and those that a handler still works on
-        # although they were taken away.
-        tasks = [slot.task for slot in self._runner.slots]
-        there = {task.epoch.tp for task in tasks if task is not None}
-        return frozenset(there | self._engine.held.busy())
+    def _obey(self) -> None:
+        self._schedule.queue.obey()
+        self._runner.recall_held()
 
     def _check_topics(self) -> None:
         membership = self._client.membership
@@ -485,7 +479,7 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = self._engine.held.running
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
@@ -493,7 +487,7 @@ class Worker:
         finally:
             self._stop_obeying()
             left = end - _LEAVE_SECONDS - time.monotonic()
-            self._runner.stop(max(_LEAVE_SECONDS, left))
+            self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
@@ -571,11 +565,3 @@ def _answer(
 
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
         loop.call_soon_threadsafe(say)
-
-
-def _check_timeout(seconds: object) -> None:
-    if seconds is None:
-        return
-    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
-        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
-        raise WorkerSettingError(message)
