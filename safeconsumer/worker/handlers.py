@@ -102,6 +102,9 @@ class Reject(WorkerControl):
     """
     Never: the record has failed for good, without another attempt.
 
+    Raised for a batch it does not say of which record: as after any other error, they
+    come again one by one. :class:`BatchFailure` says it.
+
     Args:
         reason: for people; it goes into the dead letter.
     """
@@ -477,7 +480,10 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-_NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
+def _is_of_one(error: Exception) -> bool:
+    # Whether it speaks of one record of the batch, and nobody knows of which.
+    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    return isinstance(error, Reject) or not is_control
 
 
 def broken(task: Task, error: BaseException) -> Outcome:
@@ -506,9 +512,7 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     match error:
         case BatchFailure():
             return _partly_failed(task, error, seconds)
-        case Reject():
-            return Outcome(task=task, failed=[(index, error) for index in indexes])
-        case Exception() if not isinstance(error, _NOT_THE_RECORDS) and indexes[1:]:
+        case Exception() if indexes[1:] and _is_of_one(error):
             failed = [(index, error) for index in indexes]
             return Outcome(task=task, failed=failed, is_suspect=True)
     return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
