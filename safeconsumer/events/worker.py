@@ -65,7 +65,7 @@ class WorkDropped(WorkerEvent):
     Attributes:
         partitions: whose they were.
         records: how many, queued and running.
-        running: how many of them a handler was working on.
+        running: how many of them were handed over to handlers.
         reason: ``revoked``, ``lost``, ``moved`` (somebody sought back) or ``stopped``.
     """
 
@@ -286,9 +286,10 @@ class DeadLetterRefused(WorkerEvent):
 @frozen(kw_only=True)
 class DeadLetterSlow(WorkerEvent):
     """
-    A dead letter has been given to its producer, which does not return.
+    A dead letter was given to its producer, which does not return, or acknowledge it.
 
-    kafka-python's waits for a topic that it does not know for ``max_block_ms``.
+    kafka-python's waits for a topic that it does not know for ``max_block_ms``, and for
+    an acknowledgement for ``delivery_timeout_ms``.
 
     Attributes:
         partition: as ``orders:3``.
@@ -312,7 +313,8 @@ class HandlerStalled(WorkerEvent):
 
     Attributes:
         partition: as ``orders:3``.
-        offset: of the record.
+        offset: of the record; -1 if nobody knows which it is of those that an executor
+            of yours was given together, or if it has just ended.
         seconds: since it began.
         stack: where it stands, innermost call last; None if that cannot be seen.
     """
@@ -353,8 +355,9 @@ class WorkerStopped(WorkerEvent):
 
     Attributes:
         done: records completed in its life.
-        dropped: records given up when it stopped.
-        committed: whether the last commit went through.
+        dropped: records given up in its life: revoked, lost, or unfinished now.
+        committed: whether the last commit went through, and nothing complete has gone
+            without one since.
         error: what stopped it; None if it was asked to.
     """
 

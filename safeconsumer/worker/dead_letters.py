@@ -9,6 +9,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -21,12 +22,17 @@ from kafka.errors import (
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.handlers import Reject, is_async, refuse_coroutine
+from safeconsumer.worker.handlers import (
+    HandlersFailError,
+    Reject,
+    is_async,
+    refuse_coroutine,
+)
 from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 
@@ -49,12 +55,12 @@ class Failure:
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 Takes a record and its failure. Returning means acknowledged; a future that it returns
-is waited for: kafka-python's, a ``concurrent.futures`` one, or anything with ``get`` or
-``result`` but a mapping, which holds up the letters behind it. Raising
+is waited for until it ends: kafka-python's, a ``concurrent.futures`` one, or anything
+with ``get`` or ``result`` but a mapping, which holds up the letters behind it. Raising
 :class:`~safeconsumer.Reject` says that the record can never be a letter.
 """
 
-# How long an answer of a callable that returned a future is waited for.
+# Without an answer from a future that a callable returned, this is an event.
 _SINK_SECONDS = 30.0
 # A producer that does not know its topic yet waits for it in ``send``, up to its
 # ``max_block_ms``: from here on that is an event.
@@ -77,6 +83,7 @@ class _Post:
         is_brief: whether it must say less.
         is_waiting: whether it failed, and waits for another try.
         ticket: of the last try; what is said about an earlier one is outdated.
+        since: when it was given to the sink last.
     """
 
     letter: Letter
@@ -84,9 +91,11 @@ class _Post:
     is_brief: bool = False
     is_waiting: bool = False
     ticket: object = field(factory=object)
+    since: float = 0.0
 
 
-_Answer: TypeAlias = tuple[_Post, object, BaseException | None]
+# What is said when letters of ended ownerships are to be forgotten.
+_ENDED = object()
 
 
 class DeadLetters:
@@ -97,30 +106,39 @@ class DeadLetters:
 
     Args:
         sink: takes the record.
-        timeout: seconds to wait for an acknowledgement.
+        timeout: seconds without an acknowledgement after which an event says so.
         retry: its waits are used between attempts; their number is not limited.
 
     Attributes:
         then: is told of a letter that was acknowledged.
         refused: is told of a record that can never be a letter, and why.
+        broken: is told why there will be no more letters.
     """
 
     def __init__(
         self, sink: Sink, timeout: float, retry: Retry, emit: Callable[..., None]
     ) -> None:
         self._sink = sink
-        self._timeout = timeout
+        self._timeout = min(timeout, threading.TIMEOUT_MAX)
         self._retry = retry
         self._emit = emit
-        self._inbox: queue.SimpleQueue[_Answer | Letter | None] = queue.SimpleQueue()
+        # Posts, answers, _ENDED, and None at the end.
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._posts: dict[int, _Post] = {}
         self._lock = threading.Lock()  # of _posts; nothing is called under it
-        self._due: list[tuple[float, int, _Post, object]] = []
+        # Its thread's: letters not begun, those that wait for an answer, by when they
+        # will have waited too long, and those that wait for another try.
+        self._new: deque[_Post] = deque()
+        self._awaited: dict[_Post, float] = {}
+        self._again_at: list[tuple[float, int, _Post]] = []
         self._numbers = itertools.count()
+        self._closed = 0
+        self._is_over = False
         self._sending: tuple[_Post, float] | None = None
         self._told_slow: object = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
+        self.broken: Callable[[BaseException], None] = _nothing
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
@@ -132,9 +150,10 @@ class DeadLetters:
         if not self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # another letter was quicker
                 self._thread.start()
+        post = _Post(letter)
         with self._lock:
-            self._posts[id(letter)] = _Post(letter)
-        self._inbox.put(letter)
+            self._posts[id(letter)] = post
+        self._inbox.put(post)
 
     def in_flight(self, epochs: Epochs = None) -> int:
         """
@@ -142,6 +161,8 @@ class DeadLetters:
 
         One that failed and waits for another try is not. Any thread.
         """
+        if self._is_over:
+            return 0
         with self._lock:
             return sum(
                 not post.is_waiting
@@ -150,10 +171,20 @@ class DeadLetters:
                 for post in self._posts.values()
             )
 
-    def tell_slow(self) -> None:
+    def turn(self, closed: int) -> None:
         """
-        Emit an event, once, if the sink has been at one letter for long. Any thread.
+        Look after the letters. The polling thread's.
+
+        Args:
+            closed: how many ownerships have ended: their letters are forgotten.
         """
+        if closed != self._closed:
+            self._closed = closed
+            self._inbox.put(_ENDED)
+        self._tell_slow()
+
+    def _tell_slow(self) -> None:
+        # Once, if the sink has been at one letter for long.
         sending = self._sending
         if sending is None or self._told_slow is sending:
             return
@@ -161,7 +192,7 @@ class DeadLetters:
         seconds = time.monotonic() - began
         if seconds >= _SLOW_SECONDS:
             self._told_slow = sending
-            self._tell(worker_events.DeadLetterSlow, post.letter, seconds=seconds)
+            self._tell_is_slow(post.letter, seconds)
 
     def stop(self) -> None:
         """
@@ -172,55 +203,95 @@ class DeadLetters:
     # ------------------------------------------------------------ its thread
 
     def _work(self) -> None:
-        while True:
-            try:
-                said = self._inbox.get(timeout=self._until_next())
-            except queue.Empty:
-                self._is_due()
-                continue
-            if said is None:
+        try:
+            while not self._is_over:
+                self._hear()
+                self._try_one_again()
+                if self._new and not self._is_over:
+                    self._try(self._new.popleft())
+        except BaseException as error:  # noqa: BLE001 - told by run()
+            wrong = HandlersFailError(f"dead letters have ended: {shown(error)}")
+            wrong.__cause__ = error
+            self.broken(wrong)
+        finally:
+            self._is_over = True
+
+    def _hear(self) -> None:
+        # All answers first: what is answered by now is not late.
+        now = time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=self._until_next()))
+            for _ in range(self._inbox.qsize()):
+                self._take(self._inbox.get_nowait())
+        while not self._is_over and self._awaited:
+            post, until = next(iter(self._awaited.items()))
+            if until > now:
                 return
-            if isinstance(said, Letter):
-                self._try(self._posts[id(said)])
-            else:
-                self._answered(*said)
+            del self._awaited[post]
+            if post.letter.lane.epoch.is_closed:
+                self._forget(post)
+                continue
+            # Another one would arrive beside it: whoever sends it gives it up, not we.
+            self._tell_is_slow(post.letter, now - post.since)
+            self._awaited[post] = now + self._timeout
+
+    def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
+        if said is None:
+            self._is_over = True
+        elif said is _ENDED:
+            self._forget_closed()
+        elif isinstance(said, _Post):
+            self._new.append(said)
+        else:
+            self._answered(*said)
 
     def _until_next(self) -> float | None:
-        if not self._due:
-            return None
-        return max(0.0, self._due[0][0] - time.monotonic())
+        if self._new:
+            return 0.0
+        due = [next(iter(self._awaited.values()))] if self._awaited else []
+        due += [self._again_at[0][0]] if self._again_at else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _is_due(self) -> None:
-        _, _, post, ticket = heapq.heappop(self._due)
-        if post.ticket is not ticket:
+    def _try_one_again(self) -> None:
+        # One each time: others get their turn, whatever the sink's time is.
+        if self._is_over or not self._again_at:
             return
-        if post.is_waiting:
-            self._try(post)
-        else:
-            why = f"no acknowledgement within {self._timeout:g} s"
-            self._failed(post, TimeoutError(why))
+        if self._again_at[0][0] <= time.monotonic():
+            _, _, post = heapq.heappop(self._again_at)
+            if id(post.letter) in self._posts:
+                self._try(post)
 
-    def _after(self, seconds: float, post: _Post) -> None:
-        due = time.monotonic() + seconds
-        heapq.heappush(self._due, (due, next(self._numbers), post, post.ticket))
+    def _forget_closed(self) -> None:
+        with self._lock:
+            posts = [*self._posts.values()]
+        for post in posts:
+            if post.letter.lane.epoch.is_closed:
+                self._forget(post)
+        again = [one for one in self._again_at if id(one[2].letter) in self._posts]
+        heapq.heapify(again)
+        self._again_at = again
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
-        if letter.lane.epoch.is_closed:
+        # Revoked, its record is handled again elsewhere; one that is on its way by then
+        # is waited for, and completes it.
+        if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
         ticket = post.ticket = object()
+        self._awaited.pop(post, None)
         post.tries += 1
         post.is_waiting = False
         failure = Failure(
             error=letter.error, attempts=letter.attempt, is_brief=post.is_brief
         )
-        self._sending = (post, time.monotonic())
+        post.since = time.monotonic()
+        self._sending = (post, post.since)
         try:
             answer = self._sink(letter.record, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
-                self._wait(answer)
+                self._wait(post, answer)
                 self._answered(post, ticket, None)
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
             self._failed(post, error)
@@ -237,15 +308,26 @@ class DeadLetters:
             answer.add_done_callback(lambda one: say((post, ticket, _error_of(one))))
         else:
             return False
-        self._after(self._timeout, post)
+        # All wait as long, so that the first of them is due first.
+        self._awaited[post] = time.monotonic() + self._timeout
         return True
 
-    def _wait(self, answer: Any) -> None:  # noqa: ANN401 - any
+    def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
         if isinstance(answer, Mapping):  # it has a get(), and is no future
             return
         wait = getattr(answer, "get", None) or getattr(answer, "result", None)
-        if callable(wait):
-            wait(timeout=self._timeout)
+        while callable(wait):
+            began = time.monotonic()
+            try:
+                wait(timeout=self._timeout)
+            except Exception:
+                # Its own error, or that there is no answer yet? There are many classes
+                # of that; but an error of its own comes at once the next time.
+                is_early = time.monotonic() - began < self._timeout / 2
+                if is_early or post.letter.lane.epoch.is_closed:
+                    raise
+            else:
+                return
 
     def _answered(
         self, post: _Post, ticket: object, error: BaseException | None
@@ -260,6 +342,7 @@ class DeadLetters:
 
     def _forget(self, post: _Post) -> None:
         post.ticket = object()
+        self._awaited.pop(post, None)
         with self._lock:
             self._posts.pop(id(post.letter), None)
 
@@ -270,6 +353,9 @@ class DeadLetters:
         elif _is_final(error):
             self.refused(post.letter, error)
             self._forget(post)
+        elif isinstance(error, HandlersFailError):
+            self.broken(error)
+            self._forget(post)
         else:
             self._again(post, error)
 
@@ -277,7 +363,9 @@ class DeadLetters:
         delay = max(0.01, self._retry.delay(post.tries, random.random()))  # noqa: S311 - jitter
         post.ticket = object()
         post.is_waiting = True
-        self._after(delay, post)
+        self._awaited.pop(post, None)
+        due = time.monotonic() + delay
+        heapq.heappush(self._again_at, (due, next(self._numbers), post))
         self._tell(
             worker_events.DeadLetterFailed,
             post.letter,
@@ -285,6 +373,9 @@ class DeadLetters:
             delay=delay,
             error=shown(error),
         )
+
+    def _tell_is_slow(self, letter: Letter, seconds: float) -> None:
+        self._tell(worker_events.DeadLetterSlow, letter, seconds=seconds)
 
     def _tell(self, kind: Any, letter: Letter, **fields: object) -> None:  # noqa: ANN401 - a class of event
         tp = letter.lane.epoch.tp
@@ -393,7 +484,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
+    refuse_class(dead_letter, "dead_letter")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "

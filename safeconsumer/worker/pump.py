@@ -25,7 +25,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.handlers import BatchFailure, batch_failed
+from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
@@ -49,6 +49,7 @@ from safeconsumer.worker.settings import (
     Retry,
     check_breaker,
     check_consumer,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
@@ -233,9 +234,9 @@ class Batch:
         holds what it says meanwhile; a :class:`Reject` is final; any other exception
         has them come again as ``retry`` says, and then go to ``dead_letter``, or as
         ``on_exhausted`` says. Several that fail together without indexes come again one
-        by one. Nothing is committed past a record before it is done, acknowledged as a
-        dead letter, or skipped by that policy. Any thread; again, or too late, changes
-        nothing.
+        by one, also for a :class:`Reject`. Nothing is committed past a record before it
+        is done, acknowledged as a dead letter, or skipped by that policy. Any thread;
+        again, or too late, changes nothing.
 
         Args:
             error: what went wrong.
@@ -386,7 +387,8 @@ class Pump:
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
             deserializers are called where batches are handed out: what they raise is a
-            failure of the record. See :class:`DeserializationError`.
+            failure of the record. See :class:`DeserializationError`. In the block its
+            ``commit()`` without offsets raises :class:`HandlersFailError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` the next one when the one before is answered, so that what
             failed comes before what stands behind it.
@@ -422,6 +424,7 @@ class Pump:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         check_breaker(breaker)
         if order_of(order) is Order.KEY:
@@ -458,6 +461,7 @@ class Pump:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
@@ -486,6 +490,7 @@ class Pump:
         others.report_busy(self._engine.held.busy)
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
+        self._client.membership.refuse_commits(commits_alone)
         self._engine.begin(self._schedule)
         self._stop_obeying = others.tell(queue.obey)
         self._thread.start()
@@ -611,7 +616,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.tell_slow()
+                self._letters.turn(self._engine.held.closed)
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # it may be raised by each poll from now on
@@ -647,4 +652,5 @@ class Pump:
             self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
+        self._client.membership.refuse_commits(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)

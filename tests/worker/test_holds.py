@@ -5,6 +5,7 @@ W10: what somebody else holds is not begun; it waits in its place, and comes fir
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.worker import Drain, Pump, RetryLater
 from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
+from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.loop import BACKPRESSURE
 from safeconsumer.worker.queue import Order, Outcome
+from tests.worker.bench import bench
 from tests.worker.desk import TP, Desk
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for
+from tests.worker.test_executors import Queueing
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 
@@ -144,6 +148,48 @@ def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:
     assert desk.work() == []
     desk.resume()
     assert desk.work() == list(range(len(seen), 6))
+
+
+def test_each_record_asks_in_threads_of_theirs() -> None:
+    """
+    Of a hand-over that has begun; and it is known which one is worked on.
+    """
+    began: list[int] = []
+    seen: list[Any] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        began.append(record.offset)
+        seen.append(at_work(made.runner.slots, is_batch=False))
+        if record.offset == 2:
+            made.held.epochs[TP].is_held = True
+
+    with bench(
+        "threads of theirs", handle, count=1, order=Order.PARTITION, lane_seconds=1.0
+    ) as made:
+        made.admit(5)
+        made.wait(lambda: len(began) > 2 and not made.held.running, "it to be held")
+        made.schedule.turn()
+        assert made.held.records == 2
+    assert began == [0, 1, 2]
+    assert seen == [{TP: [offset]} for offset in began]
+
+
+def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
+    """
+    What stands behind the record that it is at, or all of it if nobody knows which.
+    """
+    desk = Desk(Order.PARTITION, lane_seconds=1.0)
+    desk.admit(4)
+    (task,) = desk.schedule.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert at_work([slot], is_batch=False) == {TP: [1]}
+    slot.goes_on = True
+    assert at_work([slot], is_batch=False) == {TP: [1, 2, 3]}
+    slot.index = -1
+    assert at_work([slot], is_batch=False) == {TP: [0, 1, 2, 3]}
+    assert place(task, slot.index) == "orders:0 one of offsets 0 to 3"
+    assert place(task, 2) == "orders:0 offset 2"
 
 
 def test_a_retry_that_is_due_waits_for_the_resume() -> None:
@@ -287,3 +333,85 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
     wait_for(lambda: not busy(), "nothing to run")
     consumer.resume_all(owner="somebody")
     running.wait_done(3)
+
+
+@pytest.mark.any_broker
+def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
+    """
+    W10: the executor may begin it minutes after the hold.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"] * 3, 1: ["v"] * 3})
+    handled: list[tuple[int, int]] = []
+    pool = Queueing()
+    consumer = lab.consumer()
+    running = lab.run(
+        lambda record, _context: handled.append((record.partition, record.offset)),
+        consumer,
+        executor=pool,
+        concurrency=2,
+        order="partition",
+    )
+    wait_for(lambda: len(pool.queued) == 2, "both partitions to wait")
+    consumer.pause(TopicPartition(lab.topic, 0), owner="somebody")
+    wait_for(lambda: len(consumer._safe_ledger.busy()) == 1, "one to be back")
+
+    def work() -> bool:
+        pool.run_all()
+        return running.worker.stats().done >= 3
+
+    wait_for(work, "the other one to be done")
+    assert {partition for partition, _ in handled} == {1}
+    consumer.resume(TopicPartition(lab.topic, 0), owner="somebody")
+    wait_for(lambda: work() and running.worker.stats().done == 6, "all to be done")
+    assert handled == [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
+    assert running.end().done == 6
+
+
+class Late(ThreadPoolExecutor):
+    """
+    A pool that has taken a call and not begun it yet, until it may.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.took, self.may = threading.Event(), threading.Event()
+
+    def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
+        """
+        Submit it so.
+        """
+
+        def late() -> Any:  # noqa: ANN401 - the call's own
+            self.took.set()
+            assert self.may.wait(30)
+            return call(*args, **named)
+
+        return super().submit(late)
+
+
+@pytest.mark.any_broker
+def test_a_call_that_a_pool_has_taken_asks_once_more(lab: Lab) -> None:
+    """
+    W10: it is no longer to be cancelled then, and not begun.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    handled: list[int] = []
+    consumer = lab.consumer()
+    with Late() as pool:
+        running = lab.run(
+            lambda record, _context: handled.append(record.offset),
+            consumer,
+            executor=pool,
+            concurrency=1,
+        )
+        assert pool.took.wait(30)
+        consumer.pause_all(owner="somebody")
+        pool.may.set()
+        wait_for(lambda: not running.worker.stats().running, "it to be back")
+        assert handled == []
+        consumer.resume_all(owner="somebody")
+        running.wait_done(1)
+        assert handled == [0]
+        running.end()

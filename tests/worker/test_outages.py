@@ -241,6 +241,23 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
     assert desk.events == []
 
 
+@pytest.mark.parametrize("scope", ["topic", "all"])
+def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:  # noqa: ANN401 - a name
+    """
+    W11: in the second for which a cooperative revocation waits; the record is dropped.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(2)
+    task = claim(desk)
+    desk.schedule.drop_queued([desk.epoch])
+    fail(desk, Pause(60.0, scope=scope), task)
+    assert owners(desk) == {OUTAGE}
+    assert desk.work() == []
+    assert desk.held.running == 0
+    desk.held.close(desk.epoch)
+    assert desk.held.records == 0
+
+
 def test_a_paused_record_goes_with_its_partition() -> None:
     """
     W6: it is dropped and not committed past; the hold stays until it expires.
@@ -260,6 +277,43 @@ def test_a_paused_record_goes_with_its_partition() -> None:
     assert desk.work() == []
     desk.pass_time(60.0)
     assert desk.work() == [0, 1]
+
+
+@EACH_ORDER
+@pytest.mark.parametrize("error", [None, DOWN])
+def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
+    order: Order, error: Exception | None
+) -> None:
+    """
+    Another record tries, of the ownership that is, and is heard.
+    """
+    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1)
+    desk.admit(3)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    fail(desk, DOWN)
+    assert owners(desk) == {BREAKER}
+    desk.pass_time(10.0)
+    old = claim(desk)
+    desk.regain()
+    desk.admit(3)
+    tasks = desk.schedule.queue.claim()  # none, if what runs of it is waited for
+    is_over = (
+        all_done(old, 0.0)
+        if error is None
+        else Outcome(task=old, failed=[(old.indexes[0], error)])
+    )
+    desk.schedule.complete([is_over])
+    desk.schedule.turn()
+    assert desk.schedule.outages._circuits[TP.topic].tries == 0
+    tasks = tasks or desk.schedule.queue.claim()
+    (trial,) = tasks
+    assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
+    assert desk.schedule.queue.claim() == []
+    desk.schedule.complete([all_done(trial, 0.0)])
+    assert desk.schedule.queue.tripped == {}
+    desk.work()
+    assert (desk.held.records, desk.held.done) == (0, 3)
 
 
 def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
@@ -672,6 +726,40 @@ def test_a_record_that_tries_may_go_with_its_partition() -> None:
     assert not owners(desk)
     desk.schedule.complete([all_done(late, 0.0)])
     assert desk.work() == [1, 2, 3, 4, 5]
+
+
+def test_a_failure_of_what_is_being_taken_away_counts() -> None:
+    """
+    W11: it is the topic's breaker, and the rest of the topic stays.
+    """
+    desk = Desk(Order.KEY, breaker=BREAKS, quantum=1)
+    desk.admit(6)
+    tasks = [claim(desk), claim(desk)]
+    desk.schedule.drop_queued([desk.epoch])
+    for task in tasks:
+        fail(desk, DOWN, task)
+    assert owners(desk) == {BREAKER}
+    desk.held.close(desk.epoch)
+    desk.epoch = desk.held.open(TP, 2, 0, 0)
+    desk._next = 0
+    desk.admit(6)
+    assert desk.work() == []
+    desk.pass_time(10.0)
+    assert desk.work() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
+    """
+    W11: as any other; the next one tries later.
+    """
+    desk = broken()
+    desk.pass_time(10.0)
+    task = claim(desk)
+    desk.schedule.drop_queued([desk.epoch])
+    fail(desk, DOWN, task)
+    (hold,) = desk.ledger.view().state
+    assert hold.expires_at == desk.clock.now + 30.0
+    desk.held.close(desk.epoch)
 
 
 def test_nothing_begins_before_the_hold_is_placed() -> None:
