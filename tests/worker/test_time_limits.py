@@ -26,6 +26,7 @@ from safeconsumer.worker import (
     Worker,
     health,
 )
+from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Order
 from tests.kafka.offline import offline
@@ -114,6 +115,44 @@ def test_only_the_record_that_takes_too_long_fails(
         # A killed process is no accident here.
         assert not [one for one in made.events if one.name == "worker_process_died"]
     assert handle.calls() == [*range(6)]
+
+
+@frozen
+class WaitsAtFirst:
+    """
+    A handler that waits at its first record for a file.
+    """
+
+    folder: Path
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        while record.offset == 0 and not (self.folder / "go").exists():
+            time.sleep(0.01)
+
+
+def test_what_ends_as_its_limit_passes_blames_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W7: it is done, and its process is killed all the same.
+    """
+    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    is_late = Processes._is_late
+
+    def decide(self: Processes, slot: Any, child: Any) -> bool:  # noqa: ANN401
+        decided = is_late(self, slot, child)
+        if decided:
+            (tmp_path / "go").touch()
+            wait_for(lambda: child.finished == 1, "the record to be done")
+        return decided
+
+    monkeypatch.setattr(Processes, "_is_late", decide)
+    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **ONCE}
+    with bench("process", WaitsAtFirst(tmp_path), **how) as made:
+        made.admit(3)
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert failed(made) == {}
+        assert made.schedule.fatal is None
 
 
 @pytest.mark.parametrize("executor", ["asyncio", "process"])
