@@ -422,8 +422,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter", "record", "failure")
     refuse_class(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "
