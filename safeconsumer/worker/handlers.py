@@ -275,7 +275,8 @@ class Slot:
 
     Attributes:
         task: what it works on; None while it waits.
-        index: of the record it works on.
+        index: of the record it works on; -1 if it is one of the task's, and nobody
+            knows which.
         began: when it began with that, seconds of the monotonic clock.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
@@ -283,15 +284,27 @@ class Slot:
         limit: seconds after which a handler there is told of, if that is earlier than
             ``Limits.age``.
         ended: why nothing runs there any more; None while it does.
+        goes_on: whether what stands behind it in the task begins without a word here.
     """
 
-    __slots__ = ("began", "ended", "index", "limit", "name", "stack", "task", "told")
+    __slots__ = (
+        "began",
+        "ended",
+        "goes_on",
+        "index",
+        "limit",
+        "name",
+        "stack",
+        "task",
+        "told",
+    )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
         self.name = name
         self.limit = math.inf if limit is None else limit
         self.ended: BaseException | None = None
         self.task: Task | None = None
+        self.goes_on = False
         self.index = 0
         self.began = 0.0
         self.stack: StackOf = _nobody_knows
@@ -506,7 +519,8 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    wrong = misfit(error.errors, len(task.indexes))
+    errors = getattr(error, "errors", None)  # it may have lost them on its way here
+    wrong = misfit(errors, len(task.indexes))
     if wrong is not None:  # nothing of it is believed
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
@@ -552,12 +566,14 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
     """
     Call the handler where nothing but pickled values arrives, for about so long.
 
-    ``begin`` is told how many records are finished before each, and at the end.
+    ``begin`` is told how many records are finished before each, and at the end; False
+    from it ends the call.
     """
     until = time.monotonic() + seconds
     partition, attempt, epoch = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
-    begin(0)
+    if begin(0) is False:
+        return 0, None
     if is_batch:
         try:
             refuse_undone(handle(records, context))
@@ -570,8 +586,7 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
             refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count - 1, blamed(error)
-        begin(count)
-        if time.monotonic() > until:
+        if begin(count) is False or time.monotonic() > until:
             return count, None
     return len(records), None
 
