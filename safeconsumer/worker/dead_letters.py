@@ -313,10 +313,8 @@ class DeadLetters:
         return True
 
     def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
-        if isinstance(answer, Mapping):  # it has a get(), and is no future
-            return
-        wait = getattr(answer, "get", None) or getattr(answer, "result", None)
-        while callable(wait):
+        wait = wait_of(answer)
+        while wait is not None:
             began = time.monotonic()
             try:
                 wait(timeout=self._timeout)
@@ -385,6 +383,16 @@ class DeadLetters:
             offset=letter.record.offset,
             **fields,
         )
+
+
+def wait_of(answer: Any) -> Callable[..., object] | None:  # noqa: ANN401 - any
+    """
+    Return what waits for a sink's answer, with a ``timeout``; None: it is there.
+    """
+    if isinstance(answer, Mapping):  # it has a get(), and is no future
+        return None
+    wait = getattr(answer, "get", None) or getattr(answer, "result", None)
+    return wait if callable(wait) else None
 
 
 class UnsendableError(Reject):
