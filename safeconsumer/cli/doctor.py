@@ -21,10 +21,9 @@ from kafka.admin import (
 )
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.durations import words_of
 from safeconsumer.cli.errors import EPILOG, Status, explained
-from safeconsumer.cli.holding import Connect
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns, topics
 from safeconsumer.group.operator import Operator

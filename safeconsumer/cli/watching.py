@@ -12,7 +12,7 @@ from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -21,7 +21,7 @@ from safeconsumer.cli.errors import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import Connect, in_force, refuse_unknown
+from safeconsumer.cli.holding import in_force, refuse_unknown
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import patterns
 from safeconsumer.group.facts import GroupFacts, Standing
