@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka import TopicPartition
 
+from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.durations import words_of
 from safeconsumer.group import judging, report_wire
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc
 
@@ -32,14 +34,25 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def standing_row(one: Standing) -> tuple[str, ...]:
+def standing_row(one: Standing, *, is_wide: bool = False) -> tuple[str, ...]:
     """
     Return a hold as cells: scope, owner, since, until, why.
+
+    Args:
+        one: the hold.
+        is_wide: its id, and where and as whom it was placed, before the reason.
     """
     why = (one.hold.reason if one.hold else None) or ""
     owner = f"{one.source}:{one.key.owner}"
     since = "since unknown" if one.at is None else f"since {utc(one.at)}"
-    return one.key.scope, owner, since, _until(one), why
+    more: tuple[str, ...] = ()
+    if is_wide and one.hold is not None:
+        more = (
+            one.hold.hold_id,
+            f"at {one.hold.host}" if one.hold.host else "",
+            f"as {one.hold.principal}" if one.hold.principal else "",
+        )
+    return one.key.scope, owner, since, _until(one), *more, why
 
 
 def _until(one: Standing) -> str:
@@ -71,38 +84,37 @@ def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
 def held_rows(
     quiet_at: Mapping[TopicPartition, str],
     held: Sequence[TopicPartition],
-    lags: Mapping[TopicPartition, int],
+    backlog: Backlog,
 ) -> list[tuple[str, ...]]:
     """
-    Return held partitions as cells: partition, where it is quiet, its lag.
+    Return held partitions as cells: partition, where it is quiet, what waits.
     """
     rows: list[tuple[str, ...]] = []
     for tp in held:
         where = quiet_at.get(tp)
-        lag = f"lag {lags[tp]}" if tp in lags else "nothing committed"
+        lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
+        since = f"{backlog.since[tp]:,} since the hold" if tp in backlog.since else ""
         said = f"quiet at {where}" if where else "FLOWING or not reported"
-        rows.append((f"{tp.topic}:{tp.partition}", said, lag))
+        rows.append((f"{tp.topic}:{tp.partition}", said, lag, since))
     return rows
 
 
-def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
-    group: str,
-    facts: GroupFacts,
-    standing: Sequence[Standing],
-    reports: Sequence[Report],
-    ends: Mapping[str, int],
-    lags: Mapping[TopicPartition, int],
+def status_lines(
+    picture: Picture, backlog: Backlog, *, is_wide: bool = False
 ) -> list[str]:
     """
     Return the whole status of a group for people.
     """
+    facts, standing, reports = picture.facts, picture.standing, picture.reports
+    ends = picture.ends or {}
     heading = (
-        f"group {group}: {facts.state}, {len(facts.members)} members, "
+        f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
         f"{len(reports)} of them report"
     )
-    lines = [heading]
-    lines += ["holds" if standing else "holds: none"]
-    lines += columns(standing_row(one) for one in standing)
+    lines = [heading, *(f"UNKNOWN: {one}" for one in picture.unread)]
+    if picture.ends is not None:
+        lines += ["holds" if standing else "holds: none"]
+    lines += columns(standing_row(one, is_wide=is_wide) for one in standing)
     if reports:
         lines.append("members")
         lines += columns(member_row(one, ends) for one in reports)
@@ -110,11 +122,11 @@ def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
     if outages:
         lines.append("paused by members' own workers")
         lines += columns(outages)
-    held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
+    held = picture.held
     if held:
         lines.append("held partitions")
-        shown = held_rows(judging.quiet_at(reports), held[: 5 * _MANY], lags)
-        lines += columns(shown)
-        if len(held) > len(shown):
-            lines.append(f"  and {len(held) - len(shown)} more")
-    return lines
+        most = len(held) if is_wide else 5 * _MANY
+        lines += columns(held_rows(judging.quiet_at(reports), held[:most], backlog))
+        if len(held) > most:
+            lines.append(f"  and {len(held) - most} more")
+    return [*lines, *backlog.lines()]

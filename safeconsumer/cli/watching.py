@@ -1,17 +1,18 @@
 """
-``safeconsumer status``, ``wait`` and ``history``: who obeys what.
+``safeconsumer status``, ``groups``, ``wait`` and ``history``: who obeys what.
 """
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from safeconsumer.cli import group_text
+from safeconsumer.cli import group_text, scoping, waiting
+from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.durations import seconds_of
+from safeconsumer.cli.durations import words_of
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -19,24 +20,21 @@ from safeconsumer.cli.errors import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import refuse_unknown
+from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
+from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.group import documents, judging, patterns
-from safeconsumer.group.facts import Standing
+from safeconsumer.group import documents
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
 
 _WATCH_EVERY = 1.0
-_LOOK_EVERY = 0.25
-
-_GROUP = click.option("--group", required=True, help="The consumer group.")
-_JSON = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(epilog=EPILOG)
-@_GROUP
+@GROUP_OPTION
 @click.option("--watch", "is_watching", is_flag=True, help="Again every second.")
-@_JSON
+@output_options
 @connection_options
 @click.pass_context
 def status(
@@ -45,7 +43,7 @@ def status(
     group: str,
     *,
     is_watching: bool,
-    is_json: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -54,103 +52,183 @@ def status(
     Members without safeconsumer do not report, and obey no hold.
     """
     with explained(context), Operator(*connect()) as operator:
+        pace = Pace()
         while True:
-            everything = _look(operator, group)
-            if is_json:
-                document = documents.status_document(group, *everything)
-                click.echo(json.dumps(document, indent=None if is_watching else 2))
-            else:
-                if is_watching:
-                    click.clear()
-                click.echo(
-                    printable_lines(
-                        "\n".join(group_text.status_lines(group, *everything))
-                    )
-                )
+            picture = operator.look(group)
+            scoping.refuse_unknown(picture)
+            waits = backlog(operator, picture, pace)
+            _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
 
 
-def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values, passed on
-    facts = operator.group(group)
-    standing = operator.standing(group)
-    reports = operator.reports(group)
-    refuse_unknown(group, facts, standing, reports)
-    standing = judging.in_force(operator, standing)
-    held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
-    return facts, standing, reports, operator.ends(), operator.lags(facts, held)
+def _show(
+    output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
+) -> None:
+    if output.is_json:
+        output.document(_document(picture, waits), is_one_line=is_watching)
+        return
+    lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
+    if is_watching:
+        click.clear()
+        lines = [_clock(picture), *lines]
+    output.lines(lines)
+
+
+def _clock(picture: Picture) -> str:
+    here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
+    if picture.now is None:
+        return here
+    apart = picture.now - time.time()
+    differs = abs(apart) >= 1
+    way = "ahead" if apart > 0 else "behind"
+    return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
+
+
+def _document(picture: Picture, waits: Backlog) -> dict[str, Any]:
+    document = documents.status_document(
+        picture.group,
+        picture.facts,
+        picture.standing,
+        picture.reports,
+        picture.ends or {},
+        picture.lags,
+    )
+    return {
+        **document,
+        "now": picture.now,
+        "unread": list(picture.unread),
+        "backlog": waits.document(),
+    }
 
 
 @click.command(epilog=EPILOG)
-@click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
-@_GROUP
-@click.option(
-    "--quiet",
-    "is_quiet",
-    is_flag=True,
-    required=True,
-    help="Until no member delivers any of it.",
-)
+@output_options
+@connection_options
+@click.pass_context
+def groups(context: click.Context, /, *, output: Output, connect: Connect) -> None:
+    """
+    Show all groups: holds, members, what does not obey, and which hold ends next.
+    """
+    with explained(context), Operator(*connect()) as operator:
+        pictures = operator.survey()
+        found = [_group_document(one) for one in pictures]
+        if output.is_json:
+            output.document(found)
+            return
+        if not found:
+            output.lines(["no groups"])
+            return
+        unread = dict.fromkeys(why for one in pictures for why in one.unread)
+        heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
+        shown = group_text.columns([heading, *map(_group_row, found)], "")
+        output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+
+
+def _group_document(picture: Picture) -> dict[str, Any]:
+    ends = [one.expires_at for one in picture.standing if one.expires_at is not None]
+    return {
+        "group": picture.group,
+        "state": picture.facts.state,
+        "members": len(picture.facts.members),
+        "reporting": len(picture.reports),
+        "holds": None if picture.ends is None else len(picture.standing),
+        "next_end": min(ends) if ends else None,
+        "disobeying": _disobeying(picture),
+    }
+
+
+def _disobeying(picture: Picture) -> str | None:
+    # None: all that is held is quiet. A group without holds has nothing to obey.
+    if not picture.standing or not picture.facts.members:
+        return None
+    is_quiet, sentence = waiting.is_quiet(picture, ())
+    return None if is_quiet else sentence
+
+
+def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    members = str(one["members"])
+    if one["holds"] and one["members"]:
+        members += f", {one['reporting']} report"
+    state = "no such group yet" if one["state"] == "Dead" else one["state"]
+    return (
+        one["group"],
+        state,
+        members,
+        "unknown" if one["holds"] is None else str(one["holds"] or "-"),
+        utc(one["next_end"]) if one["next_end"] else "-",
+        one["disobeying"] or "",
+    )
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
+@GROUP_OPTION
+@click.option("--quiet", "is_quiet", is_flag=True, help="The same as the word.")
 @click.option("--timeout", default="60s", show_default=True, metavar="DURATION")
+@output_options
 @connection_options
 @click.pass_context
 def wait(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
-    scopes: tuple[str, ...],
+    words: tuple[str, ...],
     group: str,
     timeout: str,
     *,
-    is_quiet: bool,  # noqa: ARG001 - the only thing that can be waited for yet
+    is_quiet: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
-    Without SCOPE: everything that a hold covers.
+    Or flowing: no hold covers them, and no member keeps them quiet. Without SCOPE:
+    quiet is everything that a hold covers, flowing the whole group.
     """
-    with explained(context), Operator(*connect()) as operator:
-        limit = _timeout(timeout)
-        found = tuple(map(patterns.parse, scopes))
-        ends = operator.ends()
-        deadline = time.monotonic() + limit
-        while True:
-            standing = operator.standing(group)
-            facts, reports = operator.group(group), operator.reports(group)
-            refuse_unknown(group, facts, standing, reports)
-            covering = found or _in_force(standing, group)
-            # In the middle of a rebalance only the members tell what they own.
-            owned = facts.assigned | judging.assigned(reports)
-            wanted = [tp for tp in owned if any(one.covers(tp) for one in covering)]
-            reached = judging.quietness(facts, reports, ends, wanted)
-            if reached.is_reached:
-                click.echo(printable_lines(reached.sentence()))
-                return
-            if time.monotonic() > deadline:
-                give_up(context, reached.sentence(), Status.FAILED)
-            time.sleep(_LOOK_EVERY)
+    with explained(context):
+        what, texts = _condition(words, is_quiet=is_quiet)
+        limit = timeout_of(timeout)
+        found = scoping.scopes_of(texts, group)
+        with Operator(*connect()) as operator:
+            picture = operator.look(group)
+            scoping.refuse_unknown(picture)
+            if what == "quiet" and not found:
+                _refuse_unheld(picture)
+            scoping.refuse_nothing(operator, picture, found)
+            judge = {"quiet": waiting.is_quiet, "flowing": waiting.is_flowing}[what]
+            reached = waiting.wait_until(
+                operator, group, lambda seen: judge(seen, found), limit
+            )
+        if output.is_json:
+            output.document(reached.document())
+            context.exit(Status.DONE if reached.is_reached else Status.FAILED)
+        if not reached.is_reached:
+            give_up(context, reached.sentence, Status.FAILED)
+        click.echo(printable_lines(reached.sentence))
 
 
-def _in_force(standing: Sequence[Standing], group: str) -> list[Standing]:
-    now = time.time()
-    found = [one for one in standing if not one.is_over(now)]
-    if not found:
-        message = f"nothing of {group!r} is held: pause it first, or name a SCOPE"
+def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
+    if is_quiet:
+        return "quiet", tuple(words)
+    if not words or words[0] not in {"quiet", "flowing"}:
+        message = "say what to wait for: wait quiet, or wait flowing"
+        raise CommandError(message)
+    return words[0], tuple(words[1:])
+
+
+def _refuse_unheld(picture: Picture) -> None:
+    if not picture.standing and picture.ends is not None:
+        message = (
+            f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
+        )
         raise CommandError(message, Status.FAILED)
-    return found
-
-
-def _timeout(text: str) -> float:
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 @click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
-@_JSON
+@output_options
 @connection_options
 @click.pass_context
 def history(
@@ -158,7 +236,7 @@ def history(
     /,
     group: str | None,
     *,
-    is_json: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -169,9 +247,8 @@ def history(
     """
     with explained(context), Operator(*connect()) as operator:
         records = operator.records(group)
-        if is_json:
-            found = [documents.standing_document(one) for one in records]
-            click.echo(json.dumps(found, indent=2))
+        if output.is_json:
+            output.document([documents.standing_document(one) for one in records])
             return
         rows = [
             (
@@ -184,6 +261,4 @@ def history(
             )
             for one in records
         ]
-        click.echo(
-            printable_lines("\n".join(group_text.columns(rows, ""))) or "nothing"
-        )
+        output.lines(group_text.columns(rows, "") or ["nothing"])

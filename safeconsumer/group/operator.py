@@ -34,6 +34,8 @@ SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
 _CLOSE_MS = 500
 
+_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
+
 T = TypeVar("T")
 
 
@@ -207,7 +209,7 @@ class Operator:
         """
         return self._heard(group)[0]
 
-    def _heard(self, group: str) -> tuple[tuple[Report, ...], _Times]:
+    def _heard(self, group: str | None) -> tuple[tuple[Report, ...], _Times]:
         topic = self.settings.status_topic
         if topic is None:
             return (), _Times()
@@ -220,7 +222,7 @@ class Operator:
             if report is not None:
                 is_anyone_there = True
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
-                if report.group == group:
+                if group in {None, report.group}:
                     last[report.member] = (at, report)
         if not is_anyone_there:
             return (), _Times(newest=newest)
@@ -325,6 +327,91 @@ class Operator:
             taken_at=time.monotonic(),
             unread=tuple(unread),
         )
+
+    def survey(self) -> tuple[Picture, ...]:
+        """
+        Return what can be known of every group at once, and of those only held.
+
+        Without committed offsets and lags: of a group that nobody is in, no partition
+        is known.
+        """
+        unread: list[str] = []
+        standing: tuple[Standing, ...] = ()
+        ends: dict[str, int] | None = None
+        try:
+            standing, ends = self._folded(None)
+        except ControlTopicError as error:
+            unread.append(str(error))
+        reports: tuple[Report, ...] = ()
+        times = _Times()
+        try:
+            reports, times = self._heard(None)
+        except ControlTopicError as error:
+            unread.append(str(error))
+        newest = max((one.at or 0.0 for one in standing), default=0.0)
+        now, skew = times.now or max(times.newest, newest), self.settings.clock_skew
+        groups = self._groups()
+        names = {*groups, *(one.key.group for one in standing)}
+        return tuple(
+            Picture(
+                group=name,
+                facts=groups.get(name, _NO_GROUP),
+                standing=tuple(
+                    one
+                    for one in standing
+                    if one.key.group == name and one.in_force(now, skew)
+                ),
+                reports=tuple(one for one in reports if one.group == name),
+                ends=ends,
+                lags={},
+                now=times.now,
+                taken_at=time.monotonic(),
+                unread=tuple(unread),
+            )
+            for name in sorted(names)
+        )
+
+    def _groups(self) -> dict[str, GroupFacts]:
+        listed = [
+            one["group_id"]
+            for one in self.admin.list_groups()
+            if one["protocol_type"] in {"", "consumer"}
+        ]
+        described = self.admin.describe_groups(listed) if listed else {}
+        return {
+            name: GroupFacts(
+                state=one["group_state"],
+                members=tuple(map(_member, one["members"])),
+                committed={},
+            )
+            for name, one in described.items()
+        }
+
+    def written_since(
+        self, moments: Mapping[TopicPartition, float]
+    ) -> dict[TopicPartition, int]:
+        """
+        Return how many offsets were written since; of a broker that can tell.
+
+        Args:
+            moments: seconds since the epoch, by the broker's clock.
+        """
+        if not moments:
+            return {}
+
+        def ask(consumer: SafeConsumer) -> dict[TopicPartition, int]:
+            asked = {tp: int(at * 1000) for tp, at in moments.items()}
+            try:
+                found = consumer.offsets_for_times(asked)
+            except (kafka_errors.KafkaError, ValueError):
+                return {}
+            ends = consumer.end_offsets(list(asked))
+            return {
+                tp: 0 if one is None else max(0, ends[tp] - one.offset)
+                for tp, one in found.items()
+            }
+
+        return self._asked(ask)
 
     # ------------------------------------------------------------ reading
 
