@@ -247,9 +247,16 @@ def _preview(operator: Operator, picture: Picture, wish: _Wish) -> Preview:
     return preview(operator, picture, wish.scopes, others, wish.seconds)
 
 
+def is_terminal() -> bool:
+    """
+    Tell whether somebody sits there who can be asked.
+    """
+    return sys.stdin.isatty()
+
+
 def _is_to_be_asked(found: Sequence[Scope], *, is_sure: bool) -> bool:
     is_all = any(isinstance(one, Everything) for one in found)
-    return is_all and not is_sure and sys.stdin.isatty()
+    return is_all and not is_sure and is_terminal()
 
 
 def _confirm(picture: Picture, seen: Preview) -> None:

@@ -27,6 +27,7 @@ from safeconsumer.group import documents
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
+from safeconsumer.holds.scope import Scope
 
 _WATCH_EVERY = 1.0
 
@@ -194,10 +195,8 @@ def wait(  # noqa: PLR0913 - one parameter per option
         with Operator(*connect()) as operator:
             picture = operator.look(group)
             scoping.refuse_unknown(picture)
-            if what == "quiet" and not found:
-                _refuse_unheld(picture)
             scoping.refuse_nothing(operator, picture, found)
-            judge = {"quiet": waiting.is_quiet, "flowing": waiting.is_flowing}[what]
+            judge = waiting.is_flowing if what == "flowing" else _is_quiet
             reached = waiting.wait_until(
                 operator, group, lambda seen: judge(seen, found), limit
             )
@@ -218,12 +217,13 @@ def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str,
     return words[0], tuple(words[1:])
 
 
-def _refuse_unheld(picture: Picture) -> None:
-    if not picture.standing and picture.ends is not None:
+def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
+    if not found and not picture.standing and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
         raise CommandError(message, Status.FAILED)
+    return waiting.is_quiet(picture, found)
 
 
 @click.command(epilog=EPILOG)
