@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from attrs import evolve, frozen
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, scoping, waiting
@@ -136,9 +137,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
             if _is_to_be_asked(found, is_sure=flags["yes"]):
                 _confirm(picture, _preview(operator, picture, wish))
             done = operator.write(OPERATOR, todo) if todo else ()
-            _tell(output, picture, wish, done)
+            told = _told(picture, wish, done)
+            if not output.is_json:
+                output.lines(_lines(told))
+            reached = None
             if flags["is_waiting"]:
-                _wait(context, operator, wish, done, limit)
+                with written("held", done):
+                    reached = _wait(operator, wish, limit)
+            _end(context, output, told, reached)
 
 
 def _reason(text: str) -> str:
@@ -292,40 +298,81 @@ def as_standing(one: Acknowledged) -> Standing:
     )
 
 
-def _tell(
-    output: Output, picture: Picture, wish: _Wish, done: Sequence[Acknowledged]
-) -> None:
+@frozen(kw_only=True)
+class _Told:
+    """
+    What came of it.
+
+    Attributes:
+        held: what was placed.
+        unchanged: what stood already.
+        replaced: what stood instead.
+        covers: the partitions of the group that all of it covers.
+        others: holds of others that cover some of these.
+    """
+
+    held: tuple[Standing, ...]
+    unchanged: tuple[Standing, ...]
+    replaced: tuple[Standing, ...]
+    covers: tuple[TopicPartition, ...]
+    others: tuple[Standing, ...]
+
+    def document(self) -> dict[str, Any]:
+        """
+        Return it as plain JSON values.
+        """
+        return {
+            "held": [standing_document(one) for one in self.held],
+            "unchanged": [standing_document(one) for one in self.unchanged],
+            "replaced": [standing_document(one) for one in self.replaced],
+            "covers": [f"{tp.topic}:{tp.partition}" for tp in self.covers],
+            "also_held": [standing_document(one) for one in self.others],
+        }
+
+
+def _told(picture: Picture, wish: _Wish, done: Sequence[Acknowledged]) -> _Told:
     before = own_of(picture, wish.changes)
-    placed = [as_standing(one) for one in done]
-    replaced = [before[one.change] for one in done if one.change in before]
-    unchanged = [one for one in before.values() if one not in replaced]
-    covers = scoping.covered(wish.scopes, scoping.partitions_of(picture))
-    others = _others(picture, wish)
-    if output.is_json:
-        output.document(
-            {
-                "held": [standing_document(one) for one in placed],
-                "unchanged": [standing_document(one) for one in unchanged],
-                "replaced": [standing_document(one) for one in replaced],
-                "covers": [f"{tp.topic}:{tp.partition}" for tp in covers],
-                "also_held": [standing_document(one) for one in others],
-            }
-        )
-        return
-    lines = []
+    replaced = tuple(before[one.change] for one in done if one.change in before)
+    return _Told(
+        held=tuple(map(as_standing, done)),
+        unchanged=tuple(one for one in before.values() if one not in replaced),
+        replaced=replaced,
+        covers=scoping.covered(wish.scopes, scoping.partitions_of(picture)),
+        others=_others(picture, wish),
+    )
+
+
+def _lines(told: _Told) -> Iterator[str]:
     for heading, several in (
-        ("held", placed),
-        ("held already, unchanged", unchanged),
-        ("instead of", replaced),
+        ("held", told.held),
+        ("held already, unchanged", told.unchanged),
+        ("instead of", told.replaced),
     ):
         if several:
-            rows = group_text.columns(map(group_text.standing_row, several))
-            lines += [heading, *rows]
-    lines.append(covers_text(covers))
-    if others:
-        rows = group_text.columns(map(group_text.standing_row, others))
-        lines += ["also held", *rows]
-    output.lines(lines)
+            yield heading
+            yield from group_text.columns(map(group_text.standing_row, several))
+    yield covers_text(told.covers)
+    if told.others:
+        yield "also held"
+        yield from group_text.columns(map(group_text.standing_row, told.others))
+
+
+def _end(
+    context: click.Context,
+    output: Output,
+    told: _Told,
+    reached: waiting.Outcome | None,
+) -> None:
+    if output.is_json:
+        waited = None if reached is None else reached.document()
+        output.document({**told.document(), "wait": waited})
+    if reached is None:
+        return
+    if not reached.is_reached:
+        why = f"held, but not quiet in {reached.waited:.0f} s: {reached.sentence}"
+        give_up(context, why, Status.FAILED)
+    if not output.is_json:
+        output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
 
 
 def covers_text(covers: Sequence[Any]) -> str:
@@ -338,24 +385,13 @@ def covers_text(covers: Sequence[Any]) -> str:
     return f"covers {len(covers)} partitions of the group now: {shown}"
 
 
-def _wait(
-    context: click.Context,
-    operator: Operator,
-    wish: _Wish,
-    done: Sequence[Acknowledged],
-    limit: float,
-) -> None:
-    with written("held", done):
-        reached = waiting.wait_until(
-            operator,
-            wish.group,
-            lambda picture: waiting.is_quiet(picture, wish.scopes),
-            limit,
-        )
-    if not reached.is_reached:
-        why = f"held, but not quiet in {limit:.0f} s: {reached.sentence}"
-        give_up(context, why, Status.FAILED)
-    click.echo(f"{reached.sentence}, after {reached.waited:.1f} s")
+def _wait(operator: Operator, wish: _Wish, limit: float) -> waiting.Outcome:
+    return waiting.wait_until(
+        operator,
+        wish.group,
+        lambda picture: waiting.is_quiet(picture, wish.scopes),
+        limit,
+    )
 
 
 @contextmanager
