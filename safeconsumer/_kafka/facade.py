@@ -319,6 +319,15 @@ class Facade:
             config["key_deserializer"], config["value_deserializer"] = key, value
             self._fetcher.drop_decoded()
 
+    def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
+        """
+        Have commits without offsets raise what this makes; None: let them again.
+
+        They commit what polls returned, which is less done than it seems where whoever
+        polls hands it on.
+        """
+        self._subscription.refusal = refusal
+
     def consumes(self, topic: str) -> bool:
         """
         Tell whether the topic is subscribed to, or a partition of it is assigned.
@@ -349,6 +358,13 @@ class Facade:
         Tell whether the group has no committed offset of an owned partition for sure.
         """
         return bool(self._coordinator.commits.without(frozenset((tp,))))
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Return which of all resets the last one of an owned partition was; 0: none yet.
+        """
+        state = self._subscription.assignment.get(tp)
+        return getattr(state, "reset_number", 0)
 
     def lag(self) -> int:
         """
@@ -401,6 +417,18 @@ class Facade:
         Return the generation of the group; -1 for none.
         """
         return int(self._coordinator._generation.generation_id)
+
+    def membership(self) -> tuple[str, int]:
+        """
+        Return Kafka's member id and the generation, together; any thread.
+
+        Empty and -1 for whoever is no member: without a subscription, before the first
+        join, and after a loss.
+        """
+        generation = self._coordinator._generation
+        if generation.generation_id < 0:
+            return "", -1
+        return str(generation.member_id), int(generation.generation_id)
 
     def has_lost(self) -> bool:
         """

@@ -10,6 +10,7 @@ from safeconsumer.cli.backlog import Backlog
 from safeconsumer.cli.durations import words_of
 from safeconsumer.group import judging, report_wire
 from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc
@@ -63,7 +64,7 @@ def _until(one: Standing) -> str:
     return "until resumed"
 
 
-def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
+def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...]:
     """
     Return a member as cells: client, host, what it obeys, quiet, waiting.
     """
@@ -82,21 +83,28 @@ def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def held_rows(
-    quiet_at: Mapping[TopicPartition, str],
-    held: Sequence[TopicPartition],
-    backlog: Backlog,
+    judge: Judge, held: Sequence[TopicPartition], backlog: Backlog
 ) -> list[tuple[str, ...]]:
     """
     Return held partitions as cells: partition, where it is quiet, what waits.
     """
     rows: list[tuple[str, ...]] = []
     for tp in held:
-        where = quiet_at.get(tp)
         lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
         since = f"{backlog.since[tp]:,} since the hold" if tp in backlog.since else ""
-        said = f"quiet at {where}" if where else "FLOWING or not reported"
-        rows.append((f"{tp.topic}:{tp.partition}", said, lag, since))
+        place = _place_text(judge.place(tp))
+        rows.append((f"{tp.topic}:{tp.partition}", place, lag, since))
     return rows
+
+
+def _place_text(place: Place) -> str:
+    said = {
+        Answer.QUIET: f"quiet at {place.member}",
+        Answer.UNOWNED: "nobody owns it",
+        Answer.FLOWING: f"FLOWING at {place.member}",
+        Answer.UNKNOWN: f"UNKNOWN at {place.member}" if place.member else "UNKNOWN",
+    }[place.answer]
+    return f"{said}: {place.why}" if place.why else said
 
 
 def status_lines(
@@ -106,27 +114,31 @@ def status_lines(
     Return the whole status of a group for people.
     """
     facts, standing, reports = picture.facts, picture.standing, picture.reports
-    ends = picture.ends or {}
+    judge = Judge(picture)
     heading = (
         f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
         f"{len(reports)} of them report"
     )
-    lines = [heading, *(f"UNKNOWN: {one}" for one in picture.unread)]
-    if picture.ends is not None:
+    lines = [heading]
+    lines += [f"not read: {one}" for one in picture.unread]
+    if picture.ends is None:
+        lines += ["holds: unknown"]
+    else:
         lines += ["holds" if standing else "holds: none"]
     lines += columns(standing_row(one, is_wide=is_wide) for one in standing)
-    if reports:
+    silent = [(one.name, one.why) for one in judge.members if one.report is None]
+    if reports or silent:
         lines.append("members")
-        lines += columns(member_row(one, ends) for one in reports)
+        lines += columns(member_row(one, picture.ends) for one in reports)
+        lines += columns(silent)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:
         lines.append("paused by members' own workers")
         lines += columns(outages)
-    held = picture.held
-    if held:
+    if held := picture.held:
         lines.append("held partitions")
         most = len(held) if is_wide else 5 * _MANY
-        lines += columns(held_rows(judging.quiet_at(reports), held[:most], backlog))
+        lines += columns(held_rows(judge, held[:most], backlog))
         if len(held) > most:
             lines.append(f"  and {len(held) - most} more")
     return [*lines, *backlog.lines()]

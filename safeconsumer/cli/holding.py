@@ -30,6 +30,7 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.preview import Preview, preview
 from safeconsumer.cli.saying import printable
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
@@ -127,7 +128,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
         base, control = connect()
         with Operator(base, control) as operator:
             operator.check()
-            picture = operator.look(group)
+            picture = operator.look(group, is_strict=True)
             _check(operator, picture, found, **flags)
             wish = _wish(group, whose, found, why, ending, picture, base)
             todo = _unheld(picture, wish, is_replacing=flags["replace"])
@@ -401,7 +402,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
     """
     try:
         yield
-    except (KafkaError, OSError) as error:
+    except (KafkaError, OSError, ControlTopicError) as error:
         scopes = ", ".join(one.change.key.scope for one in done)
         message = (
             f"{what} and acknowledged: {scopes}; but it could not be looked at "
@@ -444,7 +445,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message)
         with Operator(*connect()) as operator:
             operator.check()
-            picture = operator.look(group)
+            picture = operator.look(group, is_strict=True)
             seconds = ending.seconds_from(picture.now)
             wanted = changes(group, whose, map(str, found), ControlHold())
             own = own_of(picture, wanted)

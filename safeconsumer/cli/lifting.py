@@ -15,6 +15,7 @@ from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
@@ -106,7 +107,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _refuse_typos(operator, asked, wanted, before)
             done = operator.write(asked.source, wanted)
             with written("resumed", done):
-                after = operator.look(group)
+                after = operator.look(group, is_strict=True)
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
@@ -116,7 +117,7 @@ def _standing(operator: Operator, group: str) -> tuple[Standing, ...] | None:
     # What cannot be read must not keep anybody from lifting it.
     try:
         return operator.standing(group)
-    except (KafkaError, OSError):
+    except (KafkaError, OSError, ControlTopicError):
         return None
 
 
@@ -160,7 +161,7 @@ def _refuse_typos(
         return
     try:
         picture = operator.look(asked.group)
-    except (KafkaError, OSError):
+    except (KafkaError, OSError, ControlTopicError):
         return  # write first; what could not be read is told afterwards
     scoping.refuse_unknown(picture)
     scoping.refuse_nothing(operator, picture, unheld)

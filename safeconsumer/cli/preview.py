@@ -142,22 +142,13 @@ def preview(
 
 
 def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> list[str]:
-    reached = judging.quietness(
-        picture.facts, picture.reports, dict(picture.ends or {}), ()
-    )
-    silent = reached.members - reached.reporting
-    told = []
-    if silent > 0:
-        told.append(
-            f"{silent} of {reached.members} members do not report: plain clients obey "
-            "no hold"
-        )
-    told += [
-        f"{one.client_id} on {one.host}: {one.state}, cannot read the control topics"
-        for one in picture.reports
-        if one.state != "ready"
+    judge = judging.Judge(picture)
+    told = [
+        f"{one.name}: {one.why}"
+        for one in (*judge.members, *judge.others)
+        if covers and not one.obeys
     ]
-    return told if covers else []
+    return [*told, *(f"nobody knows: {why}" for why in picture.unread)]
 
 
 def _retention(

@@ -5,7 +5,6 @@ Scopes as they are typed: ranges, what they cover, and what was perhaps meant.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Protocol
 
 from kafka import TopicPartition
 
@@ -63,19 +62,8 @@ def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
     return tuple(sorted({*picture.facts.partitions, *reported}))
 
 
-class Covering(Protocol):
-    """
-    A scope, or a hold.
-    """
-
-    def covers(self, tp: TopicPartition, /) -> bool:
-        """
-        Tell whether it covers a partition.
-        """
-
-
 def covered(
-    scopes: Iterable[Covering], partitions: Iterable[TopicPartition]
+    scopes: Iterable[judging.Covering], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
     """
     Return those of the partitions that a scope covers.

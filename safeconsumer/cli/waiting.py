@@ -5,10 +5,11 @@ Waiting until a group is quiet, or flows again.
 import time
 from collections.abc import Callable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from safeconsumer.cli import scoping
 from safeconsumer.group import judging
+from safeconsumer.group.judging import Answer, Place
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Scope
@@ -46,32 +47,44 @@ class Outcome:
 Judge = Callable[[Picture], tuple[bool, str]]
 
 
-def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> Outcome:
+def wait_until(
+    operator: Operator,
+    group: str,
+    judge: Judge,
+    timeout: float,
+    first: Picture | None = None,
+) -> Outcome:
     """
     Look again and again until it is so, or the time is over.
+
+    What is placed and lifted meanwhile need not have been heard of by members.
+
+    Args:
+        operator: the connection.
+        group: whose members.
+        judge: what is waited for.
+        timeout: seconds.
+        first: a look that was just taken; None if there is none.
     """
     began = time.monotonic()
+    first = operator.look(group) if first is None else first
+    picture = first
     while True:
-        is_reached, sentence = judge(operator.look(group))
+        is_reached, sentence = judge(evolve(picture, ends=first.ends))
         waited = time.monotonic() - began
         if is_reached or waited > timeout:
             return Outcome(is_reached=is_reached, sentence=sentence, waited=waited)
         time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
+        picture = operator.look(group)
 
 
 def is_quiet(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether nothing of the scopes is delivered; without any, of what is held.
     """
-    partitions = scoping.partitions_of(picture)
-    wanted = scoping.covered(scopes or picture.standing, partitions)
     if picture.ends is None:
         return False, f"nobody knows who is quiet: {'; '.join(picture.unread)}"
-    reached = judging.quietness(
-        picture.facts, picture.reports, dict(picture.ends), wanted
-    )
-    if not wanted:
-        return False, "nobody owns any of it now"
+    reached = judging.Judge(picture).quietness(scopes or picture.standing)
     return reached.is_reached, reached.sentence()
 
 
@@ -87,21 +100,22 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
         return False, f"held: {names}"
     if picture.ends is None:
         return False, f"nobody knows what flows: {'; '.join(picture.unread)}"
-    owned = picture.facts.assigned | judging.assigned(picture.reports)
-    unowned = [tp for tp in wanted if tp not in owned]
-    if unowned or not wanted:
-        shown = judging.partitions_text(unowned) or "any of it"
-        return False, f"nobody owns {shown} now"
-    behind = [
-        one for one in picture.reports if not judging.has_applied(one, picture.ends)
-    ]
+    judge = judging.Judge(picture)
+    behind = [one for one in (*judge.members, *judge.others) if not one.obeys]
     if behind:
-        names = ", ".join(sorted({one.client_id for one in behind})[:5])
-        return False, f"not heard of it yet: {names}"
-    quiet = judging.quiet_at(picture.reports)
-    still = [tp for tp in wanted if tp in quiet]
-    if still:
-        shown = judging.partitions_text(still)
-        who = ", ".join(sorted({quiet[tp] for tp in still})[:5])
-        return False, f"still quiet at {who}, by its own holds: {shown}"
+        return False, "; ".join(f"{one.name}: {one.why}" for one in behind[:5])
+    places = {tp: judge.place(tp) for tp in wanted}
+    still = [tp for tp, one in places.items() if one.answer is not Answer.FLOWING]
+    if still or not wanted:
+        shown = judging.partitions_text(still) or "any of it"
+        whys = dict.fromkeys(_why(places[tp]) for tp in still)
+        return False, f"not flowing: {shown}{', '.join(whys)}"
     return True, f"flowing: {judging.partitions_text(wanted)}"
+
+
+def _why(place: Place) -> str:
+    if place.answer is Answer.UNOWNED:
+        return ", which nobody owns"
+    if place.answer is Answer.QUIET:
+        return f", held by {place.member} itself"
+    return f", {place.why}"

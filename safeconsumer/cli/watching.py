@@ -68,7 +68,9 @@ def _show(
     output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
 ) -> None:
     if output.is_json:
-        output.document(_document(picture, waits), is_one_line=is_watching)
+        document = documents.status_document(picture)
+        document["backlog"] = waits.document()
+        output.document(document, is_one_line=is_watching)
         return
     lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
     if is_watching:
@@ -85,23 +87,6 @@ def _clock(picture: Picture) -> str:
     differs = abs(apart) >= 1
     way = "ahead" if apart > 0 else "behind"
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
-
-
-def _document(picture: Picture, waits: Backlog) -> dict[str, Any]:
-    document = documents.status_document(
-        picture.group,
-        picture.facts,
-        picture.standing,
-        picture.reports,
-        picture.ends or {},
-        picture.lags,
-    )
-    return {
-        **document,
-        "now": picture.now,
-        "unread": list(picture.unread),
-        "backlog": waits.document(),
-    }
 
 
 @click.command(epilog=EPILOG)
@@ -198,7 +183,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             scoping.refuse_nothing(operator, picture, found)
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
             reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit
+                operator, group, lambda seen: judge(seen, found), limit, picture
             )
         if output.is_json:
             output.document(reached.document())

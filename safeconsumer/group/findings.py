@@ -2,7 +2,6 @@
 Looks for what would keep a group hold from working, and says what to do.
 """
 
-import time
 from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -40,8 +39,8 @@ def findings(
     yield from acl_findings(operator, operators)
     if fit:
         yield from _holds(operator, group)
-    if fit and group is not None:
-        yield from member_findings(operator, group)
+    if group is not None:
+        yield from member_findings(operator.look(group))
 
 
 def _re2() -> Finding:
@@ -81,7 +80,7 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
-    now = time.time()
+    now = operator.broker_time()
     standing = operator.standing(group)
     yield Finding(rank=GOOD, what=f"{len(standing)} holds stand on the topics")
     for one in standing:
@@ -94,7 +93,7 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
                 what=f"{label} is not understood here ({why})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
-        if one.expires_at is not None and one.expires_at < now:
+        if one.expires_at is not None and one.is_over(now):
             yield Finding(
                 rank=NOTE,
                 what=f"{label} expired at {utc(one.expires_at)}",

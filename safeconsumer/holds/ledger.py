@@ -27,6 +27,7 @@ from safeconsumer.holds import state as ledger
 from safeconsumer.holds.changes import (
     Assign,
     Change,
+    Move,
     OpenCallGates,
     OpenGates,
     Place,
@@ -91,6 +92,10 @@ class PauseLedger:
         self.lookers: list[Callable[[], None]] = []
         # tells the partitions of which a worker's handlers have something in hand
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
+        # tells Kafka's member id and the generation; empty and -1 for no member
+        self.membership: Callable[[], tuple[str, int]] = _no_member
+        # called after each completed join: quick, under upstream's locks
+        self.on_joined: Callable[[], object] = _no_member
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # told of each change of the assignment, as a watcher is
@@ -291,6 +296,16 @@ class PauseLedger:
         if keys:
             changes.append(Remove(keys))
         self._submit(*changes)
+
+    def move(self, holds: Iterable[Hold]) -> None:
+        """
+        Let holds expire at another moment, where that is known better than before.
+
+        Args:
+            holds: with their new deadlines; those that are not there, or were placed
+                anew meanwhile, are left alone.
+        """
+        self._submit(Move(tuple(holds)))
 
     # ------------------------------------------------------------ the assignment
 
@@ -547,6 +562,8 @@ class PauseLedger:
         match change:
             case Place():
                 self._place(change)
+            case Move():
+                self._move(change)
             case Remove():
                 self._remove(change, self._call_gates.lifted(change.keys, self._view))
             case RemoveOwner():
@@ -599,6 +616,14 @@ class PauseLedger:
             told.append(self._event(events.PatternCoversNothing, holds=idle))
         self._deadlines.add(placed, state)
         self._commit(view, told)
+
+    def _move(self, change: Move) -> None:
+        state, moved = ledger.move(self._view.state, change.holds)
+        if moved:
+            scopes = (hold.scope for hold in moved)
+            view, _ = with_state(self._view, state, scopes)
+            self._deadlines.add(moved, state)
+            self._commit(view, ())
 
     def _remove(self, change: Remove, gates: CallGates) -> None:
         view, told = self._gated(self._view, gates, "resumed")
@@ -797,6 +822,10 @@ class PauseLedger:
 def _is_routine(keys: Collection[HoldKey]) -> bool:
     # A worker lifts its own holds many times a second, and asks nobody what is left.
     return bool(keys) and all(is_routine(owner) for _, owner in keys)
+
+
+def _no_member() -> tuple[str, int]:
+    return "", -1
 
 
 def _mend_in_child() -> None:
