@@ -97,7 +97,7 @@ def refuse_nothing(
         f"{_hint(str(one), here, known)}"
         for one in empty[:5]
     )
-    message = f"{said}. If it is for later, say --future"
+    message = f"{said} (what is for later needs --future)"
     raise CommandError(message)
 
 
@@ -133,7 +133,8 @@ def _hint(text: str, here: Iterable[TopicPartition], known: Sequence[str]) -> st
         return ": everything is @all"
     if topic in known:
         return f", though there is such a topic; it consumes {_some(own)}"
-    return _near(topic, [*own, *known, "@all"]) or f"; it consumes {_some(own)}"
+    near = _near(topic, own) or _near(topic, [*known, "@all"])
+    return near or f"; it consumes {_some(own)}"
 
 
 def _some(names: Iterable[str]) -> str:

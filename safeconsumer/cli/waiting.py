@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from safeconsumer.cli import scoping
 from safeconsumer.group import judging
-from safeconsumer.group.judging import Answer, Place
+from safeconsumer.group.judging import Answer, Covering, Place
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Scope
@@ -78,13 +78,13 @@ def wait_until(
         picture = operator.look(group)
 
 
-def is_quiet(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
+def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
     """
-    Judge whether nothing of the scopes is delivered; without any, of what is held.
+    Judge whether nothing of the scopes, or of what holds cover, is delivered.
     """
     if picture.ends is None:
         return False, f"nobody knows who is quiet: {'; '.join(picture.unread)}"
-    reached = judging.Judge(picture).quietness(scopes or picture.standing)
+    reached = judging.Judge(picture).quietness(scopes)
     return reached.is_reached, reached.sentence()
 
 

@@ -129,7 +129,7 @@ def _disobeying(picture: Picture) -> str | None:
     # None: all that is held is quiet. A group without holds has nothing to obey.
     if not picture.standing or not picture.facts.members:
         return None
-    is_quiet, sentence = waiting.is_quiet(picture, ())
+    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
     return None if is_quiet else sentence
 
 
@@ -203,12 +203,14 @@ def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str,
 
 
 def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
-    if not found and not picture.standing and picture.ends is not None:
+    now = picture.now
+    held = [one for one in picture.standing if now is None or not one.is_over(now)]
+    if not found and not held and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
         raise CommandError(message, Status.FAILED)
-    return waiting.is_quiet(picture, found)
+    return waiting.is_quiet(picture, found or held)
 
 
 @click.command(epilog=EPILOG)

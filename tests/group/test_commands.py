@@ -241,10 +241,10 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     else:
         team.operator_holds("@all")
 
-    def refuse(self: Operator, group: str) -> Any:  # noqa: ANN401 - look's
+    def refuse(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
         if any(one.hold is None or one.hold.reason == "x" for one in self.records()):
             raise TopicAuthorizationFailedError(team.settings.operator_topic)
-        return looking(self, group)
+        return looking(self, group, **options)
 
     monkeypatch.setattr(Operator, "look", refuse)
     ended = run(team, command, *asked)

@@ -190,7 +190,7 @@ def test_a_dry_run_changes_nothing(working: Team) -> None:
     assert ended.exit_code == Status.DONE
     for said in (
         f"would cover 4 partitions: {working.topic}:0-3",
-        "would not obey: 1 of 2 members do not report",
+        "would not obey: plain: does not report",
         "would last 2w, until 2",
         "retention ends BEFORE the hold does",
         "nothing was changed",
