@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
+from kafka.errors import KafkaError
 
 from safeconsumer.cli import scoping
+from safeconsumer.cli.errors import Status, status_of
 from safeconsumer.group import judging
 from safeconsumer.group.judging import Answer, Covering, Place
 from safeconsumer.group.operator import Operator
@@ -57,7 +59,8 @@ def wait_until(
     """
     Look again and again until it is so, or the time is over.
 
-    What is placed and lifted meanwhile need not have been heard of by members.
+    What is placed and lifted meanwhile need not have been heard of by members. An
+    outage is waited through.
 
     Args:
         operator: the connection.
@@ -65,17 +68,36 @@ def wait_until(
         judge: what is waited for.
         timeout: seconds.
         first: a look that was just taken; None if there is none.
+
+    Raises:
+        KafkaError: the broker does not answer at the end of that time, or refuses.
     """
     began = time.monotonic()
-    first = operator.look(group) if first is None else first
-    picture = first
+    picture: Picture | None = operator.look(group) if first is None else first
+    ends, trouble, last = None, None, (False, "")
     while True:
-        is_reached, sentence = judge(evolve(picture, ends=first.ends))
+        if picture is not None:
+            ends = picture.ends if ends is None else ends
+            known = None if picture.ends is None else ends
+            last = judge(evolve(picture, ends=known))
         waited = time.monotonic() - began
-        if is_reached or waited > timeout:
-            return Outcome(is_reached=is_reached, sentence=sentence, waited=waited)
+        if trouble is not None and picture is None and waited > timeout:
+            raise trouble
+        if last[0] or waited > timeout:
+            return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
         time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
-        picture = operator.look(group)
+        picture, trouble = _looked(operator, group)
+
+
+def _looked(
+    operator: Operator, group: str
+) -> tuple[Picture | None, KafkaError | OSError | None]:
+    try:
+        return operator.look(group), None
+    except (KafkaError, OSError) as error:
+        if status_of(error) is not Status.UNREACHABLE:
+            raise
+        return None, error  # an outage may end before the time is over
 
 
 def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:

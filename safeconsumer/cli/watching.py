@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, scoping, waiting
 from safeconsumer.cli.backlog import Backlog, Pace, backlog
@@ -19,6 +20,8 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
+    said,
+    status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
@@ -55,13 +58,29 @@ def status(
     with explained(context), Operator(*connect()) as operator:
         pace = Pace()
         while True:
-            picture = operator.look(group)
-            scoping.refuse_unknown(picture)
-            waits = backlog(operator, picture, pace)
-            _show(output, picture, waits, is_watching=is_watching)
+            try:
+                picture = operator.look(group)
+                waits = backlog(operator, picture, pace)
+            except (KafkaError, OSError) as error:
+                # An outage is when somebody watches; what it looks like is said.
+                if not is_watching or status_of(error) is not Status.UNREACHABLE:
+                    raise
+                _show_outage(output, group, said(error))
+            else:
+                scoping.refuse_unknown(picture)
+                _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
+
+
+def _show_outage(output: Output, group: str, why: str) -> None:
+    if output.is_json:
+        output.document({"group": group, "unread": [why]}, is_one_line=True)
+        return
+    click.clear()
+    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
+    output.lines([*lines, "members go on obeying what they heard last"])
 
 
 def _show(
@@ -75,15 +94,15 @@ def _show(
     lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
     if is_watching:
         click.clear()
-        lines = [_clock(picture), *lines]
+        lines = [_clock(picture.now), *lines]
     output.lines(lines)
 
 
-def _clock(picture: Picture) -> str:
+def _clock(now: float | None) -> str:
     here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
-    if picture.now is None:
+    if now is None:
         return here
-    apart = picture.now - time.time()
+    apart = now - time.time()
     differs = abs(apart) >= 1
     way = "ahead" if apart > 0 else "behind"
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here

@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from safeconsumer.cli import ending, output
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.scoping import scopes_of
+from safeconsumer.group.operator import Operator
 from tests.group.operating import Polled, run
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
@@ -214,6 +216,59 @@ def test_pause_and_wait_then_resume_and_wait(working: Team) -> None:
     flows = run(working, "wait", "flowing", *group, "--timeout", "20s", "--json")
     assert flows.exit_code == Status.DONE
     assert json.loads(flows.stdout)["sentence"] == f"flowing: {working.topic}:0-3"
+
+
+@pytest.mark.real_broker
+def test_a_wait_outlives_an_outage(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for that long that somebody waits; a refusal ends it at once."""
+    pause(working, "@all")
+    looking, looks = Operator.look, [None, KafkaTimeoutError("x"), ConnectionError()]
+
+    def interrupted(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
+        trouble = looks.pop(0) if looks else None
+        if trouble is not None:
+            raise trouble
+        return looking(self, group, **options)
+
+    monkeypatch.setattr(Operator, "look", interrupted)
+    arguments = ("wait", "flowing", "--group", working.group, "--timeout")
+    ended = run(working, *arguments, "3s")
+    assert (looks, ended.exit_code) == ([], Status.FAILED)
+    assert "held: @all by alice" in ended.stderr
+    looks[:] = [None, *(KafkaTimeoutError("x") for _ in range(100))]
+    ended = run(working, *arguments, "0.6s")
+    assert (len(looks) > 50, ended.exit_code) == (True, Status.UNREACHABLE)
+    looks[:] = [None, TopicAuthorizationFailedError("x")]
+    assert run(working, *arguments, "60s").exit_code == Status.REFUSED
+
+
+@pytest.mark.real_broker
+def test_watching_outlives_an_outage(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is when somebody watches: what is unknown is said, and it goes on."""
+    pauses: list[float] = []
+
+    def interrupt(seconds: float) -> None:
+        pauses.append(seconds)
+        monkeypatch.undo()
+        if len(pauses) > 1:
+            raise KeyboardInterrupt
+        monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+
+    def silent(*_: object, **__: object) -> Any:  # noqa: ANN401 - look's
+        message = "x"
+        raise KafkaTimeoutError(message)
+
+    monkeypatch.setattr(Operator, "look", silent)
+    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+    ended = run(working, "status", "--group", working.group, "--watch")
+    assert ended.exit_code == Status.INTERRUPTED
+    first, second = ended.stdout.split("every second", 2)[1:]
+    assert "UNKNOWN, no answer from the broker: KafkaTimeoutError: x" in first
+    assert f"group {working.group}: Stable, 1 members" in second
 
 
 @pytest.mark.real_broker
