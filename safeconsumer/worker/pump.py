@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -28,6 +28,7 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
     OnExhausted,
@@ -564,27 +565,26 @@ class Pump:
         self._engine.stop(max(0.0, self._leave_by - time.monotonic()))
         while not self._is_in_a_hurry and not self._engine.is_drained():
             self._turn()
+        epochs = tuple(self._engine.held.epochs.values())
         try:
-            marks = self._marks()
-            self._engine.conclude()
-            self._go_back(marks)
+            try:
+                self._engine.conclude()
+            finally:
+                self._go_back(epochs)
         except BaseException as error:  # noqa: BLE001 - raised where the block is left
             self._note(error)
         finally:
             self._end()
 
-    def _marks(self) -> dict[TopicPartition, tuple[int, int]]:
-        # By partition: its epoch's number, and up to where it is complete.
-        marks = self._engine.held.watermarks()
-        epochs = self._engine.held.epochs
-        return {tp: (epochs[tp].number, mark.offset) for tp, mark in marks.items()}
-
-    def _go_back(self, marks: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        # The consumer goes on: what was polled and is not done comes to its owner.
+    def _go_back(self, epochs: Iterable[Epoch]) -> None:
+        # The consumer goes on: what was polled and is not done comes to its owner. They
+        # are closed by now: what another thread finished until then is done.
+        with self._engine.held.lock:
+            marks = [(one.tp, one.number, one.progress.watermark()) for one in epochs]
         owned = self._client.epochs()
-        for tp, (number, offset) in marks.items():
-            if owned.get(tp) == number and self._client.position(tp) != offset:
-                self._client.go_back(tp, offset)
+        for tp, number, mark in marks:
+            if owned.get(tp) == number and self._client.position(tp) != mark.offset:
+                self._client.go_back(tp, mark.offset)
 
     def _turn(self) -> None:
         try:
