@@ -42,6 +42,9 @@ _COORDINATOR_ERRORS = (
     kafka_errors.CoordinatorNotAvailableError,
     kafka_errors.NotCoordinatorError,
 )
+_BACKOFF_MS = 20
+
+_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
 
 T = TypeVar("T")
 
@@ -85,7 +88,9 @@ class Operator:
     ) -> None:
         self.settings = settings
         self._clock = clock or LogClock()
-        self._base = {"client_id": "safeconsumer-cli", **base}
+        # A first question waits that long for what kafka-python does not know yet.
+        hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
+        self._base = {**hasty, **base}
         self._producer = LazyProducer(
             lambda: clients.producer(self._base, _WRITE_TIMEOUT)
         )
@@ -231,7 +236,7 @@ class Operator:
         """
         return self._heard(group)[0]
 
-    def _heard(self, group: str) -> _Heard:
+    def _heard(self, group: str | None) -> _Heard:
         topic = self.settings.status_topic
         if topic is None:
             return (), _Times()
@@ -241,7 +246,7 @@ class Operator:
             at = whole.time_of(record) or 0.0
             newest = max(newest, at)
             report = report_wire.decode_report(record.value)
-            if report is not None and report.group == group:
+            if report is not None and group in {None, report.group}:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
                 last[report.member] = (at, report)
         there = [one for one in last.values() if one[1].state != "stopped"]
@@ -385,6 +390,81 @@ class Operator:
             taken_at=time.monotonic(),
             unread=tuple(unread),
         )
+
+    def survey(self) -> tuple[Picture, ...]:
+        """
+        Return what can be known of every group at once, and of those only held.
+
+        Without committed offsets and lags: of a group that nobody is in, no partition
+        is known.
+        """
+        unread: list[str] = []
+        standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
+        reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        newest = max((one.at or 0.0 for one in standing), default=0.0)
+        now, skew = times.now or max(times.newest, newest), self.settings.clock_skew
+        groups = self._groups()
+        names = {*groups, *(one.key.group for one in standing)}
+        return tuple(
+            Picture(
+                group=name,
+                facts=groups.get(name, _NO_GROUP),
+                standing=tuple(
+                    one
+                    for one in standing
+                    if one.key.group == name and one.in_force(now, skew)
+                ),
+                reports=tuple(one for one in reports if one.group == name),
+                ends=ends,
+                lags={},
+                now=times.now,
+                taken_at=time.monotonic(),
+                unread=tuple(unread),
+            )
+            for name in sorted(names)
+        )
+
+    def _groups(self) -> dict[str, GroupFacts]:
+        listed = [
+            one["group_id"]
+            for one in self.admin.list_groups()
+            if one["protocol_type"] in {"", "consumer"}
+        ]
+        described = self.admin.describe_groups(listed) if listed else {}
+        return {
+            name: GroupFacts(
+                state=one["group_state"],
+                members=tuple(map(_member, one["members"])),
+                committed={},
+            )
+            for name, one in described.items()
+        }
+
+    def written_since(
+        self, moments: Mapping[TopicPartition, float]
+    ) -> dict[TopicPartition, int]:
+        """
+        Return how many offsets were written since; of a broker that can tell.
+
+        Args:
+            moments: seconds since the epoch, by the broker's clock.
+        """
+        if not moments:
+            return {}
+
+        def ask(consumer: SafeConsumer) -> dict[TopicPartition, int]:
+            asked = {tp: int(at * 1000) for tp, at in moments.items()}
+            try:
+                found = consumer.offsets_for_times(asked)
+            except (kafka_errors.KafkaError, ValueError):
+                return {}
+            ends = consumer.end_offsets(list(asked))
+            return {
+                tp: 0 if one is None else max(0, ends[tp] - one.offset)
+                for tp, one in found.items()
+            }
+
+        return self._asked(ask)
 
     # ------------------------------------------------------------ reading
 
