@@ -482,8 +482,10 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-def _is_of_one(error: Exception) -> bool:
+def _is_of_one(error: BaseException) -> bool:
     # Whether it speaks of one record of the batch, and nobody knows of which.
+    if not isinstance(error, Exception):
+        return False
     is_control = isinstance(error, (WorkerControl, HandlersFailError))
     return isinstance(error, Reject) or not is_control
 
