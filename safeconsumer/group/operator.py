@@ -35,6 +35,9 @@ GROUP = "group"
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
 _CLOSE_MS = 500
+_BACKOFF_MS = 20
+
+_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
 _COORDINATOR_SECONDS = 5.0
 _COORDINATOR_BACKOFF = 0.2
 _COORDINATOR_ERRORS = (
@@ -42,9 +45,6 @@ _COORDINATOR_ERRORS = (
     kafka_errors.CoordinatorNotAvailableError,
     kafka_errors.NotCoordinatorError,
 )
-_BACKOFF_MS = 20
-
-_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
 
 T = TypeVar("T")
 

@@ -453,7 +453,7 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
-            committed = self._engine.conclude(left)
+            committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             self._stop_obeying()
             left = end - _LEAVE_SECONDS - time.monotonic()
@@ -469,10 +469,9 @@ class Worker:
 
     def _end_by(self) -> float:
         # What is not waited for leaves its time to the last commit, and to leaving.
-        now = time.monotonic()
         if self._stop_at is None or self._stops > 1:
-            return now + _END_SECONDS
-        return max(now, self._stop_at + self._settings.drain.shutdown) + _END_SECONDS
+            return time.monotonic() + _END_SECONDS
+        return self._stop_at + self._settings.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> Report:
         schedule, engine = self._schedule, self._engine
@@ -512,7 +511,7 @@ class Worker:
 
 
 # All that comes after the drain takes no longer, whatever the broker does; and of it
-# ending what runs handlers, and leaving the group, get this much each.
+# the commit, ending what runs handlers, and leaving the group get this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
 # How often it is asked whether somebody stops a worker that has not begun yet.
