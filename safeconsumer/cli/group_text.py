@@ -131,6 +131,10 @@ def status_lines(
         lines.append("members")
         lines += columns(member_row(one, picture.ends) for one in reports)
         lines += columns(silent)
+    kept = [(one.client_id, line) for one in reports for line in one.kept]
+    if kept:
+        lines.append("obeyed though the topics, made anew, do not have it: resume it")
+        lines += columns(kept)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:
         lines.append("paused by members' own workers")

@@ -90,6 +90,7 @@ def report_document(one: Report) -> dict[str, object]:
         "gated": one.gated,
         "is_partial": one.is_partial,
         "outages": list(one.outages),
+        "kept": list(one.kept),
     }
 
 
