@@ -45,7 +45,7 @@ def standing_row(one: Standing, *, is_wide: bool = False) -> tuple[str, ...]:
     """
     why = (one.hold.reason if one.hold else None) or ""
     owner = f"{one.source}:{one.key.owner}"
-    since = "since unknown" if one.at is None else f"since {utc(one.at)}"
+    since = "since unknown" if one.since is None else f"since {utc(one.since)}"
     more: tuple[str, ...] = ()
     if is_wide and one.hold is not None:
         more = (
