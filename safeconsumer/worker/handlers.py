@@ -102,6 +102,9 @@ class Reject(WorkerControl):
     """
     Never: the record has failed for good, without another attempt.
 
+    Raised for a batch it does not say of which record: as after any other error, they
+    come again one by one. :class:`BatchFailure` says it.
+
     Args:
         reason: for people; it goes into the dead letter.
     """
@@ -272,7 +275,8 @@ class Slot:
 
     Attributes:
         task: what it works on; None while it waits.
-        index: of the record it works on.
+        index: of the record it works on; -1 if it is one of the task's, and nobody
+            knows which.
         began: when it began with that, seconds of the monotonic clock.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
@@ -280,15 +284,27 @@ class Slot:
         limit: seconds after which a handler there is told of, if that is earlier than
             ``Limits.age``.
         ended: why nothing runs there any more; None while it does.
+        goes_on: whether what stands behind it in the task begins without a word here.
     """
 
-    __slots__ = ("began", "ended", "index", "limit", "name", "stack", "task", "told")
+    __slots__ = (
+        "began",
+        "ended",
+        "goes_on",
+        "index",
+        "limit",
+        "name",
+        "stack",
+        "task",
+        "told",
+    )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
         self.name = name
         self.limit = math.inf if limit is None else limit
         self.ended: BaseException | None = None
         self.task: Task | None = None
+        self.goes_on = False
         self.index = 0
         self.began = 0.0
         self.stack: StackOf = _nobody_knows
@@ -320,7 +336,7 @@ def call_each(
     # The task last: whoever looks for stalls on another thread looks at it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
-    count = 0
+    count, failing = 0, 0.0
     try:
         for index in indexes:
             slot.index = index
@@ -343,7 +359,8 @@ def call_each(
         # Counted, as something thrown in from outside may land between two records.
         count = sum([done[index] for index in indexes])
         failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
-        now = clock()
+        before, now = now, clock()
+        failing = now - before
     finally:
         slot.task = None
     return Outcome(
@@ -352,6 +369,7 @@ def call_each(
         failed=failed,
         left=indexes[count + len(failed) :],
         seconds=now - began,
+        failing=failing,
     )
 
 
@@ -464,7 +482,12 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-_NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
+def _is_of_one(error: BaseException) -> bool:
+    # Whether it speaks of one record of the batch, and nobody knows of which.
+    if not isinstance(error, Exception):
+        return False
+    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    return isinstance(error, Reject) or not is_control
 
 
 def broken(task: Task, error: BaseException) -> Outcome:
@@ -490,15 +513,18 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     Tell what a batch's exception means for each of its records.
     """
     indexes = task.indexes
-    match error:
-        case BatchFailure():
-            return _partly_failed(task, error, seconds)
-        case Reject():
-            return Outcome(task=task, failed=[(index, error) for index in indexes])
-        case Exception() if not isinstance(error, _NOT_THE_RECORDS) and indexes[1:]:
-            failed = [(index, error) for index in indexes]
-            return Outcome(task=task, failed=failed, is_suspect=True)
-    return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
+    if isinstance(error, BatchFailure):
+        return _partly_failed(task, error, seconds)
+    is_suspect = bool(indexes[1:]) and _is_of_one(error)
+    blamed_for = indexes if is_suspect else indexes[:1]
+    return Outcome(
+        task=task,
+        failed=[(index, error) for index in blamed_for],
+        left=indexes[len(blamed_for) :],
+        seconds=seconds,
+        failing=seconds,
+        is_suspect=is_suspect,
+    )
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
@@ -512,7 +538,13 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     for index in good:
         task.chunk.finish(index)
     failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
-    return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
+    return Outcome(
+        task=task,
+        finished=good,
+        failed=failed,
+        seconds=seconds,
+        failing=seconds * len(failed) / len(task.indexes),
+    )
 
 
 def misfit(errors: object, size: int) -> Exception | None:
@@ -549,12 +581,14 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
     """
     Call the handler where nothing but pickled values arrives, for about so long.
 
-    ``begin`` is told how many records are finished before each, and at the end.
+    ``begin`` is told how many records are finished before each, and at the end; False
+    from it ends the call.
     """
     until = time.monotonic() + seconds
     partition, attempt, epoch = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
-    begin(0)
+    if begin(0) is False:
+        return 0, None
     if is_batch:
         try:
             refuse_undone(handle(records, context))
@@ -567,17 +601,21 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
             refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count - 1, blamed(error)
-        begin(count)
-        if time.monotonic() > until:
+        if begin(count) is False or time.monotonic() > until:
             return count, None
     return len(records), None
 
 
 def outcome_of(
-    task: Task, answer: Answer, seconds: float, *, is_batch: bool
+    task: Task,
+    answer: Answer,
+    seconds: float,
+    *,
+    is_batch: bool,
+    last: float | None = None,
 ) -> Outcome:
     """
-    Mark what was finished elsewhere.
+    Mark what was finished elsewhere; the last record took ``last``, or nobody knows.
     """
     count, error = answer
     if is_batch and error is not None:
@@ -587,8 +625,15 @@ def outcome_of(
         task.chunk.finish(index)
     failed = [] if error is None else [(task.indexes[count], error)]
     left = task.indexes[count + len(failed) :]
+    if last is None:
+        last = seconds / (count + 1)
     return Outcome(
-        task=task, finished=finished, failed=failed, left=left, seconds=seconds
+        task=task,
+        finished=finished,
+        failed=failed,
+        left=left,
+        seconds=seconds,
+        failing=last if failed else 0.0,
     )
 
 

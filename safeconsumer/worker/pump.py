@@ -21,21 +21,19 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.assembly import Settings, assembled
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.client import ConsumerClient, Emitter
-from safeconsumer.worker.dead_letters import Sink, letters_of
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
-from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
+from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
-    Lanes,
     OnExhausted,
     Order,
     Outcome,
-    Policy,
-    Queue,
     Task,
     order_of,
     record_at,
@@ -48,10 +46,6 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
-    check_breaker,
-    check_consumer,
-    check_kinds,
-    check_on_exhausted,
     refuse_circle,
 )
 
@@ -235,9 +229,9 @@ class Batch:
         holds what it says meanwhile; a :class:`Reject` is final; any other exception
         has them come again as ``retry`` says, and then go to ``dead_letter``, or as
         ``on_exhausted`` says. Several that fail together without indexes come again one
-        by one. Nothing is committed past a record before it is done, acknowledged as a
-        dead letter, or skipped by that policy. Any thread; again, or too late, changes
-        nothing.
+        by one, also for a :class:`Reject`. Nothing is committed past a record before it
+        is done, acknowledged as a dead letter, or skipped by that policy. Any thread;
+        again, or too late, changes nothing.
 
         Args:
             error: what went wrong.
@@ -425,45 +419,27 @@ class Pump:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
-        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
-        check_consumer(consumer, limits, drain)
-        check_breaker(breaker)
+        settings = Settings(
+            consumer=consumer,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+        )
         if order_of(order) is Order.KEY:
             message = "a Pump's order is 'unordered' or 'partition', not 'key'"
             raise WorkerSettingError(message)
-        check_on_exhausted(on_exhausted)
-        config = consumer.config
-        emit = Emitter(on_event, config["client_id"], config["group_id"])
         self._client = client = ConsumerClient(consumer)
         self._dead_letter = dead_letter
         refuse_circle(client.membership.consumes, dead_letter)
-        self._engine = Engine(
-            client, limits=limits, drain=drain, commit=commit, emit=emit
-        )
-        self._letters = letters_of(dead_letter, retry, config["group_id"], emit)
-        policy = Policy(
-            retry=retry,
-            on_exhausted=on_exhausted,
-            post=None if self._letters is None else self._letters.post,
-            max_ratio=getattr(dead_letter, "max_ratio", None),
-            max_consecutive=getattr(dead_letter, "max_consecutive", None),
-            span=limits.span,
-            is_batch=True,
-            quantum=client.most,
-        )
-        queue = Queue(
-            self._engine.held,
-            Lanes(order_of(order), record_key),
-            policy,
-            time.monotonic,
-            client.others,
-        )
-        self._schedule = Schedule(queue, emit, client.pause, breaker)
-        if self._letters is not None:
-            self._letters.then = self._schedule.letter_acknowledged
-            self._letters.refused = self._schedule.letter_refused
-            self._letters.broken = self._schedule.fail
-            self._engine.departures.in_flight = self._letters.in_flight
+        cut = {"is_batch": True, "quantum": client.most}
+        parts = assembled(settings, client, order, record_key, **cut)
+        self._engine, self._letters = parts.engine, parts.letters
+        self._schedule = parts.schedule
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
         self._drain = drain
@@ -616,7 +592,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.tell_slow()
+                self._letters.turn(self._engine.held.closed)
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # it may be raised by each poll from now on

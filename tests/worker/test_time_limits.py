@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
@@ -437,3 +438,43 @@ def test_a_rebalance_waits_for_a_handler_until_its_limit(
     drained = [one for one in first.events if one.name == "work_drained"]
     assert all(one.seconds < 10 for one in drained), drained
     assert lab.committed() == {0: 6, 1: 6}
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("executor", ["asyncio", "process"])
+def test_a_limit_is_reached_under_a_hold(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """
+    W10: quiet from then on, and the record begins again after the resume only.
+    """
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["v"] * 10})
+    handle = {"asyncio": AsyncSlowAtFive, "process": SlowAtFive}[executor](tmp_path)
+    consumer = lab.consumer()
+    running = lab.run(
+        handle,
+        consumer,
+        executor=executor,
+        handler_timeout=2.0,
+        retry=Retry(attempts=2, first=0.01),
+        on_exhausted="skip",
+    )
+    calls = tmp_path / "calls"
+
+    def offsets() -> list[int]:
+        return [int(line.split()[0]) for line in calls.read_text().splitlines()]
+
+    wait_for(lambda: calls.exists() and 5 in offsets(), "it to hang")
+    consumer.pause_all(owner="somebody")
+    assert consumer._safe_ledger.busy() == {TopicPartition(lab.topic, 0)}
+    wait_for(lambda: running.worker.stats().retries, "its limit")
+    assert consumer._safe_ledger.busy() == set()
+    engine, since = running.worker._engine, time.monotonic()
+    wait_for(lambda: engine.polled_at > since + 0.5, "many times its wait")
+    assert offsets() == [0, 1, 2, 3, 4, 5]
+    consumer.resume_all(owner="somebody")
+    running.wait_done(count)
+    running.end()
+    assert offsets() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+    assert lab.committed() == {0: 10}
