@@ -355,9 +355,10 @@ def _work(
             hooks = Dispatcher([told, *options["hooks"]])
             worker = Worker(consumer, on_event=hooks.dispatch, **settings)
         stack.enter_context(probes.touching(options["probe_file"], worker))
-        stack.enter_context(
-            probes.serving(options["probe_host"], options["probe_port"], worker)
-        )
+        host = options["probe_host"]
+        port = stack.enter_context(probes.serving(host, options["probe_port"], worker))
+        if options["probe_port"] == 0:
+            click.echo(f"safeconsumer: probes at http://{host}:{port}", err=True)
         stack.enter_context(
             watch.watching(worker, consumer, is_on=options["is_watched"])
         )
