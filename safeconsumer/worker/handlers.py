@@ -278,6 +278,7 @@ class Slot:
         index: of the record it works on; -1 if it is one of the task's, and nobody
             knows which.
         began: when it began with that, seconds of the monotonic clock.
+        ask: has it say where the handler stands, without waiting for that.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
         name: of what runs there, for people.
@@ -288,6 +289,7 @@ class Slot:
     """
 
     __slots__ = (
+        "ask",
         "began",
         "ended",
         "goes_on",
@@ -307,6 +309,7 @@ class Slot:
         self.goes_on = False
         self.index = 0
         self.began = 0.0
+        self.ask: Callable[[], None] = _nobody_knows
         self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
 
