@@ -121,12 +121,16 @@ class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
 
+    Of a batch of which nothing else is known all of its records are: together, or one
+    by one if the handler raised an error of its own, which counts for none of them.
+
     Attributes:
         partition: as ``orders:3``.
-        offset: of the record.
+        offset: of the record; of several, of the first.
         attempt: the one that failed, from 1.
-        delay: seconds until the next.
+        delay: seconds until the next, unless something holds it for longer.
         error: what it raised.
+        records: how many are tried again.
     """
 
     __match_args__ = ("partition", "offset", "attempt")
@@ -137,6 +141,7 @@ class RecordRetried(WorkerEvent):
     attempt: int
     delay: float
     error: str
+    records: int = 1
 
 
 @frozen(kw_only=True)
@@ -150,7 +155,8 @@ class WorkPaused(WorkerEvent):
         attempt: the one that is not counted, from 1.
         scope: what is left alone: ``key``, or a scope as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
-        seconds: for how long.
+        seconds: for how long; longer than it asked for if another pause of the same
+            scope is.
         reason: what the handler said; None if it said nothing.
     """
 
@@ -197,7 +203,9 @@ class BreakerClosed(WorkerEvent):
         topic: which.
         tries: how many records have tried in vain.
         seconds: since it was first stopped.
-        is_lifted: whether somebody lifted the hold; else a record has succeeded.
+        is_lifted: whether somebody lifted the hold; else a record has succeeded, or
+            it could not be held.
+        error: why it could not; else None.
     """
 
     __match_args__ = ("topic", "is_lifted")
@@ -208,6 +216,7 @@ class BreakerClosed(WorkerEvent):
     tries: int
     seconds: float
     is_lifted: bool
+    error: str | None = None
 
 
 @frozen(kw_only=True)
