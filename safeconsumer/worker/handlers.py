@@ -104,6 +104,9 @@ class Reject(WorkerControl):
     """
     Never: the record has failed for good, without another attempt.
 
+    Raised for a batch it does not say of which record: as after any other error, they
+    come again one by one. :class:`BatchFailure` says it.
+
     Args:
         reason: for people; it goes into the dead letter.
     """
@@ -482,7 +485,12 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-_NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
+def _is_of_one(error: BaseException) -> bool:
+    # Whether it speaks of one record of the batch, and nobody knows of which.
+    if not isinstance(error, Exception):
+        return False
+    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    return isinstance(error, Reject) or not is_control
 
 
 def broken(task: Task, error: BaseException) -> Outcome:
@@ -508,15 +516,10 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     Tell what a batch's exception means for each of its records.
     """
     indexes = task.indexes
-    is_each, is_suspect = False, False
-    match error:
-        case BatchFailure():
-            return _partly_failed(task, error, seconds)
-        case Reject():
-            is_each = True
-        case Exception() if not isinstance(error, _NOT_THE_RECORDS) and indexes[1:]:
-            is_each = is_suspect = True
-    blamed_for = indexes if is_each else indexes[:1]
+    if isinstance(error, BatchFailure):
+        return _partly_failed(task, error, seconds)
+    is_suspect = bool(indexes[1:]) and _is_of_one(error)
+    blamed_for = indexes if is_suspect else indexes[:1]
     return Outcome(
         task=task,
         failed=[(index, error) for index in blamed_for],
@@ -528,7 +531,8 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    wrong = misfit(error.errors, len(task.indexes))
+    errors = getattr(error, "errors", None)  # it may have lost them on its way here
+    wrong = misfit(errors, len(task.indexes))
     if wrong is not None:  # nothing of it is believed
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)

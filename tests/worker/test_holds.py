@@ -354,7 +354,7 @@ def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
     )
     wait_for(lambda: len(pool.queued) == 2, "both partitions to wait")
     consumer.pause(TopicPartition(lab.topic, 0), owner="somebody")
-    wait_for(lambda: len(running.worker._engine.held.busy()) == 1, "one to be back")
+    wait_for(lambda: len(consumer._safe_ledger.busy()) == 1, "one to be back")
 
     def work() -> bool:
         pool.run_all()

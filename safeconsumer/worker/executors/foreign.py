@@ -22,6 +22,7 @@ from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls
 from safeconsumer.worker.executors.processes import call_and_send, check_picklable
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
+from safeconsumer.worker.executors.travel import opened
 from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
 from safeconsumer.worker.queue import Task
 from safeconsumer.worker.results import Schedule
@@ -38,7 +39,7 @@ class _Call:
     """
 
     task: Task
-    future: Future[Answer]
+    future: Future[Any]
     is_recalled: bool = False
 
     def recall(self) -> None:
@@ -126,7 +127,7 @@ class Foreign(Elsewhere):
         if self._is_recalled or task.epoch.is_held:  # before it was known to be there
             call.recall()
         try:
-            return call.future.result()
+            return opened(call.future.result())
         except (BrokenExecutor, CancelledError) as error:
             if call.is_recalled and isinstance(error, CancelledError):
                 raise NotBegunError from error
@@ -136,7 +137,7 @@ class Foreign(Elsewhere):
         finally:
             del self._calls_there[id(slot)]
 
-    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Answer]:  # noqa: ANN401 - passed on
+    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Any]:  # noqa: ANN401 - passed on
         call: Any = call_and_send
         if self._is_here:
             call = functools.partial(self._call_there, slot)
