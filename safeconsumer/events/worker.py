@@ -24,11 +24,14 @@ class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, and where its first record is looked for.
 
+    Again if that turns out to be out of range, and ``auto_offset_reset`` chooses.
+
     Attributes:
         partition: such as ``orders:3``.
         offset: of the next record, if there is one.
-        is_committed: whether the group had committed it; else ``auto_offset_reset``
-            has chosen it.
+        is_committed: whether the group had committed it, unless somebody sought; else
+            ``auto_offset_reset`` has chosen it.
+        is_reset: whether that was since what the group had committed is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -37,6 +40,7 @@ class PartitionStarted(WorkerEvent):
     partition: str
     offset: int
     is_committed: bool
+    is_reset: bool = False
 
 
 @frozen(kw_only=True)
