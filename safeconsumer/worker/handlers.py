@@ -78,6 +78,8 @@ class Pause(WorkerControl):
         HoldSettingError: a value is impossible: in a handler, a failure of its record.
     """
 
+    _held_for = 0.0  # by another one of this scope
+
     def __init__(
         self,
         for_: float | timedelta,
@@ -204,7 +206,8 @@ class Context:
 
     Attributes:
         partition: where the records come from.
-        attempt: of the record, from 1.
+        attempt: of the record, from 1. A delay or a pause that was asked for, an
+            outage that a breaker knows, and an error of a whole batch count for none.
         assignment_epoch: grows each time this member gains the partition.
         revoked: an event, set once the partition is being taken away: what is done
             from then on may be done again elsewhere. Never set in the process
