@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -413,6 +414,13 @@ def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
     """
     with pytest.raises(WorkerSettingError, match="after must be"):
         RetryLater(after)
+
+
+def test_a_time_may_be_a_timedelta() -> None:
+    """
+    As that of a pause.
+    """
+    assert RetryLater(timedelta(minutes=5)).after == 300.0
 
 
 def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
