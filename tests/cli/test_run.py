@@ -693,6 +693,36 @@ def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
     assert f"topic does not exist: {missing};" in told
 
 
+@pytest.mark.embedded_broker
+def test_a_letter_without_an_answer_does_not_hold_up_the_end(
+    program: Program,
+    produce: Callable[..., None],
+    kafka_topic: Callable[..., str],
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+) -> None:
+    """
+    Nor does it take the place of the report, and of its status.
+    """
+    produce(b"bad")
+    dead = kafka_topic(partitions=1)
+    with kafka_broker.hold("Produce") as hold:
+        process = program.start(
+            "handlers:note",
+            f"--dead-letter={dead}",
+            "--drain=1",
+            "--attempts=1",
+        )
+        hold.wait(1, SECONDS)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+        took = time.monotonic() - began
+    assert took < 4.5  # 2 s, and what ending an interpreter takes
+    assert "KafkaTimeoutError" not in said
+    assert "committed" in said.splitlines()[-1]
+    assert process.returncode == 0
+
+
 @pytest.mark.any_broker
 def test_a_handler_that_exits_has_no_status_of_its_own(
     program: Program, produce: Callable[..., None]
