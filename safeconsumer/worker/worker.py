@@ -411,6 +411,7 @@ class Worker:
             self._called.refuse_uncovered(membership.known_topics())
 
     def _work(self) -> None:
+        self._look_for_a_stop()  # asked for before it began, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
@@ -420,15 +421,17 @@ class Worker:
                     raise
                 self._error = self._error or error
                 self._engine.rest()
-            if self._state is State.RUNNING and self._must_stop():
-                self._state = State.DRAINING
-                # A commit may have been waited for since somebody asked.
-                now = time.monotonic()
-                self._stop_at = now if self._asked_at is None else self._asked_at
-                self._engine.stop(
-                    max(0.0, self._stop_at + self._settings.drain.shutdown - now)
-                )
-                self._runner.recall()
+            self._look_for_a_stop()
+
+    def _look_for_a_stop(self) -> None:
+        if self._state is not State.RUNNING or not self._must_stop():
+            return
+        self._state = State.DRAINING
+        # A commit may have been waited for since somebody asked.
+        now = time.monotonic()
+        self._stop_at = now if self._asked_at is None else self._asked_at
+        self._engine.stop(max(0.0, self._stop_at + self._settings.drain.shutdown - now))
+        self._runner.recall()
 
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()

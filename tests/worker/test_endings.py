@@ -453,6 +453,20 @@ def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
         RetryLater(after)
 
 
+def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> None:
+    """
+    W8: it polled once more, and a handler could begin.
+    """
+    lab.new_topic(partitions=1)
+    consumer = lab.consumer()
+    polls: list[Any] = []
+    consumer.poll = lambda **asked: polls.append(asked) or {}
+    worker = Worker(consumer, handle)
+    worker.stop()
+    assert worker.run().done == 0
+    assert not polls
+
+
 def test_a_time_may_be_a_timedelta() -> None:
     """
     As that of a pause.
