@@ -38,10 +38,12 @@ class RetryLater(WorkerControl):
     Not now: try the record again after some seconds; it uses up no attempt.
 
     Args:
-        after: seconds, at least.
+        after: seconds, or a timedelta, at least.
     """
 
-    def __init__(self, after: float) -> None:
+    def __init__(self, after: float | timedelta) -> None:
+        if isinstance(after, timedelta):
+            after = after.total_seconds()
         if not is_number(after) or after < 0:
             message = f"after must be seconds, 0 or more, not {after!r}"
             raise WorkerSettingError(message)
@@ -111,7 +113,7 @@ class Reject(WorkerControl):
         reason: for people; it goes into the dead letter.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str = "rejected") -> None:
         super().__init__(reason)
         self.reason = reason
 

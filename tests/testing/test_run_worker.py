@@ -166,6 +166,18 @@ def test_dead_letters_are_a_list() -> None:
     assert [one.record.value for one in run.dead_letters] == ["bad"]
 
 
+def test_a_rejection_may_say_nothing() -> None:
+    """
+    As StopWorker may: it is no mistake of the handler's then.
+    """
+
+    def handle(_record: object, _context: Context) -> None:
+        raise Reject
+
+    (dead,) = run_worker(handle, some("bad"), dead_letter=True).dead_letters
+    assert (dead.attempts, str(dead.error)) == (1, "rejected")
+
+
 def test_a_callable_takes_the_letters() -> None:
     """
     What it refuses goes the policy's way; what else it raises is the test's to see.

@@ -248,6 +248,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     assert_type(worker.run(signals=(15,)), Report)
     assert_type(worker.stop(timeout=1.0), Report | None)
     assert_type(worker.healthy(), Health)
+    assert_type(worker.hook_failures, Mapping[str, int])
     assert_type(worker.stats(), Stats)
     Worker(consumer, handle_async, executor="asyncio")
     Worker(consumer, handle, batch=9, batch_within=0.5, rate=1.0)
