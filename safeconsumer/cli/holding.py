@@ -3,7 +3,6 @@
 """
 
 import getpass
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from safeconsumer.cli.connection import connection_options
 from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.group import patterns, wire
+from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold
@@ -88,7 +87,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             facts = _known(operator, group, is_new=is_new)
             done = operator.write(OPERATOR, wanted)
             with _written("held", done):
-                standing = in_force(operator, operator.standing(group))
+                standing = judging.in_force(operator, operator.standing(group))
                 keys = {one.change.key for one in done}
                 own = [
                     one
@@ -146,7 +145,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 said = "resumed" if was else "was not held:"
                 click.echo(f"{said} {key.scope} {source}:{whose}")
             with _written("resumed", done):
-                standing = in_force(operator, operator.standing(group))
+                standing = judging.in_force(operator, operator.standing(group))
                 click.echo(_covers(operator, facts, found))
                 _tell_others(standing, (), found, facts)
 
@@ -170,14 +169,6 @@ def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
             f"afterwards: {said(error)}"
         )
         raise CommandError(message, status_of(error)) from error
-
-
-def in_force(operator: Operator, standing: Sequence[Standing]) -> tuple[Standing, ...]:
-    """
-    Return the holds whose time is not over, with the skew that members allow.
-    """
-    now, skew = time.time(), operator.settings.clock_skew
-    return tuple(one for one in standing if one.in_force(now, skew))
 
 
 def refuse_unknown(
@@ -229,11 +220,11 @@ def _paused(
 def _covers(operator: Operator, facts: GroupFacts, found: Sequence[Scope]) -> str:
     here = [tp for tp in facts.partitions if any(one.covers(tp) for one in found)]
     if here:
-        shown = group_text.partitions_text(here)
+        shown = judging.partitions_text(here)
         return f"covers {len(here)} partitions of the group now: {shown}"
     named = [one for one in found if not isinstance(one, Everything)]
     exist = operator.partitions(named) if named else ()
-    there = f"; they exist: {group_text.partitions_text(exist)}" if exist else ""
+    there = f"; they exist: {judging.partitions_text(exist)}" if exist else ""
     return f"warning: covers nothing that the group consumes now{there}"
 
 

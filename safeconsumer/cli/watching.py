@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from attrs import frozen
-from kafka import TopicPartition
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
@@ -21,12 +19,11 @@ from safeconsumer.cli.errors import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import Connect, in_force, refuse_unknown
+from safeconsumer.cli.holding import Connect, refuse_unknown
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.group import patterns
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group import documents, judging, patterns
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc
 
 _WATCH_EVERY = 1.0
@@ -60,7 +57,7 @@ def status(
         while True:
             everything = _look(operator, group)
             if is_json:
-                document = group_text.status_document(group, *everything)
+                document = documents.status_document(group, *everything)
                 click.echo(json.dumps(document, indent=None if is_watching else 2))
             else:
                 if is_watching:
@@ -80,34 +77,9 @@ def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values,
     standing = operator.standing(group)
     reports = operator.reports(group)
     refuse_unknown(group, facts, standing, reports)
-    standing = in_force(operator, standing)
+    standing = judging.in_force(operator, standing)
     held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
     return facts, standing, reports, operator.ends(), operator.lags(facts, held)
-
-
-@frozen
-class _Quietness:
-    """
-    How far a group is from being quiet.
-    """
-
-    quiet: int
-    reporting: int
-    members: int
-    flowing: tuple[TopicPartition, ...]
-
-    @property
-    def is_reached(self) -> bool:
-        return self.quiet == self.reporting == self.members and not self.flowing
-
-    def sentence(self) -> str:
-        said = f"{self.quiet} of {self.members} members quiet"
-        silent = self.members - self.reporting
-        if silent > 0:
-            said += f"; {silent} do not report: plain clients obey no hold"
-        if self.flowing:
-            said += f"; flowing: {group_text.partitions_text(self.flowing)}"
-        return said
 
 
 @click.command(epilog=EPILOG)
@@ -149,9 +121,9 @@ def wait(  # noqa: PLR0913 - one parameter per option
             refuse_unknown(group, facts, standing, reports)
             covering = found or _in_force(standing, group)
             # In the middle of a rebalance only the members tell what they own.
-            owned = facts.assigned | group_text.assigned(reports)
+            owned = facts.assigned | judging.assigned(reports)
             wanted = [tp for tp in owned if any(one.covers(tp) for one in covering)]
-            reached = _quietness(facts, reports, ends, wanted)
+            reached = judging.quietness(facts, reports, ends, wanted)
             if reached.is_reached:
                 click.echo(printable_lines(reached.sentence()))
                 return
@@ -176,18 +148,6 @@ def _timeout(text: str) -> float:
         raise CommandError(str(error)) from error
 
 
-def _quietness(
-    facts: GroupFacts,
-    reports: Sequence[Report],
-    ends: dict[str, int],
-    wanted: Sequence[TopicPartition],
-) -> _Quietness:
-    applied = [one for one in reports if group_text.has_applied(one, ends)]
-    quiet = group_text.quiet_at(applied)
-    flowing = tuple(tp for tp in wanted if tp not in quiet)
-    return _Quietness(len(applied), len(reports), facts.members, flowing)
-
-
 @click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
 @_JSON
@@ -210,8 +170,8 @@ def history(
     with explained(context), Operator(*connect()) as operator:
         records = operator.records(group)
         if is_json:
-            documents = [group_text.standing_document(one) for one in records]
-            click.echo(json.dumps(documents, indent=2))
+            found = [documents.standing_document(one) for one in records]
+            click.echo(json.dumps(found, indent=2))
             return
         rows = [
             (

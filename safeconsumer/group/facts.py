@@ -61,21 +61,44 @@ class Standing:
 
 
 @frozen(kw_only=True)
+class MemberFacts:
+    """
+    What the cluster knows of one member of a group.
+
+    Attributes:
+        member_id: Kafka's name for it, new for each process and each loss.
+        client_id: what it calls itself.
+        host: where it connects from.
+        assigned: what it owns; nothing while the group rebalances.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    assigned: frozenset[TopicPartition]
+
+
+@frozen(kw_only=True)
 class GroupFacts:
     """
     What the cluster knows of a consumer group.
 
     Attributes:
         state: Kafka's name for it; ``Dead`` if there is no such group.
-        members: how many.
-        assigned: what its members own.
+        members: one by one; those that assign partitions to themselves are none.
         committed: committed offsets.
     """
 
     state: str
-    members: int
-    assigned: frozenset[TopicPartition]
+    members: tuple[MemberFacts, ...]
     committed: Mapping[TopicPartition, int]
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """
+        What its members own.
+        """
+        return frozenset(tp for one in self.members for tp in one.assigned)
 
     @property
     def is_known(self) -> bool:

@@ -40,6 +40,14 @@ class LogClock:
         self._passed = passed
         self._anchor: _Anchor | None = None
         self._last: float | None = None
+        self._is_sure = False
+
+    @property
+    def is_sure(self) -> bool:
+        """
+        Whether what :meth:`now` returned last was told by records.
+        """
+        return self._is_sure
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
@@ -51,12 +59,14 @@ class LogClock:
         """
         wall = self._wall()
         last, self._last = self._last, newest
+        self._is_sure = True
         if self._anchor is None and abs(wall - newest) <= _AGREE:
             return max(newest, wall)
         if last is None:
             self._anchor_at(listen())
         elif newest > last:
             self._anchor_at(newest)  # it came since we looked last
+        self._is_sure = self._anchor is not None
         if self._anchor is None:
             # Silent for as long as our clock says; if that is behind, for good.
             return wall if wall > newest else math.inf

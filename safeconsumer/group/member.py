@@ -9,6 +9,7 @@ from typing import Any
 from safeconsumer.errors import ControlSettingError
 from safeconsumer.group import clients, patterns, wire
 from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.fold import Written
 from safeconsumer.group.publisher import (
     Acknowledged,
     Change,
@@ -19,7 +20,7 @@ from safeconsumer.group.publisher import (
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import LazyProducer, Reporter
 from safeconsumer.group.settings import Control
-from safeconsumer.group.state import ControlState, Written, as_hold
+from safeconsumer.group.state import ControlState, as_hold
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.hold import (
     GROUP,

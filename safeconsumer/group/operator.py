@@ -2,23 +2,28 @@
 What an operator does and sees: placing and lifting holds, and who obeys them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+import heapq
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
-from attrs import evolve
+from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, report_wire, topics, whole, wire
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.fold import Fold, Written, as_standing
 from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import LazyProducer
 from safeconsumer.group.settings import Control
-from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.scope import Scope
 
 OPERATOR = "operator"
@@ -27,6 +32,19 @@ GROUP = "group"
 # A member that said nothing for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
+_CLOSE_MS = 500
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class _Times:
+    """
+    The time of the newest report, and the broker's time now if reports tell it.
+    """
+
+    newest: float = 0.0
+    now: float | None = None
 
 
 class Operator:
@@ -57,12 +75,14 @@ class Operator:
             lambda: clients.producer(self._base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
+        self._consumer: SafeConsumer | None = None
         self._there: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close_consumer()
         self._producer.close()
         if self._admin is not None:
             self._admin.close()
@@ -122,36 +142,59 @@ class Operator:
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
         Return the holds that stand on the topics, of one group or of all.
+
+        Folded by offset, as members fold them; what has expired stands there too.
         """
-        last: dict[tuple[str, ControlKey], Standing] = {}
-        for one in self.records(group):
-            last[one.source, one.key] = one
-        return tuple(one for one in last.values() if one.hold is not None)
+        return self._folded(group)[0]
+
+    def _folded(self, group: str | None) -> tuple[tuple[Standing, ...], dict[str, int]]:
+        fold = Fold(self._sources, group)
+        records, ends = self._read(self.settings.topics)
+        for topic, several in _by_topic(records).items():
+            fold.take(topic, several)
+        return fold.standing(), ends
+
+    @property
+    def _sources(self) -> dict[str, str]:
+        return dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
+
+    def _read(
+        self, names: Sequence[str], since: float | None = None
+    ) -> tuple[list[Any], dict[str, int]]:
+        self._require(*names)
+        return self._asked(lambda consumer: whole.read(consumer, names, since))
+
+    def _asked(self, ask: Callable[[SafeConsumer], T]) -> T:
+        if self._consumer is None:
+            self._consumer = clients.reader(self._base)
+        try:
+            return ask(self._consumer)
+        except BaseException:
+            # It may be in the middle of an answer; the next look has one of its own.
+            self._close_consumer()
+            raise
+
+    def _close_consumer(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return what is still on the control topics, oldest first, tombstones too.
+        Return what is still on the control topics, tombstones too.
+
+        Each topic's in its own order; the two are laid side by side by their times.
         """
-        sources = dict(zip(self.settings.topics, (OPERATOR, GROUP), strict=True))
+        fold = Fold(self._sources, group)
         found = []
-        self._require(*self.settings.topics)
-        for record in whole.read(self._base, self.settings.topics):
-            key = wire.decode_key(record.key)
-            value = record.value
-            hold = None if value is None else wire.decode_hold(value)
-            if key is None or (value is not None and hold is None):
-                continue
-            if group is None or key.group == group:
-                found.append(
-                    Standing(
-                        source=sources[record.topic],
-                        key=key,
-                        hold=hold,
-                        at=whole.time_of(record),
-                        offset=record.offset,
-                    )
-                )
-        return tuple(sorted(found, key=lambda one: one.at or 0.0))
+        for topic, several in _by_topic(self._read(self.settings.topics)[0]).items():
+            newest, told = 0.0, []
+            for entry in fold.entries(topic, several):
+                one = as_standing(self._sources[topic], entry)
+                newest = max(newest, one.at or 0.0)
+                told.append((newest, one))
+            found.append(told)
+        return tuple(one for _, one in heapq.merge(*found, key=itemgetter(0)))
 
     # ------------------------------------------------------------ members
 
@@ -162,29 +205,34 @@ class Operator:
         Times are compared on the broker's clock, by the records' own times. Where ours
         differs, this waits once for somebody's next report, two intervals at most.
         """
+        return self._heard(group)[0]
+
+    def _heard(self, group: str) -> tuple[tuple[Report, ...], _Times]:
         topic = self.settings.status_topic
         if topic is None:
-            return ()
-        self._require(topic)
+            return (), _Times()
         last: dict[str, tuple[float, Report]] = {}
-        newest = 0.0
-        for record in whole.read(self._base, (topic,), since=SILENT_AFTER):
+        newest, is_anyone_there = 0.0, False
+        for record in self._read((topic,), since=SILENT_AFTER)[0]:
             at = whole.time_of(record) or 0.0
             newest = max(newest, at)
             report = report_wire.decode_report(record.value)
-            if report is not None and report.group == group:
+            if report is not None:
+                is_anyone_there = True
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
-                last[report.member] = (at, report)
+                if report.group == group:
+                    last[report.member] = (at, report)
+        if not is_anyone_there:
+            return (), _Times(newest=newest)
         there = [one for one in last.values() if one[1].state != "stopped"]
-        if not there:
-            return ()
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
         live = [report for at, report in there if now - at <= SILENT_AFTER]
-        return tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
+        found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
+        return found, _Times(newest=newest, now=now if self._clock.is_sure else None)
 
     def _next_report_at(self, topic: str) -> float | None:
         timeout = 2 * self.settings.status_interval + 0.5
-        return whole.next_time(self._base, topic, timeout)
+        return self._asked(lambda consumer: whole.next_time(consumer, topic, timeout))
 
     def group(self, group: str) -> GroupFacts:
         """
@@ -192,16 +240,9 @@ class Operator:
         """
         described = self.admin.describe_groups([group])[group]
         committed = self.admin.list_group_offsets(group)[group]
-        assigned = {
-            TopicPartition(one["topic"], number)
-            for member in described["members"]
-            for one in _assigned(member)
-            for number in one["partitions"]
-        }
         return GroupFacts(
             state=described["group_state"],
-            members=len(described["members"]),
-            assigned=frozenset(assigned),
+            members=tuple(map(_member, described["members"])),
             committed={tp: one.offset for tp, one in committed.items()},
         )
 
@@ -240,12 +281,50 @@ class Operator:
         wanted = [tp for tp in partitions if tp in facts.committed]
         if not wanted:
             return {}
-        consumer = clients.asker(self._base)
-        try:
-            ends = consumer.end_offsets(wanted)
-        finally:
-            consumer.close(autocommit=False)
+        ends = self._ends(wanted)
         return {tp: max(0, ends[tp] - facts.committed[tp]) for tp in wanted}
+
+    # ------------------------------------------------------------ one look
+
+    def look(self, group: str) -> Picture:
+        """
+        Return all that can be known of a group now, on one consumer.
+
+        Without a control topic or a status topic the rest is told all the same, and
+        what is missing is named.
+        """
+        unread: list[str] = []
+        facts = self.group(group)
+        standing: tuple[Standing, ...] = ()
+        ends: dict[str, int] | None = None
+        try:
+            standing, ends = self._folded(group)
+        except ControlTopicError as error:
+            unread.append(str(error))
+        reports: tuple[Report, ...] = ()
+        times = _Times()
+        try:
+            reports, times = self._heard(group)
+        except ControlTopicError as error:
+            unread.append(str(error))
+        newest = max((one.at or 0.0 for one in standing), default=0.0)
+        now = times.now or max(times.newest, newest)
+        skew = self.settings.clock_skew
+        standing = tuple(one for one in standing if one.in_force(now, skew))
+        held = [
+            tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
+        ]
+        return Picture(
+            group=group,
+            facts=facts,
+            standing=standing,
+            reports=reports,
+            ends=ends,
+            lags=self.lags(facts, held),
+            now=times.now,
+            taken_at=time.monotonic(),
+            unread=tuple(unread),
+        )
 
     # ------------------------------------------------------------ reading
 
@@ -253,26 +332,41 @@ class Operator:
         """
         Return the Kafka version whose protocols the cluster speaks.
         """
-        consumer = clients.asker(self._base)
-        try:
-            return tuple(consumer.config["api_version"])
-        finally:
-            consumer.close(autocommit=False)
+        return self._asked(lambda consumer: tuple(consumer.config["api_version"]))
 
     def ends(self) -> dict[str, int]:
         """
         Return where the control topics end.
         """
         self._require(*self.settings.topics)
-        consumer = clients.asker(self._base)
-        try:
-            partitions = [TopicPartition(name, 0) for name in self.settings.topics]
-            ends = consumer.end_offsets(
-                partitions, timeout_ms=whole.READ_TIMEOUT * 1000
-            )
-        finally:
-            consumer.close(autocommit=False)
+        ends = self._ends([TopicPartition(name, 0) for name in self.settings.topics])
         return {tp.topic: end for tp, end in ends.items()}
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        timeout_ms = whole.READ_TIMEOUT * 1000
+        return self._asked(
+            lambda consumer: consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+        )
+
+
+def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
+    found: dict[str, list[Written]] = {}
+    for record in records:
+        found.setdefault(record.topic, []).append(whole.written(record))
+    return found
+
+
+def _member(described: Mapping[str, Any]) -> MemberFacts:
+    return MemberFacts(
+        member_id=described["member_id"],
+        client_id=described["client_id"],
+        host=described["client_host"],
+        assigned=frozenset(
+            TopicPartition(one["topic"], number)
+            for one in _assigned(described)
+            for number in one["partitions"]
+        ),
+    )
 
 
 def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -17,10 +17,10 @@ from safeconsumer._kafka.control_reader import ControlReader, EndOffsets, topic_
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.events import group as control_events
-from safeconsumer.group import clients
+from safeconsumer.group import clients, whole
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.settings import Control
-from safeconsumer.group.state import NO_TIME_MS, ControlState, Written
+from safeconsumer.group.state import ControlState
 from safeconsumer.group.topic_check import TopicCheck
 from safeconsumer.holds.ledger import PauseLedger
 
@@ -196,7 +196,7 @@ class Reader:
         polled = session.consumer.poll(_EAGER_POLL_MS if eager else _POLL_MS)
         self._refuse_others(session)
         for tp, records in polled.items():
-            self._state.absorb(tp.topic, map(_written, records))
+            self._state.absorb(tp.topic, map(whole.written, records))
         positions = session.client.positions()
         if positions != self._positions:
             self._positions.update(positions)
@@ -300,11 +300,6 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
             self._spoilt = error  # that client is no use; the next one asks again
             answer(None)
-
-
-def _written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
-    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-    return Written(record.key, record.value, record.offset, at_ms)
 
 
 def _nothing() -> None:

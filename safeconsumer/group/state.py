@@ -8,38 +8,15 @@ from collections.abc import Iterable, Mapping
 from attrs import field, frozen
 
 from safeconsumer.events import group as control_events
-from safeconsumer.group import patterns, wire
+from safeconsumer.group import patterns
+from safeconsumer.group.fold import NO_TIME_MS, Entry, Fold, Written
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.merge import Register, changed
 from safeconsumer.holds.scope import Everything, Scope
 
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
-
-# A record may carry no time: old clients wrote such, and a producer may ask for it.
-NO_TIME_MS = -1
-
-_NEVER_HEARD = Register((-1, -1), is_held=False)
-
-# Topic and key as it was written: there is one way to write it.
-_SourceKey = tuple[str, bytes]
-
-# What was read, with what its bytes mean, so that they are decoded once.
-_News = dict[_SourceKey, tuple[Register, ControlKey, ControlHold | None]]
-
-
-@frozen
-class Written:
-    """
-    A record of a control topic, as far as it matters; its time may be NO_TIME_MS.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    offset: int
-    at_ms: int
 
 
 @frozen
@@ -67,8 +44,7 @@ class ControlState:
         self._sources = sources  # topic to owner prefix
         self._skew = skew
         self._lock = threading.Lock()
-        self._registers: dict[_SourceKey, Register] = {}
-        self._incarnations = dict.fromkeys(sources, 0)
+        self._fold = Fold(sources, group)
         self._untold: dict[str, int] = {}
         self._told_at = -_TELL_SKIPPED_EVERY
         self.skipped = 0
@@ -85,14 +61,9 @@ class ControlState:
         Take over records of one topic; those heard already change nothing.
         """
         with self._lock:
-            news: _News = {}
-            bodies: dict[bytes, ControlHold | None] = {}
-            for record in records:
-                self._read(topic, record, news, bodies)
-            registers = {key: register for key, (register, *_) in news.items()}
-            fresh = changed(self._registers, registers)
-            self._registers.update(fresh)
-            self._apply({key: news[key] for key in fresh})
+            taken = self._fold.take(topic, records)
+            self._skip(topic, taken.skipped)
+            self._apply(taken.fresh)
             self._tell_skipped()
 
     def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
@@ -100,20 +71,14 @@ class ControlState:
         Make the ledger obey again what was heard last, after something else was tried.
         """
         with self._lock:
-            heard: _News = {}
-            for key in keys:
-                written = topic, wire.encode_key(key)
-                register = self._registers.get(written, _NEVER_HEARD)
-                body = wire.decode_hold(register.body) if register.is_held else None
-                heard[written] = register, key, body
-            self._apply(heard)
+            self._apply([self._fold.heard(topic, key) for key in keys])
 
     def begin_again(self, topic: str) -> None:
         """
         Note that the topic was made anew: its offsets start over, ours stay in force.
         """
         with self._lock:
-            self._incarnations[topic] += 1
+            self._fold.begin_again(topic)
 
     def count(self) -> int:
         """
@@ -121,47 +86,12 @@ class ControlState:
         """
         return sum(hold.is_remote for hold in self._ledger.view().state)
 
-    # ------------------------------------------------------------ reading
+    # ------------------------------------------------------------ telling
 
-    def _read(
-        self,
-        topic: str,
-        record: Written,
-        news: _News,
-        bodies: dict[bytes, ControlHold | None],
-    ) -> None:
-        key = wire.decode_key(record.key)
-        if key is None:
-            self._skip(topic)
-            return
-        if key.group != self._group:
-            return
-        if key.version <= wire.VERSION and patterns.read(key.scope) is None:
-            self._skip(topic)
-            return
-        body = None
-        if record.value is not None:
-            # One command's records have one value: ten thousand are decoded once.
-            if record.value not in bodies:
-                bodies[record.value] = wire.decode_hold(record.value)
-            body = bodies[record.value]
-        if record.value is not None and body is None:
-            self._skip(topic)
-            return
-        register = Register(
-            stamp=(self._incarnations[topic], record.offset),
-            is_held=record.value is not None,
-            at_ms=record.at_ms,
-            body=record.value or b"",
-        )
-        written = topic, record.key or b""
-        known = news.get(written)
-        if known is None or known[0] < register:
-            news[written] = register, key, body
-
-    def _skip(self, topic: str) -> None:
-        self.skipped += 1
-        self._untold[topic] = self._untold.get(topic, 0) + 1
+    def _skip(self, topic: str, records: int) -> None:
+        if records:
+            self.skipped += records
+            self._untold[topic] = self._untold.get(topic, 0) + records
 
     def _tell_skipped(self) -> None:
         now, _ = self._ledger.now()
@@ -176,17 +106,17 @@ class ControlState:
 
     # ------------------------------------------------------------ applying
 
-    def _apply(self, fresh: _News) -> None:
+    def _apply(self, entries: Iterable[Entry]) -> None:
         change = _Change()
         moment = self._ledger.now()
-        for (topic, _), (register, key, body) in fresh.items():
-            found = self._scope_and_owner(topic, key, tell=register.is_held)
+        for one in entries:
+            found = self._scope_and_owner(one.topic, one.key, tell=one.register.is_held)
             hold = None
-            if body is not None:
+            if one.hold is not None:
                 # Without a time it begins when it is heard: late, never early.
-                is_timeless = register.at_ms == NO_TIME_MS
-                at = moment[1] if is_timeless else register.at_ms / 1000
-                hold = as_hold(found, body, at, moment, self._skew)
+                at_ms = one.register.at_ms
+                at = moment[1] if at_ms == NO_TIME_MS else at_ms / 1000
+                hold = as_hold(found, one.hold, at, moment, self._skew)
             if hold is None:
                 change.remove.append(found)
             else:

@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from safeconsumer.group import clients
+from safeconsumer.group.fold import NO_TIME_MS, Written
 
 READ_TIMEOUT = 30.0
 # Where a broker cannot look up times: more than the reports of the last seconds.
@@ -17,28 +17,33 @@ _LAST_RECORDS = 20_000
 
 
 def read(
-    base: Mapping[str, Any], names: Sequence[str], since: float | None = None
-) -> list[Any]:
+    consumer: KafkaConsumer, names: Sequence[str], since: float | None = None
+) -> tuple[list[Any], dict[str, int]]:
     """
-    Return all records of the topics, or those of about the last seconds.
+    Return all records of the topics, or those of about the last seconds, and the ends.
 
     Raises:
         KafkaError: a topic could not be read, or not in 30 s.
     """
-    consumer = clients.reader(base)
-    try:
-        partitions = [TopicPartition(name, 0) for name in names]
-        consumer.assign(partitions)
-        timeout_ms = READ_TIMEOUT * 1000
-        firsts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
-        ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-        if since is not None:
-            firsts = _firsts_since(consumer, since, firsts, ends)
-        for tp, first in firsts.items():
-            consumer.seek(tp, first)
-        return list(_to_the_end(consumer, ends))
-    finally:
-        consumer.close(autocommit=False)
+    partitions = [TopicPartition(name, 0) for name in names]
+    consumer.assign(partitions)
+    timeout_ms = READ_TIMEOUT * 1000
+    firsts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
+    ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+    if since is not None:
+        firsts = _firsts_since(consumer, since, firsts, ends)
+    for tp, first in firsts.items():
+        consumer.seek(tp, first)
+    records = list(_to_the_end(consumer, ends))
+    return records, {tp.topic: end for tp, end in ends.items()}
+
+
+def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
+    """
+    Return what matters of a record of a control topic.
+    """
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return Written(record.key, record.value, record.offset, at_ms)
 
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
@@ -49,28 +54,24 @@ def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is unty
     return None if at_ms is None or at_ms < 0 else at_ms / 1000
 
 
-def next_time(base: Mapping[str, Any], name: str, timeout: float) -> float | None:
+def next_time(consumer: KafkaConsumer, name: str, timeout: float) -> float | None:
     """
     Wait for the next record with a time; return that, or None after so many seconds.
 
     Raises:
         KafkaError: the topic could not be read.
     """
-    consumer = clients.reader(base)
-    try:
-        partition = TopicPartition(name, 0)
-        consumer.assign([partition])
-        ends = consumer.end_offsets([partition], timeout_ms=READ_TIMEOUT * 1000)
-        consumer.seek(partition, ends[partition])
-        deadline = time.monotonic() + timeout
-        while (left := deadline - time.monotonic()) > 0:
-            for records in consumer.poll(left * 1000).values():
-                times = [at for one in records if (at := time_of(one)) is not None]
-                if times:
-                    return times[-1]
-        return None
-    finally:
-        consumer.close(autocommit=False)
+    partition = TopicPartition(name, 0)
+    consumer.assign([partition])
+    ends = consumer.end_offsets([partition], timeout_ms=READ_TIMEOUT * 1000)
+    consumer.seek(partition, ends[partition])
+    deadline = time.monotonic() + timeout
+    while (left := deadline - time.monotonic()) > 0:
+        for records in consumer.poll(left * 1000).values():
+            times = [at for one in records if (at := time_of(one)) is not None]
+            if times:
+                return times[-1]
+    return None
 
 
 def _firsts_since(

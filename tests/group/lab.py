@@ -3,7 +3,8 @@ A ledger behind the barrier, and control records as a topic would bring them.
 """
 
 from safeconsumer.group import wire
-from safeconsumer.group.state import ControlState, Written
+from safeconsumer.group.fold import Written
+from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.shell.lab import Lab
 

@@ -19,7 +19,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics, wire
-from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
 from tests.group.team import Team
@@ -194,8 +194,9 @@ def test_wait_for_a_scope_that_flows_in_a_rebalance(team: Team) -> None:
     """The group's own word is that nobody owns anything; the members know better."""
     consumer = team.subscribed()
     team.settled(consumer)
+    member = MemberFacts(member_id="1", client_id="a", host="", assigned=frozenset())
     rebalancing = GroupFacts(
-        state="PreparingRebalance", members=1, assigned=frozenset(), committed={}
+        state="PreparingRebalance", members=(member,), committed={}
     )
     with Polled(consumer), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Operator, "group", lambda *_: rebalancing)

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer.group import whole
+from safeconsumer.group import clients, whole
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.testing import EmbeddedBroker
 
@@ -88,7 +88,8 @@ def test_a_record_without_a_time_tells_none(
     writing = threading.Thread(target=write)
     writing.start()
     try:
-        heard = whole.next_time(dict(kafka_broker.client_config), name, 3.0)
+        with clients.reader(dict(kafka_broker.client_config)) as consumer:
+            heard = whole.next_time(consumer, name, 3.0)
     finally:
         over.set()
         writing.join()

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
-from safeconsumer.group.state import NO_TIME_MS, Written
+from safeconsumer.group.fold import NO_TIME_MS, Written
 from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
 from tests.shell.lab import A, C
 

@@ -1,0 +1,216 @@
+"""
+Folds control records into what stands: of each key the last record by offset counts.
+
+Members, commands and the console fold with this one class. Times decide nothing here:
+they are carried along, for people and for expiry.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from attrs import frozen
+
+from safeconsumer.group import patterns, wire
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.merge import Register
+
+# A record may carry no time: old clients wrote such, and a producer may ask for it.
+NO_TIME_MS = -1
+
+_NEVER_HEARD = Register((-1, -1), is_held=False)
+
+# Topic and key as it was written: there is one way to write it.
+_SourceKey = tuple[str, bytes]
+
+
+@frozen
+class Written:
+    """
+    A record of a control topic, as far as it matters; its time may be NO_TIME_MS.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    offset: int
+    at_ms: int
+
+
+@frozen
+class Entry:
+    """
+    What one record says about one hold.
+
+    Attributes:
+        topic: the control topic.
+        key: which hold.
+        register: where it stands in the topic's order, and its time.
+        hold: what it says; None if it is lifted.
+    """
+
+    topic: str
+    key: ControlKey
+    register: Register
+    hold: ControlHold | None
+
+
+@frozen(kw_only=True)
+class Taken:
+    """
+    What came of some records.
+
+    Attributes:
+        fresh: what is new, one entry for each key.
+        skipped: how many records could not be read.
+    """
+
+    fresh: tuple[Entry, ...]
+    skipped: int
+
+
+class Fold:
+    """
+    Registers of one group's holds, or of all groups', fed with records in any order.
+
+    Of several records of one key the last in the topic's order counts, whatever the
+    order in which they are heard. A topic that was made anew begins a new incarnation:
+    its offsets start over, and are later than all before.
+
+    A tombstone is kept until everything up to it has been read: see
+    :meth:`read_through`.
+
+    Thread rules: none of its own; whoever shares one locks.
+
+    Args:
+        sources: the control topics, each with the name of whose holds it has.
+        group: only this group's; None for all.
+    """
+
+    def __init__(self, sources: Mapping[str, str], group: str | None = None) -> None:
+        self._sources = sources
+        self._group = group
+        self._registers: dict[_SourceKey, Register] = {}
+        self._incarnations = dict.fromkeys(sources, 0)
+
+    def take(self, topic: str, records: Iterable[Written]) -> Taken:
+        """
+        Take over records of one topic; those heard already change nothing.
+        """
+        reading = self._reading(topic)
+        fresh: dict[_SourceKey, Entry] = {}
+        for record in records:
+            one = reading.entry(record)
+            written = topic, record.key or b""
+            if one is not None and self._is_news(written, one):
+                self._registers[written] = one.register
+                fresh[written] = one
+        return Taken(fresh=tuple(fresh.values()), skipped=reading.skipped)
+
+    def entries(self, topic: str, records: Iterable[Written]) -> Iterator[Entry]:
+        """
+        Return what each record says, what is overtaken too; nothing is taken over.
+        """
+        reading = self._reading(topic)
+        for record in records:
+            one = reading.entry(record)
+            if one is not None:
+                yield one
+
+    def _reading(self, topic: str) -> "_Reading":
+        return _Reading(topic, self._incarnations[topic], self._group)
+
+    def _is_news(self, written: _SourceKey, one: Entry) -> bool:
+        return self._registers.get(written, _NEVER_HEARD) < one.register
+
+    def begin_again(self, topic: str) -> None:
+        """
+        Note that the topic was made anew: its offsets start over, what stood stays.
+        """
+        self._incarnations[topic] += 1
+
+    def heard(self, topic: str, key: ControlKey) -> Entry:
+        """
+        Return what was heard last of one hold; not held if nothing ever was.
+        """
+        register = self._registers.get((topic, wire.encode_key(key)), _NEVER_HEARD)
+        body = wire.decode_hold(register.body) if register.is_held else None
+        return Entry(topic, key, register, body)
+
+    def held(self) -> Iterator[Entry]:
+        """
+        Return every hold that is not lifted, in the order in which it was first heard.
+        """
+        bodies: dict[bytes, ControlHold | None] = {}
+        for (topic, written), register in self._registers.items():
+            key = wire.decode_key(written)
+            if register.is_held and key is not None:
+                if register.body not in bodies:
+                    bodies[register.body] = wire.decode_hold(register.body)
+                yield Entry(topic, key, register, bodies[register.body])
+
+    def standing(self, group: str | None = None) -> tuple[Standing, ...]:
+        """
+        Return every hold that is not lifted, of one group or of all, for people.
+        """
+        return tuple(
+            as_standing(self._sources[one.topic], one)
+            for one in self.held()
+            if group is None or one.key.group == group
+        )
+
+
+class _Reading:
+    """
+    Reads records of one topic.
+    """
+
+    def __init__(self, topic: str, incarnation: int, group: str | None) -> None:
+        self._topic = topic
+        self._incarnation = incarnation
+        self._group = group
+        # One command's records have one value: ten thousand are decoded once.
+        self._bodies: dict[bytes, ControlHold | None] = {}
+        self.skipped = 0
+
+    def entry(self, record: Written) -> Entry | None:
+        """
+        Return what a record says; None if it is another group's, or garbage.
+        """
+        key = wire.decode_key(record.key)
+        if key is None:
+            self.skipped += 1
+            return None
+        if self._group not in {None, key.group}:
+            return None
+        body = self._body(record.value)
+        is_scope = key.version > wire.VERSION or patterns.read(key.scope) is not None
+        if not is_scope or (record.value is not None and body is None):
+            self.skipped += 1
+            return None
+        register = Register(
+            stamp=(self._incarnation, record.offset),
+            is_held=record.value is not None,
+            at_ms=record.at_ms,
+            body=record.value or b"",
+        )
+        return Entry(self._topic, key, register, body)
+
+    def _body(self, value: bytes | None) -> ControlHold | None:
+        if value is None:
+            return None
+        if value not in self._bodies:
+            self._bodies[value] = wire.decode_hold(value)
+        return self._bodies[value]
+
+
+def as_standing(source: str, one: Entry) -> Standing:
+    """
+    Return an entry as operators are told of it.
+    """
+    at_ms = one.register.at_ms
+    return Standing(
+        source=source,
+        key=one.key,
+        hold=one.hold,
+        at=None if at_ms < 0 else at_ms / 1000,
+        offset=one.register.stamp[1],
+    )

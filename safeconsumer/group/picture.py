@@ -1,0 +1,60 @@
+"""
+What is known of one group at one moment: the value that all judging is done on.
+"""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.report_wire import Report
+
+
+@frozen(kw_only=True)
+class Picture:
+    """
+    One look at a group. What could not be read is None or empty, and named.
+
+    Attributes:
+        group: the consumer group.
+        facts: what the cluster knows of it.
+        standing: the holds that members obey, folded as members fold them, with their
+            expiry judged by the broker's clock. Where that is unknown, a hold is left
+            out only if records prove that its time is over.
+        reports: the last report of every member that said something lately.
+        ends: where the control topics end; None if that is unknown.
+        lags: records behind the committed offset, of held partitions.
+        now: the broker's time, seconds since the epoch; None if it is unknown, because
+            nobody reports.
+        taken_at: when this look ended, by our monotonic clock.
+        unread: what could not be read, each with why, in words.
+    """
+
+    group: str
+    facts: GroupFacts
+    standing: tuple[Standing, ...]
+    reports: tuple[Report, ...]
+    ends: Mapping[str, int] | None
+    lags: Mapping[TopicPartition, int]
+    now: float | None
+    taken_at: float
+    unread: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """
+        Whether there is anything of such a group: else its name is a typing error.
+        """
+        return self.facts.is_known or bool(self.standing) or bool(self.reports)
+
+    @property
+    def held(self) -> tuple[TopicPartition, ...]:
+        """
+        The partitions of the group that a hold covers, sorted.
+        """
+        return tuple(
+            tp
+            for tp in self.facts.partitions
+            if any(one.covers(tp) for one in self.standing)
+        )
