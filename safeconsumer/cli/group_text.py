@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka import TopicPartition
 
-from safeconsumer.cli.durations import words_of
 from safeconsumer.group import judging, report_wire
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc

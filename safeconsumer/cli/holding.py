@@ -12,10 +12,10 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import judging, patterns, wire
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold

@@ -11,7 +11,6 @@ import click
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -22,6 +21,7 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.holding import Connect, refuse_unknown
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import documents, judging, patterns
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.explain import utc
