@@ -17,6 +17,7 @@ from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
 from safeconsumer.cli.letters import Wanted
+from safeconsumer.cli.rates import rate_of
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
 from safeconsumer.cli.saying import printable, printable_lines
@@ -31,8 +32,6 @@ _READING = (
     Status.MISSING,
     Status.INTERRUPTED,
 )
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
@@ -55,14 +54,10 @@ def _moment(
 def _rate(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
-    if text is None:
-        return None
-    match = _RATE.fullmatch(text)
-    rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
-    if rate <= 0:
-        message = f"{text[:30]!r} is no rate: write 10/s, 300/m or 50/h"
-        raise click.BadParameter(message)
-    return rate
+    try:
+        return None if text is None else rate_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _letter(

@@ -3,10 +3,9 @@
 """
 
 import contextlib
-import inspect
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,13 @@ from safeconsumer.cli.errors import (
     give_up,
     is_refused,
 )
-from safeconsumer.cli.worker_options import hooks_of, imported, setting_option
+from safeconsumer.cli.worker_options import (
+    function,
+    imported,
+    option,
+    setting_option,
+    throttle_options,
+)
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -37,6 +42,7 @@ from safeconsumer.errors import (
 from safeconsumer.events import Event, NothingConsumed, PartitionStarted
 from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.worker import (
+    Breaker,
     Commit,
     DeadLetter,
     Drain,
@@ -45,6 +51,9 @@ from safeconsumer.worker import (
     Retry,
     Worker,
 )
+from safeconsumer.worker.handlers import is_async
+from safeconsumer.worker.queue import record_key
+from safeconsumer.worker.routes import Routes, chosen
 from safeconsumer.worker.settings import check_callable
 
 _USAGE = (
@@ -76,15 +85,13 @@ _EPILOG = epilog(
 )
 
 
-def _setting(
-    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Any]:
+def _setting(values: tuple[str, ...]) -> dict[str, Any]:
     settings = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
             message = f"{value!r} is not KEY=VALUE"
-            raise click.BadParameter(message)
+            raise ValueError(message)
         try:
             read = json.loads(text)
         except ValueError:
@@ -121,6 +128,12 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     show_default=True,
     help="Which records are handled one after the other.",
 )
+@option(
+    "--key",
+    read=function,
+    metavar="MODULE:FUNCTION",
+    help="Makes a record's key for --order key; its own by default.",
+)
 @click.option(
     "--executor",
     type=click.Choice(["thread", "process", "asyncio"]),
@@ -128,6 +141,14 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--concurrency", type=int, default=8, show_default=True)
 @click.option("--batch", type=int, help="Give the handler up to so many at a time.")
+@throttle_options
+@option(
+    "--lifespan",
+    read=function,
+    metavar="MODULE:FUNCTION",
+    help="Makes a context manager that is entered before the first record, where "
+    "handlers run; its value is context.state.",
+)
 @click.option("--dead-letter", metavar="TOPIC", help="For what failed for good.")
 @click.option(
     "--on-exhausted",
@@ -138,6 +159,12 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
 )
 @setting_option("--retry", Retry, None, "How often a record is tried, and when.")
 @click.option("--attempts", type=int, help="The same as --retry attempts=.")
+@setting_option(
+    "--breaker",
+    Breaker,
+    None,
+    "Hold a topic while its handlers fail with what on=MODULE:CLASS+... names.",
+)
 @setting_option("--commit", Commit, None, "When offsets of finished records go out.")
 @click.option("--limit-records", type=int, help="Most records held.")
 @click.option("--limit-bytes", type=int, help="Most bytes held.")
@@ -147,9 +174,10 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     "shutdown",
     "How long handlers are waited for; a number: shutdown.",
 )
-@click.option(
+@option(
     "--hook",
     "hooks",
+    read=lambda names: [function(name) for name in names],
     multiple=True,
     metavar="MODULE:FUNCTION",
     help="Called with every event of the worker and its consumer; repeatable.",
@@ -166,12 +194,12 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     help="Answer /live, /healthy and /metrics by HTTP.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True)
-@click.option(
+@option(
     "--set",
     "settings",
+    read=_setting,
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_setting,
     help="A setting of KafkaConsumer, its value as JSON or as text.",
 )
 @click.pass_context
@@ -185,15 +213,17 @@ def run(
     """
     Run a handler on every record of the topics, in this process.
 
-    HANDLER is called with a record and a context (safeconsumer.Worker). SIGTERM and
-    SIGINT finish what runs and commit; a second one stops at once. Settings are those
-    of safeconsumer.Retry, Commit and Drain, such as --retry
-    attempts=3,first=0.5,never=shop.errors:Invalid.
+    HANDLER is called with a record and a context (safeconsumer.Worker); or it is a dict
+    of them by topic: {"orders": f, "re:audit.*": g}. SIGTERM and SIGINT finish what
+    runs and commit; a second one stops at once. Settings are those of
+    safeconsumer.Retry, Commit, Drain and Breaker, such as --retry
+    attempts=3,first=0.5s,never=shop.errors:Invalid; seconds may be written as 0.5 or
+    as 2m.
     """
     try:
-        handle = imported(handler, "MODULE:HANDLER")
-        check_callable(handle, handler)
-        options["hooks"] = hooks_of(options["hooks"])
+        handle = _handlers(handler, topics, options)
+        options["hooks"] = options["hooks"] or []
+        options["settings"] = options["settings"] or {}
         _check_circle(options["dead_letter"], topics)
         _check_settings(options["settings"])
         base, control = options["connect"]()
@@ -216,6 +246,22 @@ def run(
     else:
         click.echo(_sentence(report), err=True)
         context.exit(_status(report))
+
+
+def _handlers(
+    name: str, topics: tuple[str, ...], options: dict[str, Any]
+) -> dict[str, Any]:
+    # As a worker's arguments. What is wrong with them is told before a broker is asked.
+    found = imported(name, "MODULE:HANDLER")
+    is_dict = isinstance(found, Mapping)
+    every = list(found.values()) if is_dict else [check_callable(found, name)]
+    if options["executor"] is None:
+        options["executor"] = "asyncio" if any(map(is_async, every)) else "thread"
+    given = {"handlers" if is_dict else "handle": found}
+    called = chosen(given.get("handle"), given.get("handlers"), options["executor"])
+    if isinstance(called, Routes):
+        called.refuse_uncovered(topics)
+    return given
 
 
 def _check_circle(dead_letter: str | None, topics: tuple[str, ...]) -> None:
@@ -271,7 +317,7 @@ def _constructing() -> Iterator[None]:
 
 
 def _work(
-    handle: Any,  # noqa: ANN401 - see above
+    handle: dict[str, Any],
     topics: tuple[str, ...],
     base: dict[str, Any],
     options: dict[str, Any],
@@ -280,7 +326,7 @@ def _work(
 
     from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    settings = _settings(handle, options)
+    settings = {**handle, **_settings(options)}
     with contextlib.ExitStack() as stack:
         if options["dead_letter"] is not None:
             with _constructing():
@@ -299,7 +345,7 @@ def _work(
             stack.callback(consumer.close, autocommit=False, timeout_ms=2000)
             told = _start_lines(consumer.config["auto_offset_reset"])
             hooks = Dispatcher([told, *options["hooks"]])
-            worker = Worker(consumer, handle, on_event=hooks.dispatch, **settings)
+            worker = Worker(consumer, on_event=hooks.dispatch, **settings)
         stack.enter_context(probes.touching(options["probe_file"], worker))
         stack.enter_context(
             probes.serving(options["probe_host"], options["probe_port"], worker)
@@ -310,24 +356,36 @@ def _work(
         return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
 
 
-def _settings(handle: Any, options: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - see above
-    is_async = inspect.iscoroutinefunction(handle)
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
     limits = Limits()
     if options["limit_records"] is not None:
         limits = evolve(limits, records=options["limit_records"])
     if options["limit_bytes"] is not None:
         limits = evolve(limits, bytes=options["limit_bytes"])
     return {
-        "order": options["order"],
-        "executor": options["executor"] or ("asyncio" if is_async else "thread"),
-        "concurrency": options["concurrency"],
-        "batch": options["batch"],
+        **{name: options[name] for name in _AS_GIVEN},
+        "key": options["key"] or record_key,
+        "batch_within": options["batch_within"] or 0.0,
         "limits": limits,
-        "retry": _retry(options["retry"], options["attempts"]),
-        "on_exhausted": options["on_exhausted"],
-        "drain": Drain(**options["drain"]),
-        "commit": Commit(**options["commit"]),
+        "retry": _retry(options["retry"] or {}, options["attempts"]),
+        "drain": Drain(**options["drain"] or {}),
+        "commit": Commit(**options["commit"] or {}),
+        "breaker": options["breaker"] and Breaker(**options["breaker"]),
     }
+
+
+# Settings of a worker that options say as they are.
+_AS_GIVEN = (
+    "order",
+    "executor",
+    "concurrency",
+    "batch",
+    "rate",
+    "topic_concurrency",
+    "handler_timeout",
+    "lifespan",
+    "on_exhausted",
+)
 
 
 def _retry(fields: dict[str, Any], attempts: int | None) -> Retry:

@@ -10,11 +10,49 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from attrs import Attribute, fields
+from attrs import NOTHING, Attribute, fields
 
-from safeconsumer.worker import Commit, Drain, Retry
+from safeconsumer.cli.durations import seconds_of
+from safeconsumer.cli.errors import Status, give_up
+from safeconsumer.cli.rates import rate_of
+from safeconsumer.worker import Breaker, Commit, Drain, Retry
 
-_Setting = TypeVar("_Setting", Commit, Drain, Retry)
+_Setting = TypeVar("_Setting", Breaker, Commit, Drain, Retry)
+# Fields that take classes, and those that are seconds.
+_CLASSES = frozenset({"never", "on"})
+_SECONDS = frozenset(
+    {"every", "first", "most", "revoke", "shutdown", "timeout", "within"}
+)
+
+
+def option(
+    *names: str,
+    read: Callable[[Any], Any],
+    **more: Any,  # noqa: ANN401 - click's own
+) -> Callable[..., Any]:
+    """
+    Return an option whose value is read by a function; what that refuses is one line.
+
+    Args:
+        names: of the option, as click takes them.
+        read: given a text, or a tuple of them; raises ``ValueError`` or
+            ``click.BadParameter``. Not called for what is not given.
+        more: what ``click.option`` takes.
+    """
+
+    def callback(
+        context: click.Context,
+        _parameter: click.Parameter,
+        given: Any,  # noqa: ANN401 - a text, or a tuple of them
+    ) -> Any:  # noqa: ANN401 - the option's own
+        try:
+            return None if given is None or given == () else read(given)
+        except click.BadParameter as error:
+            give_up(context, f"{names[0]}: {error.message}", Status.USAGE)
+        except ValueError as error:
+            give_up(context, f"{names[0]}: {error}", Status.USAGE)
+
+    return click.option(*names, callback=callback, **more)
 
 
 def setting_option(
@@ -23,6 +61,8 @@ def setting_option(
     """
     Return an option for a frozen setting: ``NAME=VALUE,...``, by the setting's names.
 
+    Its value is a dict of them; None if it is not given.
+
     Args:
         name: of the option.
         kind: of the setting.
@@ -30,13 +70,62 @@ def setting_option(
         help_: what it is for.
     """
     names = "|".join(one.name for one in fields(kind))
-    return click.option(
+    return option(
         name,
-        default="",
-        callback=lambda _context, _parameter, text: _fields(kind, text, usual),
+        read=lambda text: _fields(kind, text, usual),
         metavar=f"{names}=VALUE,...",
         help=help_,
     )
+
+
+def throttle_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Add what limits how much begins, and for how long: as a worker's settings.
+    """
+    for one in reversed(_THROTTLES):
+        command = one(command)
+    return command
+
+
+def _per_topic(given: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in given:
+        topic, _, number = text.rpartition("=")
+        if not topic or not number.isdecimal():
+            message = f"{text!r} is not TOPIC=N"
+            raise ValueError(message)
+        if topic in found:
+            message = f"{topic} is there twice"
+            raise ValueError(message)
+        found[topic] = int(number)
+    return found
+
+
+_THROTTLES = (
+    option(
+        "--batch-within",
+        read=seconds_of,
+        metavar="DURATION",
+        help="A batch waits so long for more records, such as 0.5s.",
+    ),
+    option(
+        "--rate", read=rate_of, metavar="N/s", help="Begin no more records than that."
+    ),
+    option(
+        "--topic-concurrency",
+        read=_per_topic,
+        multiple=True,
+        metavar="TOPIC=N",
+        help="Most handlers on a topic, or each that re:PATTERN matches; repeatable.",
+    ),
+    option(
+        "--handler-timeout",
+        read=seconds_of,
+        metavar="DURATION",
+        help="How long a call may take: a coroutine is cancelled, a process killed, "
+        "a thread reported.",
+    ),
+)
 
 
 def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands there
@@ -62,25 +151,24 @@ def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands the
     return found
 
 
-def hooks_of(names: tuple[str, ...]) -> list[Callable[[Any], object]]:
+def function(name: str) -> Callable[..., Any]:
     """
-    Return the hooks by these names.
+    Return the function that stands at ``package.module:name``.
 
     Raises:
-        click.BadParameter: one cannot be imported, or called.
+        click.BadParameter: it cannot be imported, or called.
     """
-    found = [imported(name, "MODULE:FUNCTION") for name in names]
-    for name, hook in zip(names, found, strict=True):
-        if not callable(hook):
-            message = f"--hook {name}: it cannot be called with an event"
-            raise click.BadParameter(message)
-    return found
+    found = imported(name, "MODULE:FUNCTION")
+    if not callable(found):
+        message = f"{name} cannot be called"
+        raise click.BadParameter(message)
+    return found  # type: ignore[no-any-return]  # it is callable
 
 
 def _fields(kind: type[_Setting], text: str, usual: str | None) -> dict[str, Any]:
     known = {one.name: one for one in fields(kind)}
     found: dict[str, Any] = {}
-    for part in text.split(",") if text else ():
+    for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if not equals and usual is not None:
             name, value = usual, part
@@ -91,12 +179,18 @@ def _fields(kind: type[_Setting], text: str, usual: str | None) -> dict[str, Any
             message = f"{name} is there twice"
             raise click.BadParameter(message)
         found[name] = _value(known[name], value.strip())
+    for one in known.values():
+        if one.default is NOTHING and one.name not in found:
+            message = f"{one.name}=VALUE is missing"
+            raise click.BadParameter(message)
     return found
 
 
 def _value(field: "Attribute[Any]", text: str) -> Any:  # noqa: ANN401 - the field's own
-    if field.name == "never":
+    if field.name in _CLASSES:
         return tuple(imported(one, "MODULE:CLASS") for one in text.split("+"))
+    if field.name in _SECONDS and text[-1:].isalpha():
+        return seconds_of(text)
     try:
         value = json.loads(text)
     except ValueError:

@@ -17,7 +17,8 @@ from safeconsumer.worker.handlers import (
     BatchFailure,
     DeserializationError,
     is_async,
-    refuse_coroutine,
+    misfit,
+    refuse_undone,
 )
 from safeconsumer.worker.queue import KeyOf, record_key
 from safeconsumer.worker.tracebacks import shown
@@ -155,10 +156,9 @@ class _ReadBatch:
                 answer = self.handle([record for _, record in good], context)
             except BatchFailure as failure:
                 bad.update(_moved(failure, good))
-        refuse_coroutine(answer)
+        refuse_undone(answer)
         if bad:
             raise BatchFailure(bad)
-        return answer
 
     def _split(
         self, records: Sequence[Any]
@@ -177,11 +177,13 @@ class _ReadBatch:
 class _ReadBatchAsync(_ReadBatch):
     async def __call__(self, records: Sequence[Any], context: Any) -> Any:  # noqa: ANN401 - the handler's
         good, bad = self._split(records)
+        answer: Any = None
         if good:
             try:
-                await self.handle([record for _, record in good], context)
+                answer = await self.handle([record for _, record in good], context)
             except BatchFailure as failure:
                 bad.update(_moved(failure, good))
+        refuse_undone(answer)
         if bad:
             raise BatchFailure(bad)
 
@@ -189,8 +191,9 @@ class _ReadBatchAsync(_ReadBatch):
 def _moved(
     failure: BatchFailure, good: Sequence[tuple[int, Any]]
 ) -> dict[int, Exception]:
-    # The handler counts among what it was given; what does not fit is its own fault.
-    fits = all(type(at) is int and 0 <= at < len(good) for at in failure.errors)
-    if not fits or not failure.errors:
-        raise failure
+    # The handler counts among what it was given. What does not fit there would fit the
+    # whole batch, which is longer, so it is refused here.
+    wrong = misfit(failure.errors, len(good))
+    if wrong is not None:
+        raise wrong from failure
     return {good[at][0]: error for at, error in failure.errors.items()}

@@ -483,7 +483,7 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    wrong = _misfit(error.errors, len(task.indexes))
+    wrong = misfit(error.errors, len(task.indexes))
     if wrong is not None:  # nothing of it is believed
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
@@ -495,7 +495,10 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
 
 
-def _misfit(errors: object, size: int) -> Exception | None:
+def misfit(errors: object, size: int) -> Exception | None:
+    """
+    Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can.
+    """
     if not isinstance(errors, dict) or not errors:
         return TypeError(f"BatchFailure names no record: {shown(errors)}")
     for at, one in errors.items():

@@ -65,7 +65,8 @@ class Stats:
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
-        breaker_open: topics that a breaker has stopped now; of some one record tries.
+        breaker_open: topics that a breaker has stopped now; of some one record tries,
+            or is to. One that has gone to other members counts as long as its hold.
         paused: owners of ours that hold something now.
         pause_seconds: by owner of ours, for how long it has held something.
         handler_seconds: how long handlers took for a record; of records that were
@@ -117,6 +118,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         ]
         queued, running = held.records - held.running, held.running
         handler_seconds = schedule.durations.taken()
+        stopped = schedule.outages.stopped()
     return Stats(
         state=state,
         partitions=len(spans),
@@ -136,9 +138,9 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         span=max(spans, default=0),
         pauses=schedule.outages.pauses,
         breaker_opened=schedule.outages.opened,
-        breaker_open=len(schedule.queue.tripped),
+        breaker_open=len(stopped),
         paused=tuple(_paused(engine, schedule)),
-        pause_seconds=dict(brakes.pause_seconds),
+        pause_seconds={**brakes.pause_seconds, **schedule.outages.seconds},
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
@@ -163,8 +165,8 @@ class Health:
     Whether a worker is well; true if it is.
 
     Attributes:
-        is_alive: its loop turns. A liveness probe asks this: slow handlers, failing
-            records and a silent topic are no reason to be restarted.
+        is_alive: its loop turns, or has not begun. A liveness probe asks this: slow
+            handlers, failing records and a silent topic are no reason to be restarted.
         reasons: what is wrong; empty if nothing is.
     """
 
@@ -182,12 +184,19 @@ def turns(engine: Engine, now: float) -> bool:
     return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
 
 
+def ended(error: BaseException | None) -> Health:
+    """
+    Return how a worker is that is closed.
+    """
+    why = "it has ended" if error is None else f"it has ended: {shown(error)}"
+    return Health(is_alive=False, reasons=(why,))
+
+
 def examine(
     engine: Engine,
     slots: Sequence[Slot],
     age: float,
     *,
-    is_running: bool,
     broken: Sequence[str] = (),
 ) -> Health:
     """
@@ -197,11 +206,10 @@ def examine(
         engine: the loop.
         slots: where handlers run.
         age: seconds that one may take, and what failed may block.
-        is_running: whether the loop should turn.
         broken: what a breaker has stopped, and why.
     """
     now = time.monotonic()
-    is_alive = not is_running or turns(engine, now)
+    is_alive = turns(engine, now)
     reasons = [] if is_alive else [f"no poll for {now - engine.polled_at:.1f} s"]
     reasons += [
         f"{slot.name} has ended: {shown(slot.ended)}"

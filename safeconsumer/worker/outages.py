@@ -2,14 +2,16 @@
 Holds what handlers ask to be left alone, and the topics that a breaker has stopped.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from attrs import evolve
 
 from safeconsumer.events import worker as worker_events
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.worker.breaker import Breaker, Circuit
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
 from safeconsumer.worker.queue import Outcome, Queue, Task, Trip, record_at
@@ -43,6 +45,7 @@ class Outages:
     Attributes:
         pauses: how often a handler asked for a pause.
         opened: how often a breaker has opened.
+        seconds: by owner, for how long something was held, as far as it is counted.
     """
 
     def __init__(
@@ -57,8 +60,13 @@ class Outages:
         self._place = place
         self._breaker = breaker
         self._circuits: dict[str, Circuit] = {}
+        self._seen: LedgerState | None = None
+        self._until: dict[str, float] = {}
+        self._counted_at = 0.0
+        self._has_placed = False
         self.pauses = 0
         self.opened = 0
+        self.seconds = {OUTAGE: 0.0, BREAKER: 0.0}
 
     @property
     def has_holds(self) -> bool:
@@ -109,6 +117,7 @@ class Outages:
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
+            self._has_placed = True
         except Exception as wrong:  # noqa: BLE001 - it is the record's
             wrong.__cause__ = pause
             return wrong
@@ -151,7 +160,7 @@ class Outages:
         assert breaker is not None  # noqa: S101 - as above
         topic = task.epoch.tp.topic
         trip = self._standing(topic, now)
-        if task.epoch.is_closed or (trip is not None and trip.task is not task):
+        if task.epoch.is_closed or (trip is not None and not trip.is_tried_by(task)):
             # Of an ownership that is over; or it began before the topic was stopped.
             return None if trip is None else evolve(trip, reason="")
         before = circuit = self._circuits.get(topic, Circuit())
@@ -195,7 +204,7 @@ class Outages:
         try:
             seconds = max(0.001, trip.until - self._queue.clock())
             self._place(Topic(topic), BREAKER, trip.reason, seconds)
-            is_held = True
+            is_held = self._has_placed = True
         except Exception:  # noqa: BLE001 - then each record fails by itself, as without
             is_held = False
         finally:
@@ -259,6 +268,35 @@ class Outages:
                 trip.task = None
             self._queue.release(topic)
 
+    def count(self) -> None:
+        """
+        Count for how long something is held, from call to call. The polling thread's.
+        """
+        if not self._has_placed or self._queue.others is None:
+            return  # nearly always
+        now = self._queue.clock()
+        for owner, until in self._until.items():
+            self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
+        self._counted_at = now
+        state = self._queue.others.seen().state
+        if state is not self._seen:
+            self._seen, self._until = state, _lasting(state)
+
+    def stopped(self) -> dict[str, Trip]:
+        """
+        Return what a breaker has stopped. The lock is held.
+
+        Not once its hold is over and nothing of the topic is here: who has the topic
+        now tells of it, and here one record tries if any comes.
+        """
+        now = self._queue.clock()
+        here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
+        return {
+            topic: trip
+            for topic, trip in self._queue.tripped.items()
+            if now < trip.until or topic in here
+        }
+
     def broken(self) -> list[str]:
         """
         Say which topics a breaker has stopped, and why. Any thread.
@@ -268,10 +306,22 @@ class Outages:
 
     def _lines(self) -> Iterator[str]:
         now = self._queue.clock()
-        for topic, trip in self._queue.tripped.items():
-            left = trip.until - now
-            then = f"a record tries in {left:.1f} s" if left > 0 else "a record tries"
+        for topic, trip in self.stopped().items():
+            is_tried = trip.task is not None and not trip.task.epoch.is_closed
+            then = "a record tries" if is_tried else "the next record tries"
+            if now < trip.until:
+                then = f"a record tries in {trip.until - now:.1f} s"
             yield f"{topic}: stopped by its breaker: {trip.reason}; {then}"
+
+
+def _lasting(state: LedgerState) -> dict[str, float]:
+    # Until when, by the clock, something is held in the name of each owner.
+    until: dict[str, float] = {}
+    for hold in state:
+        if hold.owner in OUTAGES:
+            ends = math.inf if hold.deadline is None else hold.deadline
+            until[hold.owner] = max(ends, until.get(hold.owner, ends))
+    return until
 
 
 def sound(error: BaseException) -> BaseException:

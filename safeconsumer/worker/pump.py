@@ -21,6 +21,7 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
@@ -46,6 +47,7 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    check_breaker,
     check_consumer,
     check_on_exhausted,
     refuse_circle,
@@ -204,21 +206,25 @@ class Batch:
         """
         return self._ticket.task.epoch.revoked.is_set()
 
-    def done(self, *indexes: int) -> None:
+    def done(self, indexes: int | Iterable[int] | None = None) -> None:
         """
         Complete records of the batch, or all that have no answer yet; any thread.
 
         Answering again, or for a partition that is gone, changes nothing.
 
         Args:
-            indexes: in :attr:`records`; none for all.
+            indexes: in :attr:`records`: one, or some; an empty list completes nothing.
+                None for all.
 
         Raises:
             IndexError: there is no such record; nothing was completed.
+            TypeError: these are no indexes; nothing was completed.
         """
         self._ticket.answer(self._chosen(indexes))
 
-    def fail(self, error: Exception, *indexes: int) -> None:
+    def fail(
+        self, error: Exception, indexes: int | Iterable[int] | None = None
+    ) -> None:
         """
         Say what went wrong with records, or with all that have no answer yet.
 
@@ -233,23 +239,31 @@ class Batch:
 
         Args:
             error: what went wrong.
-            indexes: in :attr:`records`; none for all that have no answer.
+            indexes: in :attr:`records`: one, or some; of an empty list nothing has
+                failed. None for all that have no answer.
 
         Raises:
             IndexError: there is no such record; nothing has failed.
-            TypeError: ``error`` is no exception, or a ``BatchFailure``.
+            TypeError: ``error`` is no exception, or a ``BatchFailure``; or these are no
+                indexes.
         """
         if not isinstance(error, BaseException) or isinstance(error, BatchFailure):
             message = f"fail() takes the exception of its records, not {error!r:.200}"
             raise TypeError(message)
         self._ticket.answer(self._chosen(indexes), error)
 
-    def _chosen(self, indexes: Sequence[int]) -> list[int] | None:
-        for index in indexes:
+    def _chosen(self, indexes: int | Iterable[int] | None) -> list[int] | None:
+        if indexes is None:
+            return None
+        chosen = [indexes] if isinstance(indexes, int) else list(indexes)
+        for index in chosen:
+            if not isinstance(index, int) or isinstance(index, bool):
+                message = f"indexes are whole numbers, as [0, 2], not {index!r:.60}"
+                raise TypeError(message)
             if not 0 <= index < len(self.records):
                 message = f"the batch has {len(self.records)} records, not {index}"
                 raise IndexError(message)
-        return [self._indexes[index] for index in indexes] if indexes else None
+        return [self._indexes[index] for index in chosen]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -384,6 +398,8 @@ class Pump:
             pump, ``skip`` the record, or ``block`` until somebody acts.
         drain: how long what is out is waited for.
         commit: when to commit.
+        breaker: holds a topic while its records fail as by an outage; then one record
+            tries, in a batch of its own. See :class:`Breaker`.
         on_event: takes every event; they become structlog lines anyway.
 
     Raises:
@@ -403,9 +419,11 @@ class Pump:
         on_exhausted: OnExhausted = "stop",
         drain: Drain = Drain(),  # noqa: B008 - frozen
         commit: Commit = Commit(),  # noqa: B008 - frozen
+        breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
         check_consumer(consumer, limits, drain)
+        check_breaker(breaker)
         if order_of(order) is Order.KEY:
             message = "a Pump's order is 'unordered' or 'partition', not 'key'"
             raise WorkerSettingError(message)
@@ -436,7 +454,7 @@ class Pump:
             time.monotonic,
             client.others,
         )
-        self._schedule = Schedule(queue, emit, client.pause)
+        self._schedule = Schedule(queue, emit, client.pause, breaker)
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused

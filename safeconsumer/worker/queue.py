@@ -280,6 +280,17 @@ class Trip:
     is_lifted: bool = False
     task: Task | None = None
 
+    def is_tried_by(self, task: Task) -> bool:
+        """
+        Tell whether this is what tries, or a part of it.
+        """
+        tries = self.task
+        return tries is task or (
+            tries is not None
+            and tries.chunk is task.chunk
+            and tries.indexes[0] in task.indexes
+        )
+
 
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001

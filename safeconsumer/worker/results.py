@@ -144,6 +144,7 @@ class Schedule:
         Wake what has slept long enough; return the seconds until the next is due.
         """
         self.queue.look()
+        self.outages.count()
         soon = self.queue.turn()
         if self.queue.tripped:
             self._look_at_breakers()

@@ -387,13 +387,19 @@ class Worker:
     def healthy(self) -> health.Health:
         """
         Tell whether it is well, and if not, why; also whether its loop turns at all.
+
+        Before :meth:`run` it is alive and not well; closed it is neither.
         """
+        state = self._state
+        if state is State.NEW:
+            return health.Health(is_alive=True, reasons=("it has not begun",))
+        if state is State.CLOSED:
+            return health.ended(self._error or self._schedule.fatal)
         return health.examine(
             self._engine,
             self._runner.slots,
             self._limits.age,
             broken=self._schedule.outages.broken(),
-            is_running=self._state in {State.RUNNING, State.DRAINING},
         )
 
     def stats(self) -> Stats:

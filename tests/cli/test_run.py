@@ -9,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -18,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import TopicPartition
 
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.run import run
 from tests.cli.test_program import command
 
 SECONDS = 60
 HANDLERS = """
+import asyncio
+import contextlib
 import time
 
 def note(record, context):
@@ -53,6 +58,34 @@ def refuse(record, context):
 async def wait(record, context):
     note(record, context)
 
+async def hang(record, context):
+    note(record, context)
+    await asyncio.sleep(60)
+
+def count(records, context):
+    with open("seen", "a") as file:
+        file.write(f"{len(records)}\\n")
+
+def enter(record, context):
+    with open("seen", "a") as file:
+        file.write("in\\n")
+        file.flush()
+        time.sleep(0.05)
+        file.write("out\\n")
+
+@contextlib.contextmanager
+def alive():
+    yield "alive"
+
+def tell_state(record, context):
+    with open("seen", "a") as file:
+        file.write(f"{context.state}\\n")
+
+def first(record):
+    return record.value[:1]
+
+only_other = {"other": note}
+mixed = {"other": note, "@all": wait}
 nothing = None
 """
 
@@ -108,7 +141,13 @@ class Program:
             time.sleep(0.02)
 
     def seen(self) -> list[str]:
-        path = self.folder / "seen"
+        return self._lines("seen")
+
+    def events(self) -> list[str]:
+        return self._lines("events")
+
+    def _lines(self, name: str) -> list[str]:
+        path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
 
@@ -391,6 +430,160 @@ def test_an_option_that_cannot_be(program: Program, option: str) -> None:
 
 
 @pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--batch-within=1s",), "batch_within needs batch"),
+        (("--topic-concurrency=t=0",), "concurrency of 't' must be 1 or more"),
+        (("--topic-concurrency=@all=1",), "'@all' is none"),
+        (("--breaker=on=handlers:Invalid,failures=0",), "failures must be"),
+        (("--breaker=on=handlers:Invalid,rate=2",), "rate must be"),
+        (("--breaker=on=handlers:note",), "exception"),
+    ],
+)
+def test_options_that_no_worker_can_have(
+    program: Program, options: tuple[str, ...], said: str
+) -> None:
+    """
+    Status 2, and one line that says which.
+    """
+    process = program.start("handlers:note", *options)
+    _, told = process.communicate(timeout=SECONDS)
+    (line,) = [line for line in told.splitlines() if "safeconsumer: " in line]
+    assert (process.returncode, said in line) == (Status.USAGE, True), told
+
+
+@pytest.mark.any_broker
+def test_handlers_by_topic(
+    program: Program,
+    produce: Callable[..., None],
+    kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
+) -> None:
+    """
+    Each topic has its own; here one that refuses.
+    """
+    other = kafka_topic()
+    (program.folder / "routes.py").write_text(
+        f"from handlers import *\nhandlers = {{'{other}': refuse, 're:.*': note}}\n"
+    )
+    produce(b"v")
+    process = program.start("routes:handlers", other)
+    program.wait_seen(1)
+    make_producer().send(other, value=b"v", partition=0).get(SECONDS)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.FAILED, told
+    assert f"{other}:0 offset 0 failed for good at attempt 5: Invalid" in told
+
+
+@pytest.mark.any_broker
+def test_no_more_begin_than_the_rate_allows(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    One an hour: the first, and it is done and committed.
+    """
+    produce(b"a", b"b", b"c")
+    process = program.start("handlers:note", "--rate=1/h")
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    assert (program.seen(), "1 done" in told) == (["0 0"], True)
+
+
+@pytest.mark.any_broker
+def test_a_batch_waits_for_more(program: Program, produce: Callable[..., None]) -> None:
+    """
+    Until it is full, or as long as it was told to.
+    """
+    produce(b"a", b"b")
+    process = program.start("handlers:count", "--batch=3", "--batch-within=1h")
+    assert process.stderr is not None
+    while f"{program.topic}:0 starts at" not in process.stderr.readline():
+        assert process.poll() is None
+    produce(b"c")
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, program.seen()) == (Status.DONE, ["3"]), told
+
+
+@pytest.mark.any_broker
+def test_a_topic_has_so_many_handlers(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    One: each begins when the one before is over, though order would not ask for it.
+    """
+    produce(*[b"v"] * 6)
+    process = program.start(
+        "handlers:enter", "--order=unordered", "--topic-concurrency=re:.*=1"
+    )
+    program.wait_seen(12)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    assert program.seen() == ["in", "out"] * 6
+
+
+@pytest.mark.any_broker
+def test_a_handler_has_so_much_time(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    And has failed after it.
+    """
+    produce(b"v")
+    process = program.start("handlers:hang", "--handler-timeout=0.1s", "--attempts=1")
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.FAILED, told
+    assert "took longer than 0.1 s" in told
+
+
+@pytest.mark.any_broker
+def test_a_lifespan_and_a_key(program: Program, produce: Callable[..., None]) -> None:
+    """
+    Both are functions by name.
+    """
+    produce(b"v")
+    process = program.start(
+        "handlers:tell_state",
+        "--lifespan=handlers:alive",
+        "--order=key",
+        "--key=handlers:first",
+    )
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, program.seen()) == (Status.DONE, ["alive"]), told
+
+
+@pytest.mark.any_broker
+def test_a_breaker_holds_the_topic(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    After the failures that it names; nothing is given up.
+    """
+    produce(b"a", b"b")
+    process = program.start(
+        "handlers:refuse",
+        "--breaker=on=handlers:Invalid+builtins:OSError,failures=2,first=1h,most=1h",
+        "--retry=first=0",
+        "--hook=handlers:hook",
+    )
+    deadline = time.monotonic() + SECONDS
+    while "breaker_opened" not in program.events():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    assert program.seen() == ["0 0", "0 0"]
+
+
+@pytest.mark.any_broker
 def test_a_hook_gets_every_event(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -403,8 +596,7 @@ def test_a_hook_gets_every_event(
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
-    names = (program.folder / "events").read_text().split()
-    assert {"assignment_changed", "worker_stopped"} <= set(names)
+    assert {"assignment_changed", "worker_stopped"} <= set(program.events())
 
 
 @pytest.mark.any_broker
@@ -506,6 +698,80 @@ class Drain:
         self._thread.join(SECONDS)
         os.close(self._descriptor)
         return b"".join(self._parts).decode()
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        ("only_other", "handlers has nothing for t"),
+        ("mixed", "is a coroutine function"),
+    ],
+)
+def test_handlers_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handler: str, said: str
+) -> None:
+    """
+    Told in one line, before a broker is asked.
+    """
+    assert said in refused(
+        monkeypatch, tmp_path, f"handlers:{handler}", "--executor=thread"
+    )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--rate=",
+        "--rate=0",
+        "--rate=fast",
+        "--rate=10/d",
+        "--batch-within=soon",
+        "--batch-within=5",
+        "--topic-concurrency=orders",
+        "--topic-concurrency=orders=many",
+        "--topic-concurrency==1",
+        "--handler-timeout=0s",
+        "--handler-timeout=-1s",
+        "--lifespan=handlers",
+        "--lifespan=handlers:nothing",
+        "--lifespan=handlers:missing",
+        "--key=handlers:nothing",
+        "--breaker=",
+        "--breaker=failures=3",
+        "--breaker=on=handlers:missing",
+        "--breaker=on=handlers:Invalid,first=long",
+        "--breaker=on=handlers:Invalid,first=10y",
+        "--retry=first=1d1",
+        "--set=nothing",
+    ],
+)
+def test_an_option_that_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    """
+    Told in one line with its name, before a broker is asked.
+    """
+    line = refused(monkeypatch, tmp_path, "handlers:note", option)
+    assert line.startswith(f"safeconsumer: {option.partition('=')[0]}: ")
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, handler: str, *options: str
+) -> str:
+    """
+    Run the command in this process, and return the one line that it ends with.
+    """
+    (folder / "handlers.py").write_text(HANDLERS)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.delitem(sys.modules, "handlers", raising=False)
+    ended = CliRunner().invoke(
+        run, [handler, "t", "--bootstrap=127.0.0.1:1", "--group=g", *options]
+    )
+    monkeypatch.delitem(sys.modules, "handlers", raising=False)
+    assert ended.exit_code == Status.USAGE, ended.output
+    (line,) = ended.stderr.splitlines()
+    return line
 
 
 def test_no_broker(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from safeconsumer import (
     Context,
     DeadLetter,
     DeserializationError,
+    HandlersFailError,
     LifespanError,
     Limits,
     NoHandlerError,
@@ -367,6 +368,58 @@ def test_errors_of_deserializers_are_final() -> None:
     assert (dead.record.value, type(dead.error)) == (b"{", DeserializationError)
     assert [call.records[0].value for call in run.calls] == [[1], [2]]
     assert [record.value for record in run.done] == [b"[1]", b"[2]"]
+
+
+def _beyond(records: list[Any]) -> None:
+    if len(records) > 1:
+        raise BatchFailure({len(records): ValueError("counted from 1")})
+
+
+async def _beyond_async(records: list[Any], _context: Context) -> None:
+    _beyond(records)
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_a_batch_failure_beyond_what_was_read_is_not_believed(executor: Any) -> None:  # noqa: ANN401
+    """
+    W7: it fits the batch with what cannot be read, which the handler never saw.
+    """
+    is_async = executor == "asyncio"
+    run = run_worker(
+        _beyond_async if is_async else lambda records, _context: _beyond(records),
+        [make_record(value) for value in (b"1", b"{bad", b"3")],
+        executor=executor,
+        batch=3,
+        dead_letter=True,
+        value_deserializer=json.loads,
+    )
+    (letter,) = run.dead_letters
+    assert (letter.record.offset, letter.attempts) == (1, 1)
+    assert isinstance(letter.error, DeserializationError)
+    assert places(run) == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("values", [(b"1", b"2"), (b"1", b"{bad")])
+def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
+    values: tuple[bytes, ...],
+) -> None:
+    """
+    W5: a future that a handler of batches returns says that nothing is done yet.
+    """
+
+    class Soon:
+        def __await__(self) -> Iterator[None]:
+            yield None
+
+    run = run_worker(
+        lambda _records, _context: Soon(),
+        [make_record(value) for value in values],
+        batch=2,
+        dead_letter=True,
+        value_deserializer=json.loads,
+    )
+    assert isinstance(run.error, HandlersFailError)
+    assert run.done == ()
 
 
 def test_a_thousand_records_take_no_second() -> None:

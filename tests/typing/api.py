@@ -269,7 +269,7 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
     with Pump(consumer, order="partition", on_exhausted="skip") as pump:
         for batch in pump:
             assert_type(batch, Batch)
-            batch.done(0, 1)
+            batch.done([0, 1])
             batch.fail(RetryLater(5.0), 2)
             batch.fail(Reject("all the others"))
             batch.fail("text")  # type: ignore[arg-type]  # must be refused

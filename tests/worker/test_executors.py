@@ -3,6 +3,7 @@ What each executor does about the odd things that handlers, and what runs them, 
 """
 
 import asyncio
+import math
 import multiprocessing
 import os
 import signal
@@ -33,11 +34,11 @@ def reasons(made: Bench) -> tuple[str, ...]:
 
     class Engine:
         held = made.held
-        polled_at = poll_timeout = 0.0
+        polled_at, poll_timeout = math.inf, 0.0
         why_nothing = None
 
     engine: Any = Engine()
-    return health.examine(engine, made.runner.slots, 60.0, is_running=False).reasons
+    return health.examine(engine, made.runner.slots, 60.0).reasons
 
 
 def exhausted(made: Bench) -> list[int]:

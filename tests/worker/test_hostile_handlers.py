@@ -2,6 +2,7 @@
 Nothing that a handler raises or returns ends what runs it.
 """
 
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -167,10 +168,10 @@ def test_what_ended_all_the_same_is_told(
 def _reasons(made: Bench) -> tuple[str, ...]:
     class Engine:
         held = made.held
-        polled_at = poll_timeout = 0.0
+        polled_at, poll_timeout = math.inf, 0.0
         why_nothing = None
 
-    examined = health.examine(Engine(), made.runner.slots, 60.0, is_running=False)  # type: ignore[arg-type]  # all that is asked
+    examined = health.examine(Engine(), made.runner.slots, 60.0)  # type: ignore[arg-type]  # all that is asked
     return examined.reasons
 
 

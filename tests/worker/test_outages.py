@@ -114,6 +114,29 @@ def test_a_pause_uses_up_no_attempt() -> None:
     assert desk.schedule.outages.pauses == 5
 
 
+def test_for_how_long_something_is_held_is_counted() -> None:
+    """
+    By owner, as long as any hold of it stands, whoever lifts it.
+    """
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1)
+    desk.admit(6)
+    seconds = desk.schedule.outages.seconds
+    desk.pass_time(5.0)
+    assert seconds == {OUTAGE: 0.0, BREAKER: 0.0}
+    fail(desk, Pause(60.0, "partition"))
+    desk.pass_time(0.0)
+    desk.pass_time(70.0)  # a turn that is late counts no more than there was
+    assert seconds == {OUTAGE: 60.0, BREAKER: 0.0}
+    fail(desk, DOWN)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    desk.pass_time(4.0)
+    desk.ledger.remove([(Topic(TP.topic), BREAKER)])
+    desk.pass_time(0.0)
+    desk.pass_time(9.0)
+    assert seconds == {OUTAGE: 60.0, BREAKER: 4.0}
+
+
 def test_what_is_told_of_a_pause() -> None:
     """
     One event, with the handler's words.
@@ -515,6 +538,28 @@ def test_an_operators_hold_on_top_lets_nobody_try() -> None:
     assert desk.schedule.queue.claim() == []
     fail(desk, DOWN, task)
     assert owners(desk) == {BREAKER}
+
+
+def test_it_is_told_of_where_something_waits_for_it() -> None:
+    """
+    Who tries, if anything does; and not once the topic is somebody else's.
+    """
+    desk = broken()
+    desk.pause("ops")
+    desk.pass_time(30.0)
+    (line,) = desk.schedule.outages.broken()
+    assert line.endswith("; the next record tries")
+    desk.resume("ops")
+    task = claim(desk)
+    (line,) = desk.schedule.outages.broken()
+    assert line.endswith("; a record tries")
+    fail(desk, DOWN, task)
+    desk.held.close(task.epoch)
+    desk.pass_time(29.0)
+    (line,) = desk.schedule.outages.broken()
+    assert line.endswith("; a record tries in 1.0 s")
+    desk.pass_time(2.0)
+    assert desk.schedule.outages.broken() == []
 
 
 def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:

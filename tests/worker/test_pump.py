@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import (
+    Breaker,
     DeserializationError,
     Drain,
     Pause,
@@ -25,7 +26,7 @@ from safeconsumer import (
     UnansweredBatchError,
     WorkerSettingError,
 )
-from safeconsumer.holds.hold import OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import BatchFailure
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.pump import Batch, _HandOut
@@ -37,6 +38,8 @@ ON_BROKER = pytest.mark.any_broker
 ORDERS = pytest.mark.parametrize("order", [Order.UNORDERED, Order.PARTITION])
 NOBODY = Readers(None, None)
 ONCE = Retry(attempts=1)
+DOWN = ConnectionError("down")
+BREAKS = Breaker(on=(ConnectionError,), failures=1, first=10.0, factor=3.0)
 
 
 class Table(Desk):
@@ -74,7 +77,7 @@ def test_each_record_wants_one_answer(order: Order) -> None:
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
-    batch.done(1, 3)
+    batch.done([1, 3])
     assert table.watermark == 0
     batch.done(0)
     batch.done(0)
@@ -84,6 +87,36 @@ def test_each_record_wants_one_answer(order: Order) -> None:
     batch.fail(ValueError())
     batch.done()
     assert (table.watermark, table.held.records, table.held.running) == (4, 0, 0)
+
+
+@ORDERS
+def test_answers_for_no_record_change_nothing(order: Order) -> None:
+    """
+    P3, W5: what went well, on a day when nothing does, is not the whole batch.
+    """
+    table = Table(order)
+    table.admit(4)
+    (batch,) = table.take()
+    batch.done([])
+    batch.fail(ValueError(), iter(()))
+    assert (table.watermark, table.held.running) == (0, 4)
+    batch.fail(Reject("planted"), [0, 1, 2, 3])
+    assert (table.watermark, table.held.running) == (0, 0)
+
+
+@pytest.mark.parametrize("indexes", ["0", [[0, 1]], [0.0], [True], object()])
+def test_what_is_no_index_is_refused(indexes: Any) -> None:  # noqa: ANN401
+    """
+    Nothing was answered then.
+    """
+    table = Table(Order.UNORDERED)
+    table.admit(2)
+    (batch,) = table.take()
+    with pytest.raises(TypeError):
+        batch.done(indexes)
+    with pytest.raises(TypeError):
+        batch.fail(ValueError(), indexes)
+    assert table.held.running == 2
 
 
 @ORDERS
@@ -139,6 +172,77 @@ def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -
     assert offsets(table.take()[0]) == [0, 1, 2, 3]
 
 
+def stopped(order: Order) -> Table:
+    """
+    Make one whose breaker has stopped the topic, and let the first wait pass.
+    """
+    table = Table(order, breaker=BREAKS)
+    table.admit(4)
+    (batch,) = table.take()
+    batch.fail(DOWN)
+    table.admit(2)
+    assert table.take() == []
+    table.pass_time(10.0)
+    return table
+
+
+@ORDERS
+def test_a_breaker_lets_one_record_try(order: Order) -> None:
+    """
+    The first that failed, at its attempt; then all go on, or wait for longer.
+    """
+    table = stopped(order)
+    (trial,) = table.take()
+    assert (offsets(trial), trial.attempt) == ([0], 1)
+    trial.fail(DOWN)
+    table.pass_time(29.9)
+    assert table.take() == []
+    table.pass_time(0.1)
+    (trial,) = table.take()
+    assert (offsets(trial), trial.attempt) == ([0], 1)
+    trial.done()
+    while batches := table.take():
+        for batch in batches:
+            batch.done()
+    assert (table.watermark, table.schedule.queue.tripped) == (6, {})
+
+
+@ORDERS
+def test_a_trial_that_nobody_answers_is_no_trial(order: Order) -> None:
+    """
+    A record tries then, this one or another, and is heard.
+    """
+    table = stopped(order)
+    (trial,) = table.take()
+    del trial
+    gc.collect()
+    (ticket,) = table.out.take_dropped()
+    ticket.give_back()
+    (trial,) = table.take()
+    assert (len(trial), table.take()) == (1, [])
+    trial.done()
+    assert table.schedule.queue.tripped == {}
+
+
+def test_answers_of_before_the_outage_close_no_breaker() -> None:
+    """
+    Nor do they use up an attempt.
+    """
+    table = Table(Order.UNORDERED, breaker=BREAKS)
+    table.admit(8)
+    first, second = table.take()
+    first.fail(DOWN)
+    second.done(0)
+    second.fail(DOWN)
+    assert list(table.schedule.queue.tripped) == [TP.topic]
+    assert (table.epoch.failures, table.take()) == ({}, [])
+    table.pass_time(10.0)
+    (trial,) = table.take()
+    trial.done()
+    left = sorted(place for batch in table.take() for place in offsets(batch))
+    assert left == [*{0, 1, 2, 3, 5, 6, 7} - set(offsets(trial))]
+
+
 @ORDERS
 def test_a_batch_that_failed_is_tried_one_by_one(order: Order) -> None:
     """
@@ -189,7 +293,7 @@ def test_in_order_the_next_batch_waits_for_the_one_before() -> None:
     table.admit(4)
     table.admit(4)
     (batch,) = table.take()
-    batch.done(0, 1, 2)
+    batch.done([0, 1, 2])
     assert table.take() == []
     batch.fail(ValueError(), 3)
     assert table.take() == []
@@ -298,7 +402,7 @@ def test_only_an_exception_of_the_records_is_a_failure(error: Any) -> None:  # n
     with pytest.raises(TypeError):
         batch.fail(error)
     with pytest.raises(IndexError):
-        batch.fail(ValueError(), 0, 1)
+        batch.fail(ValueError(), [0, 1])
     batch.done()
     assert table.watermark == 1
 
@@ -338,7 +442,7 @@ def test_what_was_handed_out_last_is_given_back(order: Order) -> None:
     other.join()
     table.out.abandon_last(ValueError())
     assert table.held.running
-    batch.done(0, 2)
+    batch.done([0, 2])
     batch.fail(RetryLater(1.0))
     table.pass_time(1.0)
     (again,) = table.take()
@@ -565,6 +669,35 @@ def test_a_pause_ends_with_the_pump_that_placed_it(lab: Lab) -> None:
     assert not consumer.holds()
     records = [one for some in consumer.poll(20_000).values() for one in some]
     assert records[0].offset == 0
+
+
+@ON_BROKER
+def test_a_breaker_holds_the_topic_of_a_pump(lab: Lab) -> None:
+    """
+    As long as it says or until somebody lifts it; and it ends with the pump.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    breaker = Breaker(on=(ConnectionError,), failures=2, first=3600, most=3600)
+    with Pump(consumer, breaker=breaker) as pump:
+        for batch in pump:
+            batch.fail(DOWN, 0)
+            batch.fail(DOWN)
+            break
+        (hold,) = consumer.holds()
+        assert (str(hold.scope), hold.owner) == (lab.topic, BREAKER)
+        consumer.resume(lab.topic, owner=BREAKER)
+        left = 3
+        for batch in pump:
+            left -= len(batch)
+            batch.done()
+            if not left:
+                break
+    assert not consumer.holds()
+    assert lab.committed() == {0: 3}
+    with pytest.raises(WorkerSettingError, match="breaker"):
+        Pump(lab.consumer(), breaker=3.0)  # type: ignore[arg-type]  # that is it
 
 
 @ON_BROKER
@@ -865,19 +998,19 @@ class History:
         at = dice.randrange(len(self.out))
         batch, left = self.out[at]
         some = dice.sample(sorted(left), dice.randint(1, len(left)))
-        chosen = tuple(some) if dice.random() < 0.7 else ()
+        chosen = some if dice.random() < 0.7 else None
         how = dice.choice(["done", "done", "fail", "later", "reject", "let go"])
         told = [batch.records[one].offset for one in chosen or left]
         match how:
             case "done":
-                batch.done(*chosen)
+                batch.done(chosen)
                 self.ended.update(told)
             case "fail":
-                batch.fail(ValueError(), *chosen)
+                batch.fail(ValueError(), chosen)
             case "later":
-                batch.fail(RetryLater(dice.uniform(0, 2)), *chosen)
+                batch.fail(RetryLater(dice.uniform(0, 2)), chosen)
             case "reject":
-                batch.fail(Reject("no"), *chosen)
+                batch.fail(Reject("no"), chosen)
             case "let go":
                 chosen = tuple(left)
                 del self.out[at], batch

@@ -180,3 +180,8 @@ def test_every_error_of_a_worker_is_at_the_root() -> None:
     assert errors <= set(safeconsumer.__all__)
     for name in errors:
         assert getattr(safeconsumer, name) is getattr(room, name)
+    with (
+        offline(SafeConsumer, "orders", **CONFIG) as consumer,
+        pytest.raises(safeconsumer.HookTypeError),
+    ):
+        Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it

@@ -3,6 +3,7 @@ A handler's time limit: enforced for coroutines and processes, told of for threa
 """
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -199,11 +200,11 @@ def reasons(made: Bench) -> str:
 
     class Engine:
         held = made.held
-        polled_at = poll_timeout = 0.0
+        polled_at, poll_timeout = math.inf, 0.0
         why_nothing = None
 
     engine: Any = Engine()
-    return str(health.examine(engine, made.runner.slots, 60.0, is_running=False))
+    return str(health.examine(engine, made.runner.slots, 60.0))
 
 
 @pytest.mark.parametrize("executor", ["thread", "threads of theirs"])

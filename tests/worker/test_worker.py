@@ -21,10 +21,11 @@ from safeconsumer.worker import (
     Limits,
     Pump,
     Retry,
+    Worker,
 )
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.worker.handlers import Recording
-from tests.worker.lab import Lab, wait_for
+from tests.worker.lab import Lab, Running, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -154,10 +155,10 @@ def test_a_hanging_handler_is_unhealthy_and_named(lab: Lab) -> None:
     With partition, offset and its stack; the loop is alive all the while.
     """
     lab.new_topic(partitions=1)
-    lab.produce({0: ["v"]})
     gate = Gate()
     running = lab.run(gate, limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
-    assert running.worker.healthy()
+    wait_for(running.worker.healthy, "the loop to turn")
+    lab.produce({0: ["v"]})
     wait_for(lambda: not running.worker.healthy(), "the stall")
     health = running.worker.healthy()
     assert health.is_alive
@@ -171,6 +172,29 @@ def test_a_hanging_handler_is_unhealthy_and_named(lab: Lab) -> None:
     report = running.end()
     assert (report.given_up, report.done) == (1, 0)
     gate.opened.set()
+
+
+def test_a_worker_that_has_ended_is_neither_well_nor_alive(
+    lab: Lab, recording: Recording
+) -> None:
+    """
+    Nor is one well that has not begun; a probe must not say that a dead one lives.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["fail"]})
+    worker = Worker(lab.consumer(), recording, retry=Retry(attempts=1))
+    health = worker.healthy()
+    assert (health.is_alive, health.reasons) == (True, ("it has not begun",))
+    Running(worker).wait_end()
+    health = worker.healthy()
+    assert not health.is_alive
+    (reason,) = health.reasons
+    assert reason.startswith("it has ended: RecordFailedError(")
+
+    stopped = lab.run(recording, lab.groupless())
+    stopped.end()
+    health = stopped.worker.healthy()
+    assert (health.is_alive, health.reasons) == (False, ("it has ended",))
 
 
 def test_a_blocked_record_is_unhealthy(lab: Lab, recording: Recording) -> None:
@@ -338,7 +362,7 @@ def test_a_pump_waits_for_what_is_out(lab: Lab) -> None:
     lab.produce({0: ["v"] * 10})
     with Pump(lab.consumer(**SMALL), drain=Drain(shutdown=0.3)) as pump:
         batch = next(iter(pump))
-        batch.done(0, 1, 3)
+        batch.done([0, 1, 3])
         with pytest.raises(IndexError):
             batch.done(99)
         began = time.monotonic()

@@ -34,7 +34,7 @@ def forgotten_join(stage: Stage) -> None:
     # join that it forgot, also stops fetching what it still believes to own.
     member.subscribe(pattern=stage.pattern(), is_watched=False)
     member.say("two members join the group")
-    member.until(lambda: member.owns(2) and other.owns(2), "2 partitions each")
+    member.await_share(other, 2)
     other.work(OTHER_WORKS_SECONDS)
     stage.topic("orders-us")
     member.say("a new topic; the other member is busy")

@@ -61,7 +61,7 @@ def _pause_and_gain(
     stage: Stage, member: Member, other: Other, *, level: Level
 ) -> None:
     member.say("two members join the group")
-    member.until(lambda: member.owns(2) and other.owns(2), "2 partitions each")
+    member.await_share(other, 2)
     stage.produce(records=RECORDS)
     member.read(READ_FIRST)
     member.pause_level(level)

@@ -11,6 +11,7 @@ from typing import Any
 from kafka import ConsumerRebalanceListener, TopicPartition
 
 from safeconsumer.testing.scenarios.clients import Level, covers
+from safeconsumer.testing.scenarios.other import Other
 from safeconsumer.testing.scenarios.results import CannotPlayError
 from safeconsumer.testing.scenarios.stage import (
     FIRST_POLL_MS,
@@ -113,6 +114,21 @@ class Member:
         self.until(
             lambda: self.owns(len(self.stage.partitions)),
             "all partitions",
+            lambda: self.poll(FIRST_POLL_MS),
+        )
+
+    def await_share(self, other: Other, partitions: int) -> None:
+        """
+        Join a group with one other member, and poll until each has so many partitions.
+
+        With long polls: the stock client forgets a join that lasts longer than one.
+
+        Raises:
+            CannotPlayError: it was not in time.
+        """
+        self.until(
+            lambda: self.owns(partitions) and other.owns(partitions),
+            f"{partitions} partitions each",
             lambda: self.poll(FIRST_POLL_MS),
         )
 

@@ -28,7 +28,7 @@ def ticket_loop(stage: Stage) -> None:
     other = Other(stage, topic)
     other.await_all()
     member = Member(stage, topic)
-    member.until(lambda: member.owns(2) and other.owns(2), "2 partitions each")
+    member.await_share(other, 2)
     stage.produce(records=RECORDS)
     member.read(READ_FIRST)
 
