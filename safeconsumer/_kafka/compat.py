@@ -261,6 +261,8 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (frame.KafkaBytes, "read", ("self", "nbytes")),
     (frame.KafkaBytes, "seek", ("self", "idx")),
     (frame.KafkaBytes, "tell", ("self",)),
+    (cluster.ClusterMetadata, "bootstrap_brokers", ("self",)),
+    (connection.KafkaConnection, "connection_made", ("self", "transport")),
 )
 
 COROUTINES = (
@@ -277,6 +279,8 @@ COROUTINES = (
 )
 
 RECEIVING_COROUTINES = (
+    (connection.KafkaConnection, "_get_api_versions"),
+    (connection.KafkaConnection, "_sasl_authenticate"),
     (manager.KafkaConnectionManager, "_build_transport"),
     (transport.KafkaTCPTransport, "_read_from_sock"),
 )

@@ -1,42 +1,176 @@
 """
-Every command, under one group.
+Every command, under one group; a command's module is imported when it is called.
 """
 
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
 import click
+from attrs import frozen
+from click.shell_completion import CompletionItem
 
-from safeconsumer.cli.archive import archive
-from safeconsumer.cli.audit import audit
-from safeconsumer.cli.dead_letters import dead_letters
-from safeconsumer.cli.demo import demo
-from safeconsumer.cli.doctor import doctor
-from safeconsumer.cli.holding import pause, resume
-from safeconsumer.cli.run import run
-from safeconsumer.cli.timeline import timeline
-from safeconsumer.cli.topics_init import control
-from safeconsumer.cli.watching import history, status, wait
+# As a shell says of a program that SIGPIPE ended; Status.CLOSED, but that is imported
+# with what needs Kafka.
+CLOSED = 141
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@frozen
+class _Command:
+    """
+    A command that has not been imported.
+
+    Attributes:
+        module: where it is, below this package.
+        name: what it is called there.
+        short: the first sentence of its help, for the list of all commands.
+    """
+
+    module: str
+    name: str
+    short: str
+
+
+# What the commands need takes up to a second to import, all of them together: a list of
+# commands needs none of it, and each command only its own.
+_COMMANDS: Mapping[str, _Command] = {
+    "archive": _Command(
+        "archive", "archive", "Copy topics into Parquet, each record exactly once."
+    ),
+    "audit": _Command(
+        "audit", "audit", "Judge what consumers did by their delivery journals."
+    ),
+    "console": _Command(
+        "console",
+        "console",
+        "Serve a page in your browser: what is held, who obeys, why a partition is "
+        "quiet.",
+    ),
+    "control": _Command(
+        "topics_init", "control", "Set up the topics that group pauses are kept on."
+    ),
+    "dead-letters": _Command(
+        "dead_letters",
+        "dead_letters",
+        "Look at dead letters, and send them back to their topics.",
+    ),
+    "demo": _Command(
+        "demo",
+        "demo",
+        "Show KafkaConsumer and SafeConsumer side by side, through real rebalances.",
+    ),
+    "doctor": _Command(
+        "doctor",
+        "doctor",
+        "Look at versions, topics, ACLs, clocks and members, and say what to do.",
+    ),
+    "history": _Command(
+        "watching",
+        "history",
+        "List what the control topics still hold of pauses and resumes, oldest first.",
+    ),
+    "pause": _Command(
+        "holding",
+        "pause",
+        "Hold partitions for every member of a group, now and in the future.",
+    ),
+    "resume": _Command(
+        "holding",
+        "resume",
+        "Lift holds of exactly these scopes; others stay, and are named.",
+    ),
+    "run": _Command(
+        "run", "run", "Run a handler on every record of the topics, in this process."
+    ),
+    "status": _Command(
+        "watching",
+        "status",
+        "Show a group's holds, its members and what each obeys, and the lag of what "
+        "is held.",
+    ),
+    "timeline": _Command(
+        "timeline", "timeline", "Draw what consumers did, by their delivery journals."
+    ),
+    "wait": _Command(
+        "watching",
+        "wait",
+        "Wait until every member obeys what was placed before, and the scopes are "
+        "quiet.",
+    ),
+}
+
+
+class _Commands(click.Group):
+    """
+    A group that imports a command when it is asked for, and lists them without.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """
+        Return the names of all commands.
+        """
+        return sorted(_COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        cmd_name: str,
+    ) -> click.Command | None:
+        """
+        Import a command; None if there is none of that name.
+        """
+        known = _COMMANDS.get(cmd_name)
+        if known is None:
+            return None
+        module: Any = import_module(f"safeconsumer.cli.{known.module}")
+        command: click.Command = getattr(module, known.name)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """
+        Write the list of commands, each with its first sentence.
+        """
+        with formatter.section("Commands"):
+            rows = [(name, one.short) for name, one in sorted(_COMMANDS.items())]
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
+        """
+        Run a command; end it quietly if nobody reads what it prints.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            with contextlib.suppress(OSError, ValueError):  # not a file, as in tests
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())  # what is left of it goes there
+            ctx.exit(CLOSED)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        """
+        Return the commands that begin so.
+        """
+        found = [
+            CompletionItem(name, help=one.short)
+            for name, one in sorted(_COMMANDS.items())
+            if name.startswith(incomplete)
+        ]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*found, *options]
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="safeconsumer", prog_name="safeconsumer")
 def safeconsumer() -> None:
     """
     Pause Kafka consumers so that they stay paused.
     """
-
-
-for _command in (
-    archive,
-    audit,
-    control,
-    dead_letters,
-    demo,
-    doctor,
-    history,
-    pause,
-    resume,
-    run,
-    status,
-    timeline,
-    wait,
-):
-    safeconsumer.add_command(_command)

@@ -3,20 +3,64 @@ Options that say where the cluster is: as Kafka's own tools have them.
 """
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from attrs import frozen
 
-from safeconsumer.cli.errors import CommandError
-from safeconsumer.group.properties import client_configs, read_properties
-from safeconsumer.group.settings import (
-    GROUP_TOPIC,
-    OPERATOR_TOPIC,
-    STATUS_TOPIC,
-    Control,
+from safeconsumer._kafka import login
+from safeconsumer._kafka.fixes.secrets import hide_logins_of
+from safeconsumer.cli import profiles
+from safeconsumer.cli.errors import (
+    FIRST_TROUBLE,
+    CommandError,
+    cannot_log_in,
+    said,
+    status_of,
 )
+from safeconsumer.group import topics
+from safeconsumer.group.properties import client_configs, read_properties
+from safeconsumer.group.settings import Control
+
+_LOGIN_SECONDS = 2.0
+
+# What kafka-python asserts, or fails with a KeyError.
+_KNOWN = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": (
+        "AWS_MSK_IAM",
+        "GSSAPI",
+        "OAUTHBEARER",
+        "PLAIN",
+        "SCRAM-SHA-256",
+        "SCRAM-SHA-512",
+    ),
+}
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+
+@frozen
+class Connect:
+    """
+    Says how to reach the cluster, and which control topics are meant.
+
+    Attributes:
+        base: returns kafka-python's configuration; has tried to log in.
+        control: returns the control's settings.
+    """
+
+    base: Callable[[], dict[str, Any]]
+    control: Callable[[], Control]
+
+    def __call__(self) -> tuple[dict[str, Any], Control]:
+        """
+        Return both.
+        """
+        control = self.control()
+        return self.base(), control
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,10 +70,25 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     It is called with ``base``, which returns kafka-python's configuration.
     """
 
-    @click.option("--bootstrap", metavar="HOST:PORT,...", help="The cluster.")
+    @click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="SAFECONSUMER_PROFILE",
+        is_eager=True,
+        expose_value=False,
+        callback=profiles.use,
+        help="Defaults for these options, from profiles.toml.",
+    )
+    @click.option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        envvar="SAFECONSUMER_BOOTSTRAP",
+        help="The cluster.",
+    )
     @click.option(
         "--config",
         "config_file",
+        envvar="SAFECONSUMER_CONFIG",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Java-style client properties: bootstrap.servers, security.protocol, "
@@ -56,28 +115,38 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @cluster_options
-    @click.option("--operator-topic", default=OPERATOR_TOPIC, show_default=True)
-    @click.option("--group-topic", default=GROUP_TOPIC, show_default=True)
-    @click.option("--status-topic", default=STATUS_TOPIC, show_default=True)
+    @click.option(
+        "--topic-prefix",
+        metavar="TEXT",
+        default=topics.PREFIX,
+        show_default=True,
+        envvar="SAFECONSUMER_TOPIC_PREFIX",
+        help="What the control topics' names begin with; a team may have its own.",
+    )
+    @click.option("--operator-topic", help="Another name for the operators' topic.")
+    @click.option("--group-topic", help="Another name for the members' own topic.")
+    @click.option("--status-topic", help="Another name for the topic of reports.")
     @functools.wraps(command)
     def with_connection(
         *args: Any,  # noqa: ANN401 - the command's own
         base: Callable[[], dict[str, Any]],
-        operator_topic: str,
-        group_topic: str,
-        status_topic: str,
+        topic_prefix: str,
+        operator_topic: str | None,
+        group_topic: str | None,
+        status_topic: str | None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
+        def control() -> Control:
+            names = topics.names(topic_prefix)
+            given = (operator_topic, group_topic, status_topic)
+            first, second, third = (
+                one or name for one, name in zip(given, names, strict=True)
+            )
+            return Control(operator_topic=first, group_topic=second, status_topic=third)
+
         return command(
             *args,
-            connect=lambda: (
-                base(),
-                Control(
-                    operator_topic=operator_topic,
-                    group_topic=group_topic,
-                    status_topic=status_topic,
-                ),
-            ),
+            connect=Connect(base, control),
             **kwargs,
         )
 
@@ -99,7 +168,34 @@ def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
     if not servers:
         message = "say where the cluster is: --bootstrap HOST:PORT, or --config FILE"
         raise CommandError(message)
-    return {**configs, "bootstrap_servers": servers}
+    configs["bootstrap_servers"] = servers
+    _check_values(configs)
+    _check_login(configs)
+    return configs
+
+
+def _check_values(configs: Mapping[str, Any]) -> None:
+    for name, known in _KNOWN.items():
+        value = configs.get(name)
+        if value is not None and value not in known:
+            shown = name.replace("_", ".")
+            message = f"{shown}={value!s:.60} is not one of {', '.join(known)}"
+            raise CommandError(message)
+    for name in _FILES:
+        path = configs.get(name)
+        if path and not os.access(path, os.R_OK):
+            message = f"{name}: the file {path} is not there, or may not be read"
+            raise CommandError(message)
+
+
+def _check_login(configs: Mapping[str, Any]) -> None:
+    hide_logins_of(configs)
+    first = login.trouble(configs, _LOGIN_SECONDS)
+    if cannot_log_in(first) and first is not None:
+        raise CommandError(said(first), status_of(first)) from first
+    context = click.get_current_context(silent=True)
+    if context is not None:  # it may answer later: kafka-python goes on trying
+        context.meta[FIRST_TROUBLE] = first
 
 
 def _servers(text: str) -> list[str]:

@@ -12,9 +12,8 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.holding import Connect
 from safeconsumer.holds.hold import checked_owner
 
 PORT = 8642

@@ -8,9 +8,8 @@ import click
 from attrs import asdict
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, Status, explained
-from safeconsumer.cli.holding import Connect
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group.findings import findings
 from safeconsumer.group.judging import BAD

@@ -2,6 +2,8 @@
 How commands end: one line on stderr, and a status that a script can test.
 """
 
+import socket
+import ssl
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +44,7 @@ class Status(IntEnum):
     NOT_SHOWN = 9
     NOT_PLAYED = 10
     INTERRUPTED = 130
+    CLOSED = 141
 
 
 MEANINGS = {
@@ -50,8 +53,9 @@ MEANINGS = {
     "was in vain.",
     Status.USAGE: "Wrong usage, or what was given is no good: a setting, a handler, a "
     "journal, a scope, an unknown group; or a package is missing.",
-    Status.UNREACHABLE: "No broker answers in time, or none lets this user in.",
-    Status.REFUSED: "No permission, or a control topic that would lose holds.",
+    Status.UNREACHABLE: "No broker answers in time; trying again may help.",
+    Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
+    "control topic would lose holds.",
     Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
     Status.GIVEN_UP: "Stopped, but running handlers were given up.",
     Status.MISSING: "A topic that is named does not exist.",
@@ -59,6 +63,7 @@ MEANINGS = {
     Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
     Status.NOT_PLAYED: "A scenario could not be played to its end.",
     Status.INTERRUPTED: "Interrupted.",
+    Status.CLOSED: "Whoever read the output stopped reading.",
 }
 
 
@@ -83,6 +88,7 @@ EPILOG = epilog(
     Status.UNREACHABLE,
     Status.REFUSED,
     Status.INTERRUPTED,
+    Status.CLOSED,
 )
 
 _USAGE = (
@@ -95,11 +101,18 @@ _USAGE = (
     SparkSettingError,
     SparkSetupError,
 )
-_REFUSED = (
-    kafka_errors.AuthorizationError,
-    kafka_errors.ClusterAuthorizationFailedError,
-    kafka_errors.GroupAuthorizationFailedError,
-    kafka_errors.TopicAuthorizationFailedError,
+# Where a command's context keeps why the first connection failed: what comes later is
+# only a timeout.
+FIRST_TROUBLE = "safeconsumer.first_trouble"
+
+_LOGIN = (
+    kafka_errors.IllegalSaslStateError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+_MISSING = (
+    kafka_errors.InvalidTopicError,
+    kafka_errors.UnknownTopicOrPartitionError,
 )
 
 
@@ -128,8 +141,13 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
         give_up(context, str(error), status_of(error.__cause__))
+    except BrokenPipeError:  # our output's: kafka-python has names of its own
+        raise
     except (kafka_errors.KafkaError, OSError) as error:
-        give_up(context, said(error), status_of(error))
+        first = context.meta.get(FIRST_TROUBLE)
+        is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
+        known = first if is_silence and first is not None else error
+        give_up(context, said(known), status_of(known))
     except KeyboardInterrupt:
         give_up(context, "interrupted", Status.INTERRUPTED)
 
@@ -145,30 +163,95 @@ def give_up(context: click.Context, why: str, status: Status) -> None:
 
 def is_refused(error: BaseException | None) -> bool:
     """
-    Tell whether a broker refuses what was asked, or a topic is unfit for it.
+    Tell whether a broker denies this user something, or a topic is unfit for it.
     """
-    return isinstance(error, (*_REFUSED, ControlTopicError))
+    return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
 
 
 def status_of(error: BaseException | None) -> Status:
     """
     Return the status for an error of the cluster or of the way to it.
     """
-    return Status.REFUSED if is_refused(error) else Status.UNREACHABLE
+    return _judged(error)[0]
 
 
 def said(error: BaseException) -> str:
     """
-    Say what went wrong at the cluster and what to do.
+    Say what went wrong at the cluster, in the broker's own words, and what to do.
     """
-    if isinstance(error, _REFUSED):
-        return (
-            f"the broker refuses: {error}; safeconsumer control init prints the ACLs "
-            "that are needed"
-        )
-    said = str(error) or type(error).__name__
-    # A broker that refuses a login closes the connection; kafka-python sees no more.
-    return (
-        f"no answer from the broker: {said[:200]}; check --bootstrap and, in --config, "
-        "security.protocol and the password"
-    )
+    _, what, do = _judged(error)
+    words = f"{what}: {_words(error)}"
+    return f"{words}; {do}" if do else words
+
+
+def cannot_log_in(error: BaseException | None) -> bool:
+    """
+    Tell whether a broker was there and would not let this user in, or we not trust it.
+    """
+    return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
+
+
+def _judged(error: BaseException | None) -> tuple[Status, str, str]:
+    # The first row that fits counts: some errors of Kafka are of several kinds.
+    for kinds, judgement in _TABLE:
+        if isinstance(error, kinds):
+            return judgement
+    if isinstance(error, ssl.SSLError) or _TLS in str(error):
+        return _NO_TLS
+    if isinstance(error, kafka_errors.BrokerResponseError):
+        return _NOT_NOW if error.retriable else _BROKER_REFUSES
+    if isinstance(error, kafka_errors.KafkaConfigurationError):
+        return _SETTING
+    if isinstance(error, OSError) and not isinstance(error, _NETWORK):
+        return _OWN_SYSTEM
+    return _NO_ANSWER
+
+
+def _words(error: BaseException) -> str:
+    words = str(error)
+    if isinstance(error, kafka_errors.KafkaError):
+        name = type(error).__name__
+        words = str(error.args[0]) if error.args else name
+        words = words if name in words else f"{name}: {words}"
+    return (words or type(error).__name__)[:300]
+
+
+_TLS = "[SSL"
+_NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
+_NO_TLS = (
+    Status.REFUSED,
+    "no secure connection to the broker",
+    "check security.protocol and ssl.* in --config",
+)
+_OWN_SYSTEM = (Status.FAILED, "this system refuses", "")
+_NO_ANSWER = (
+    Status.UNREACHABLE,
+    "no answer from the broker",
+    "check --bootstrap and, in --config, security.protocol",
+)
+_NOT_NOW = (Status.UNREACHABLE, "the broker cannot do it now", "try again")
+_BROKER_REFUSES = (Status.REFUSED, "the broker refuses", "")
+_SETTING = (Status.USAGE, "a setting is no good", "")
+_TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[Status, str, str]], ...] = (
+    (
+        (ControlTopicError,),
+        (Status.REFUSED, "a control topic is unfit", "safeconsumer control init"),
+    ),
+    (
+        (kafka_errors.AuthorizationError,),
+        (
+            Status.REFUSED,
+            "the broker refuses",
+            "safeconsumer control acls prints the ACLs that are needed",
+        ),
+    ),
+    (
+        _LOGIN,
+        (
+            Status.REFUSED,
+            "the broker refuses the login",
+            "check sasl.mechanism, user and password in --config",
+        ),
+    ),
+    (_MISSING, (Status.MISSING, "no such topic", "look for a typing error")),
+)

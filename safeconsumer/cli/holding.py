@@ -3,15 +3,14 @@
 """
 
 import getpass
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import judging, patterns, wire
@@ -22,8 +21,6 @@ from safeconsumer.group.publisher import Acknowledged, changes, new_hold
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.hold import checked_owner, checked_reason
 from safeconsumer.holds.scope import Everything, Scope
-
-Connect = Callable[[], tuple[dict[str, Any], Any]]
 
 _SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 _GROUP = click.option("--group", required=True, help="The consumer group.")

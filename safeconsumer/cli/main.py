@@ -23,6 +23,7 @@ def main() -> None:
     hide_logins()  # a program of ours: every client in it
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
+        commands.safeconsumer()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _NEEDED:
@@ -34,4 +35,3 @@ def main() -> None:
         raise SystemExit(USAGE) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    commands.safeconsumer()

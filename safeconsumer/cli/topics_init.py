@@ -8,9 +8,8 @@ import click
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.cli.holding import Connect
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control

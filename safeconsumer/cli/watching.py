@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from safeconsumer.cli import group_text
-from safeconsumer.cli.connection import connection_options
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -18,7 +18,7 @@ from safeconsumer.cli.errors import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import Connect, refuse_unknown
+from safeconsumer.cli.holding import refuse_unknown
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import documents, judging, patterns
 from safeconsumer.group.durations import seconds_of

@@ -4,10 +4,10 @@ Durations as people write them: ``90s``, ``2h``, ``1d12h``.
 
 import re
 
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _LONGEST = 100 * 366 * 86400.0  # a century; clocks and calendars end somewhere
-_WHOLE = re.compile(r"(\d+(?:\.\d+)?[dhms])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
+_WHOLE = re.compile(r"(\d+(?:\.\d+)?[wdhms])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
 
 
 def seconds_of(text: str) -> float:
@@ -18,7 +18,7 @@ def seconds_of(text: str) -> float:
         ValueError: it is none, or it is nothing; the message says how to write it.
     """
     if not _WHOLE.fullmatch(text):
-        message = f"{text[:30]!r} is no duration: write 90s, 30m, 2h, 1d or 1h30m"
+        message = f"{text[:30]!r} is no duration: write 90s, 30m, 2h, 1d, 1w or 1h30m"
         raise ValueError(message)
     seconds = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
     if seconds > _LONGEST:

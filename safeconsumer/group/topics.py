@@ -9,6 +9,8 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+PREFIX = "__safeconsumer_"
+
 # One partition: one order, one end offset. The broker's time, because a hold expires
 # by it. The rest is for keeping what was acknowledged, and for a quick start.
 HOLDS_SETTINGS: Mapping[str, str] = {
@@ -30,6 +32,13 @@ STATUS_SETTINGS: Mapping[str, str] = {
     "retention.ms": str(3600 * 1000),
     "segment.ms": str(600 * 1000),
 }
+
+
+def names(prefix: str) -> tuple[str, str, str]:
+    """
+    Return the control topics whose names begin so: operators', the group's, reports.
+    """
+    return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
 
 
 @frozen

@@ -63,6 +63,44 @@ def test_another_import_error_is_not_hidden() -> None:
     assert "ModuleNotFoundError" in ended.stderr
 
 
+def test_help_needs_nothing_but_click() -> None:
+    """A list of commands imports none of them: kafka-python alone takes longer."""
+    told = "import sys; from safeconsumer.cli.main import main\n"
+    code = (
+        f"{told}try: main()\nfinally: "
+        "print({'kafka', 'rich', 'structlog'} & set(sys.modules), file=sys.stderr)"
+    )
+    ended = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (Status.DONE, "set()\n")
+
+
+def test_nobody_reads_on() -> None:
+    """As with ``safeconsumer ... | head -1``: no word, and a status of its own."""
+    code = (
+        "import safeconsumer.cli.holding as h; from safeconsumer.cli.errors import "
+        "explained; import click\n"
+        "@click.command()\n@click.pass_context\n"
+        "def pause(context):\n"
+        "  with explained(context):\n"
+        "    while True: click.echo('x' * 1000)\n"
+        "h.pause = pause\n"
+    )
+    ours, its = os.pipe()
+    os.close(ours)
+    with subprocess.Popen(  # noqa: S603 - our own code
+        command("pause", first=f"exec({code!r}); "), stdout=its, stderr=subprocess.PIPE
+    ) as process:
+        os.close(its)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (Status.CLOSED, b"")
+
+
 def test_version() -> None:
     """The program and its number."""
     ended = run("--version")

@@ -16,7 +16,10 @@ README = Path(__file__).parents[2] / "README.md"
 
 def every_command() -> dict[str, click.Command]:
     found = {}
-    for name, command in safeconsumer.commands.items():
+    context = click.Context(safeconsumer)
+    for name in safeconsumer.list_commands(context):
+        command = safeconsumer.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             found |= {f"{name} {one}": it for one, it in command.commands.items()}
         else:
@@ -44,3 +47,18 @@ def test_every_help_says_what_the_table_says() -> None:
         assert found, name
         for status, meaning in found:
             assert " ".join(meaning.split()) == meanings[int(status)], name
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    """
+    It is written without importing them.
+    """
+    listed = CliRunner().invoke(safeconsumer, ["--help"], terminal_width=200).stdout
+    context = click.Context(safeconsumer)
+    for name in safeconsumer.list_commands(context):
+        command = safeconsumer.get_command(context, name)
+        assert command is not None
+        own = " ".join((command.help or "").split("\n\n")[0].split())
+        row = re.search(rf"^  {name} +(.+)$", listed, re.MULTILINE)
+        assert row is not None, name
+        assert row[1] == own, name

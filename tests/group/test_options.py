@@ -11,8 +11,10 @@ from click.testing import CliRunner
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import ClientPropertyError
+from safeconsumer.group import topics
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
+from safeconsumer.group.settings import Control
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -67,6 +69,8 @@ def test_what_cannot_be_carried_over_is_told(
         ("30m", 1800),
         ("2h", 7200),
         ("1d", 86400),
+        ("1w", 604800),
+        ("1w2d", 777600),
         ("1h30m", 5400),
         ("0.5s", 0.5),
     ],
@@ -82,8 +86,8 @@ def test_bad_durations(text: str) -> None:
 
 
 def test_words_of_durations() -> None:
-    assert [words_of(n) for n in (0, 59, 90, 7200, 90061)] == [
-        "0s", "59s", "1m30s", "2h", "1d1h",
+    assert [words_of(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
+        "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 
 
@@ -109,6 +113,7 @@ def test_nobody_answers() -> None:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     ended = CliRunner().invoke(safeconsumer, ["history", "--bootstrap", address])
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
+    assert "ECONNREFUSED" in ended.stderr
     assert "check --bootstrap" in ended.stderr
 
 
@@ -118,7 +123,7 @@ def test_nobody_answers() -> None:
 def test_exit_statuses_are_in_the_help(command: str) -> None:
     ended = CliRunner().invoke(safeconsumer, [command, "--help"])
     assert "Exit status:" in ended.stdout
-    assert "4  No permission" in ended.stdout
+    assert "4  The broker refuses" in ended.stdout
 
 
 @pytest.mark.parametrize("servers", ["here:abc", "a:9092,b:0", "c:65536", "d:"])
@@ -137,3 +142,87 @@ def test_no_address_is_one_line(servers: str) -> None:
         safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
     )
     assert (ended.exit_code, "--bootstrap HOST:PORT" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ("security.protocol=SASL", "security.protocol=SASL is not one of PLAINTEXT"),
+        ("sasl.mechanism=plain", "sasl.mechanism=plain is not one of"),
+        ("ssl.truststore.location=/no/ca.pem", "the file /no/ca.pem is not there"),
+    ],
+)
+def test_settings_of_the_connection_are_looked_at_first(
+    tmp_path: Path, properties: str, said: str
+) -> None:
+    """kafka-python asserts some, and for a missing file it tries again for 5 s."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers=127.0.0.1:1\n{properties}\n")
+    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+    assert said in ended.stderr
+
+
+PROFILES = """
+[default]
+bootstrap = "default:x"
+
+[payments]
+bootstrap = "payments:x"
+topic-prefix = "payments_"
+
+[odd]
+colour = "red"
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        ([], {}, "'default:x' is not HOST:PORT"),
+        (["--profile", "payments"], {}, "'payments:x' is not HOST:PORT"),
+        ([], {"SAFECONSUMER_PROFILE": "payments"}, "'payments:x' is not HOST:PORT"),
+        ([], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "'own:x' is not HOST:PORT"),
+        (["--bootstrap", "mine:x"], {}, "'mine:x' is not HOST:PORT"),
+        (["--profile", "none"], {}, "there is: default, odd, payments"),
+        (["--profile", "odd"], {}, "'colour' is no setting of a profile"),
+    ],
+)
+def test_where_the_cluster_is_may_stand_in_a_profile(
+    tmp_path: Path,
+    arguments: list[str],
+    environment: dict[str, str],
+    said: str,
+) -> None:
+    """The command line counts more than the environment, and that than the file."""
+    file = tmp_path / "profiles.toml"
+    file.write_text(PROFILES)
+    ended = CliRunner().invoke(
+        safeconsumer,
+        ["history", *arguments],
+        env={"SAFECONSUMER_PROFILES": str(file), **environment},
+    )
+    assert ended.exit_code == Status.USAGE
+    assert said in " ".join(ended.stderr.split())
+
+
+def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
+    file = tmp_path / "profiles.toml"
+    file.write_text('[default]\nconfig = "client.properties"\n')
+    (tmp_path / "client.properties").write_text("bootstrap.servers=there:x\n")
+    ended = CliRunner().invoke(
+        safeconsumer, ["history"], env={"SAFECONSUMER_PROFILES": str(file)}
+    )
+    assert "'there:x' is not HOST:PORT" in ended.stderr
+
+
+def test_a_prefix_names_the_control_topics() -> None:
+    """One team's operators, and members, have their own."""
+    assert topics.names("payments_") == (
+        "payments_holds_ops",
+        "payments_holds_group",
+        "payments_status",
+    )
+    settings = Control()
+    own = (*settings.topics, settings.status_topic)
+    assert topics.names(topics.PREFIX) == own

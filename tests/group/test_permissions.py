@@ -2,6 +2,7 @@
 ACLs really set: a member reads operators' holds and cannot write one.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kafka.admin import (
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.events import group as control_events
+from safeconsumer.group import topics
 from tests.brokers import choice
 from tests.group.secured import PASSWORDS, SecuredBroker, allow
 from tests.group.team import Team
@@ -119,12 +121,39 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     assert "written by: super users only" in doctor.stdout
 
 
-def test_a_wrong_password_ends_in_one_line(team: Team, tmp_path: Path) -> None:
-    """The broker only closes the connection: it looks like an unreachable one."""
-    wrong = properties(tmp_path, team, "operator", "guess")
-    ended = run(team, wrong, "history")
-    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
-    assert "the password" in ended.stderr
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("operator-9b1e77c3", "guess"), "Invalid username or password"),
+        (("=PLAIN\n", "=SCRAM-SHA-256\n"), "does not offer SCRAM-SHA-256"),
+    ],
+)
+def test_a_refused_login_is_told_in_the_brokers_words(
+    team: Team, tmp_path: Path, changed: tuple[str, str], said: str
+) -> None:
+    """kafka-python tries again for 5 s, and then says that nobody is there."""
+    file = properties(tmp_path, team, "operator", PASSWORDS["operator"])
+    file.write_text(file.read_text().replace(*changed))
+    began = time.monotonic()
+    ended = run(team, file, "history")
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)
+    assert "the broker refuses the login" in ended.stderr
+    assert said in ended.stderr
+    assert time.monotonic() - began < 5  # the time of a client's first connection
+
+
+def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> None:
+    """Not "no answer from the broker"."""
+    name = f"small-{team.group}"
+    team.create(name, {**topics.HOLDS_SETTINGS, "max.message.bytes": "100"})
+    team.settings = team.with_settings(operator_topic=name)
+    operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
+    ended = run(
+        team, operator, "pause", "@all", "--group", team.group, "--new-group",
+        "--reason", "x" * 200,
+    )  # fmt: skip
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)
+    assert "MessageSizeTooLargeError" in ended.stderr
 
 
 def test_a_member_that_may_not_describe_warns(team: Team) -> None:

@@ -1,0 +1,66 @@
+"""
+Tells why a cluster cannot be reached, which kafka-python's clients keep to themselves.
+
+kafka-python 3.0.12 tries again until its time is over, whatever the broker said, and
+then raises a timeout: a wrong password looks as if nobody were there
+(``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
+``KafkaConnection.initialize`` loses the broker's words where the connection is closed
+right behind them).
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.errors import KafkaError, UnsupportedSaslMechanismError
+from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
+
+from safeconsumer._kafka.decoding.receiving import adopt_manager
+
+
+def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
+    """
+    Connect and log in once; return what went wrong at the last address, or None.
+
+    Args:
+        configs: the connection, in kafka-python's keys.
+        timeout: seconds for all addresses together.
+    """
+    client = KafkaNetClient(**configs)
+    adopt_manager(client._manager)
+    until = time.monotonic() + timeout
+    last: Exception | None = None
+    try:
+        for broker in client.cluster.bootstrap_brokers():
+            try:
+                client._net.run(_log_in, client._manager, broker, until)
+            except (KafkaError, OSError) as error:
+                last = error
+            else:
+                return None
+            if time.monotonic() > until:
+                break
+    finally:
+        client.close()
+    return last
+
+
+async def _log_in(manager: Any, broker: Any, until: float) -> None:  # noqa: ANN401 - kafka-python is untyped
+    transport = await manager._build_transport(broker, until)
+    connection = KafkaConnection(manager._net, node_id="login", **manager.config)
+    try:
+        connection.connection_made(transport)
+        await connection._get_api_versions(until)
+        if manager.config["security_protocol"].startswith("SASL"):
+            await _authenticate(connection, manager.config["sasl_mechanism"], until)
+    finally:
+        connection.close()
+
+
+async def _authenticate(connection: Any, mechanism: str, until: float) -> None:  # noqa: ANN401 - kafka-python is untyped
+    try:
+        await connection._sasl_authenticate(until)
+    except UnsupportedSaslMechanismError as error:
+        message = f"the broker does not offer {mechanism}"
+        raise UnsupportedSaslMechanismError(message) from error
