@@ -62,7 +62,9 @@ def console(  # noqa: PLR0913 - one parameter per option
             token=None if token_file is None else _token(token_file),
         )
         try:
-            serving.serve(setup, lambda link: tell(link, is_opening=is_opening))
+            serving.serve(setup, lambda link: _tell(link, is_opening=is_opening))
+        except KeyboardInterrupt:
+            click.echo("The console is closed.")
         except OSError as error:
             message = f"port {port}: {error.strerror or error}; choose one with --port"
             raise CommandError(message) from error
@@ -85,10 +87,7 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
         raise CommandError(message) from None
 
 
-def tell(link: str, *, is_opening: bool) -> None:
-    """
-    Say where the console is, and open it if asked to.
-    """
+def _tell(link: str, *, is_opening: bool) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if is_opening:
