@@ -66,9 +66,7 @@ def show() -> None:
 
 def _tell(link: str) -> None:
     click.echo(f"The console is at {link}")
-    click.echo(
-        "The link works once. Ctrl+C ends the console, the fleet and the broker."
-    )
+    click.echo("The link works once. Ctrl+C ends console, fleet and broker.")
 
 
 @contextmanager
