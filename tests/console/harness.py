@@ -19,7 +19,7 @@ from tests.group.team import Team
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
 
-TOKEN = "a-token-for-scripts-in-tests"
+TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 
 
 class Served:

@@ -38,14 +38,24 @@ def served(team: Team) -> Iterator[Served]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared(kafka_broker: Any) -> Iterator[Served]:  # noqa: ANN401 - any kind
+    """
+    Serve one console for all tests that change nothing.
+    """
+    with Team(kafka_broker) as team, console(team) as made:
+        until_complete(made)
+        yield made
+
+
 # ---------------------------------------------------------------- who may
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/group?group=g", "/history", "/api/v1/groups", "/nowhere"]
 )
-def test_nobody_comes_in_without_the_token(served: Served, path: str) -> None:
-    with served.stranger() as stranger:
+def test_nobody_comes_in_without_the_token(shared: Served, path: str) -> None:
+    with shared.stranger() as stranger:
         answer = stranger.get(path)
     assert answer.status_code == 401
     assert "safeconsumer console printed" in answer.text
@@ -68,21 +78,21 @@ def test_the_link_works_once(served: Served) -> None:
         assert second.get("/login?token=").status_code == 401
 
 
-def test_a_token_file_works_for_several(served: Served) -> None:
+def test_a_token_file_works_for_several(shared: Served) -> None:
     for _ in range(2):
-        with served.stranger() as browser:
-            browser.get(served.lasting_link)
+        with shared.stranger() as browser:
+            browser.get(shared.lasting_link)
             assert browser.get("/").status_code == 200
-    with served.stranger(authorization=f"Bearer {TOKEN}x") as wrong:
+    with shared.stranger(authorization=f"Bearer {TOKEN}x") as wrong:
         assert wrong.get("/api/v1/groups").status_code == 401
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
-def test_another_host_name_is_not_answered(served: Served, host: str) -> None:
+def test_another_host_name_is_not_answered(shared: Served, host: str) -> None:
     """A page of others that renames itself to our address gets nothing (rebinding)."""
-    with served.client(host=host.format(port=served.port)) as client:
+    with shared.client(host=host.format(port=shared.port)) as client:
         assert client.get("/").status_code == 400
 
 
@@ -98,36 +108,36 @@ def test_another_host_name_is_not_answered(served: Served, host: str) -> None:
     ],
 )
 def test_a_page_of_others_changes_nothing(
-    served: Served, headers: dict[str, str]
+    shared: Served, headers: dict[str, str]
 ) -> None:
     """The browser brings the cookie along, and says where the request is from."""
-    with served.stranger() as browser:
-        browser.get(served.lasting_link)
+    with shared.stranger() as browser:
+        browser.get(shared.lasting_link)
         for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
             assert browser.post(path, headers=headers).status_code == 403
 
 
-def test_a_form_carries_a_token(served: Served) -> None:
-    with served.stranger() as browser:
-        browser.get(served.lasting_link)
-        own = {"sec-fetch-site": "same-origin", "origin": served.url}
+def test_a_form_carries_a_token(shared: Served) -> None:
+    with shared.stranger() as browser:
+        browser.get(shared.lasting_link)
+        own = {"sec-fetch-site": "same-origin", "origin": shared.url}
         assert browser.post("/place", headers=own, data={}).status_code == 403
         forged = browser.post("/place", headers=own, data={"form": "x"})
         assert forged.status_code == 403
 
 
-def test_the_api_takes_json_only(served: Served) -> None:
+def test_the_api_takes_json_only(shared: Served) -> None:
     """A form of others cannot send it without asking the browser first."""
-    with served.client() as client:
+    with shared.client() as client:
         answer = client.post("/api/v1/pause", data={"group": "g"})
     assert answer.status_code == 415
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
 def test_every_answer_tells_the_browser_what_is_allowed(
-    served: Served, path: str
+    shared: Served, path: str
 ) -> None:
-    with served.client() as client:
+    with shared.client() as client:
         headers = client.get(path).headers
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
@@ -233,34 +243,34 @@ def test_anothers_hold_is_lifted_by_typing_its_scope(
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "no duration"),
     ],
 )
-def test_what_is_no_wish(served: Served, wish: dict[str, str], said: str) -> None:
+def test_what_is_no_wish(shared: Served, wish: dict[str, str], said: str) -> None:
     """Nothing is written, and the problem says what to do."""
-    answer = served.post("pause", **wish)
+    answer = shared.post("pause", **wish)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
     assert said in answer.json()["title"]
 
 
-def test_bodies_that_are_none(served: Served) -> None:
-    with served.client(**{"content-type": "application/json"}) as client:
+def test_bodies_that_are_none(shared: Served) -> None:
+    with shared.client(**{"content-type": "application/json"}) as client:
         for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
             assert client.post("/api/v1/pause", content=body).status_code == 400
 
 
-def test_unknown_groups_and_partitions(team: Team, served: Served) -> None:
+def test_unknown_groups_and_partitions(shared: Served) -> None:
     """A typing error is not shown as a group without holds."""
-    with served.client() as client:
+    with shared.client() as client:
         for path in ("/group", "/api/v1/group", "/api/v1/wait", "/partition"):
             answer = client.get(path, params={"group": "nope", "partition": "a:1"})
             assert answer.status_code == 404, path
             assert "look for a typing error" in answer.text
 
 
-def test_the_openapi_document_is_what_there_is(served: Served) -> None:
+def test_the_openapi_document_is_what_there_is(shared: Served) -> None:
     """Each call stands in it, and those that need nothing answer."""
-    document = served.get("openapi.json")
+    document = shared.get("openapi.json")
     assert set(document["paths"]) == {one.path for one in CALLS}
-    with served.client() as client:
+    with shared.client() as client:
         for path, methods in document["paths"].items():
             if "get" not in methods or path == "/events":
                 continue
@@ -285,7 +295,7 @@ def test_events_tell_when_to_look_again(team: Team, served: Served) -> None:
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
 
 
-def test_names_full_of_markup_are_text(team: Team, served: Served) -> None:
+def test_names_full_of_markup_are_text(served: Served) -> None:
     """Owners and reasons come from whoever may write; so do group names."""
     wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE, "agreed": "yes"}
     assert served.post("pause", **wish).status_code == 200
@@ -324,14 +334,14 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
     assert served.get("holds")["holds"]
 
 
-def test_nothing_of_a_token_is_logged_or_shown(served: Served) -> None:
-    with served.client() as client:
+def test_nothing_of_a_token_is_logged_or_shown(shared: Served) -> None:
+    with shared.client() as client:
         pages = [client.get(path).text for path in ("/", "/history", "/doctor")]
-    assert not any(TOKEN in page or served.desk.door.token in page for page in pages)
+    assert not any(TOKEN in page or shared.desk.door.token in page for page in pages)
 
 
-def test_problems_are_documents(served: Served) -> None:
-    with served.client() as client:
+def test_problems_are_documents(shared: Served) -> None:
+    with shared.client() as client:
         answer: httpx.Response = client.get("/api/v1/nope")
     assert answer.status_code == 404
     assert json.loads(answer.content)["title"] == "there is no such page"
