@@ -182,6 +182,7 @@ class SafeConsumer(UpstreamConsumer):
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
+                self._safe_ledger.membership = self._safe_facade.membership
                 self._safe_control = control.attach(self._safe_ledger, self.config)
                 undo.callback(self._safe_control.close)
             if start_paused:

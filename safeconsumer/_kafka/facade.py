@@ -402,6 +402,18 @@ class Facade:
         """
         return int(self._coordinator._generation.generation_id)
 
+    def membership(self) -> tuple[str, int]:
+        """
+        Return Kafka's member id and the generation, together; any thread.
+
+        Empty and -1 for whoever is no member: without a subscription, before the first
+        join, and after a loss.
+        """
+        generation = self._coordinator._generation
+        if generation.generation_id < 0:
+            return "", -1
+        return str(generation.member_id), int(generation.generation_id)
+
     def has_lost(self) -> bool:
         """
         Tell whether the membership is lost at this moment.

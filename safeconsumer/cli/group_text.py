@@ -8,7 +8,9 @@ from kafka import TopicPartition
 
 from safeconsumer.group import judging, report_wire
 from safeconsumer.group.durations import words_of
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Answer, Judge, Place
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc
 
@@ -50,7 +52,7 @@ def _until(one: Standing) -> str:
     return "until resumed"
 
 
-def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
+def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...]:
     """
     Return a member as cells: client, host, what it obeys, quiet, waiting.
     """
@@ -69,52 +71,58 @@ def member_row(report: Report, ends: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def held_rows(
-    quiet_at: Mapping[TopicPartition, str],
-    held: Sequence[TopicPartition],
-    lags: Mapping[TopicPartition, int],
+    picture: Picture, judge: Judge, held: Sequence[TopicPartition]
 ) -> list[tuple[str, ...]]:
     """
     Return held partitions as cells: partition, where it is quiet, its lag.
     """
     rows: list[tuple[str, ...]] = []
     for tp in held:
-        where = quiet_at.get(tp)
+        place, lags = judge.place(tp), picture.lags
         lag = f"lag {lags[tp]}" if tp in lags else "nothing committed"
-        said = f"quiet at {where}" if where else "FLOWING or not reported"
-        rows.append((f"{tp.topic}:{tp.partition}", said, lag))
+        rows.append((f"{tp.topic}:{tp.partition}", _place_text(place), lag))
     return rows
 
 
-def status_lines(  # noqa: PLR0913, PLR0917 - all that an operator asks for
-    group: str,
-    facts: GroupFacts,
-    standing: Sequence[Standing],
-    reports: Sequence[Report],
-    ends: Mapping[str, int],
-    lags: Mapping[TopicPartition, int],
-) -> list[str]:
+def _place_text(place: Place) -> str:
+    said = {
+        Answer.QUIET: f"quiet at {place.member}",
+        Answer.UNOWNED: "nobody owns it",
+        Answer.FLOWING: f"FLOWING at {place.member}",
+        Answer.UNKNOWN: f"UNKNOWN at {place.member}" if place.member else "UNKNOWN",
+    }[place.answer]
+    return f"{said}: {place.why}" if place.why else said
+
+
+def status_lines(picture: Picture) -> list[str]:
     """
     Return the whole status of a group for people.
     """
+    facts, standing, reports = picture.facts, picture.standing, picture.reports
+    judge = Judge(picture)
     heading = (
-        f"group {group}: {facts.state}, {len(facts.members)} members, "
+        f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
         f"{len(reports)} of them report"
     )
     lines = [heading]
-    lines += ["holds" if standing else "holds: none"]
+    lines += [f"not read: {one}" for one in picture.unread]
+    if picture.ends is None:
+        lines += ["holds: unknown"]
+    else:
+        lines += ["holds" if standing else "holds: none"]
     lines += columns(standing_row(one) for one in standing)
-    if reports:
+    silent = [(one.name, one.why) for one in judge.members if one.report is None]
+    if reports or silent:
         lines.append("members")
-        lines += columns(member_row(one, ends) for one in reports)
+        lines += columns(member_row(one, picture.ends) for one in reports)
+        lines += columns(silent)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:
         lines.append("paused by members' own workers")
         lines += columns(outages)
-    held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
-    if held:
+    if held := picture.held:
         lines.append("held partitions")
-        shown = held_rows(judging.quiet_at(reports), held[: 5 * _MANY], lags)
-        lines += columns(shown)
-        if len(held) > len(shown):
-            lines.append(f"  and {len(held) - len(shown)} more")
+        lines += columns(held_rows(picture, judge, held[: 5 * _MANY]))
+        if len(held) > 5 * _MANY:
+            lines.append(f"  and {len(held) - 5 * _MANY} more")
     return lines

@@ -13,12 +13,14 @@ from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained, said, status_of
 from safeconsumer.cli.saying import printable_lines
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import checked_owner, checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
@@ -84,7 +86,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             facts = _known(operator, group, is_new=is_new)
             done = operator.write(OPERATOR, wanted)
             with _written("held", done):
-                standing = judging.in_force(operator, operator.standing(group))
+                standing = operator.look(group, is_strict=True).standing
                 keys = {one.change.key for one in done}
                 own = [
                     one
@@ -132,19 +134,35 @@ def resume(  # noqa: PLR0913 - one parameter per option
         wanted = changes(group, whose, map(str, found), None)
         with Operator(*connect()) as operator:
             operator.check()
-            standing, facts = operator.standing(group), operator.group(group)
-            refuse_unknown(group, facts, standing, operator.reports(group))
-            before = {(one.source, one.key) for one in standing}
+            before = _standing_before(operator, group)
             done = operator.write(source, wanted)
             for one in done:
                 key = one.change.key
-                was = (source, key) in before
+                was = before is None or (source, key) in before
                 said = "resumed" if was else "was not held:"
                 click.echo(f"{said} {key.scope} {source}:{whose}")
             with _written("resumed", done):
-                standing = judging.in_force(operator, operator.standing(group))
-                click.echo(_covers(operator, facts, found))
-                _tell_others(standing, (), found, facts)
+                picture = operator.look(group, is_strict=True)
+                click.echo(_covers(operator, picture.facts, found))
+                _tell_others(picture.standing, (), found, picture.facts)
+
+
+def _standing_before(
+    operator: Operator, group: str
+) -> set[tuple[str, ControlKey]] | None:
+    """
+    Return what stands before a resume; None if it cannot be read: it is lifted anyway.
+
+    Raises:
+        CommandError: there is no such group, and no hold for it.
+    """
+    try:
+        standing = operator.standing(group)
+        if not standing:
+            known(operator.look(group))
+    except (KafkaError, OSError, ControlTopicError):
+        return None
+    return {(one.source, one.key) for one in standing}
 
 
 def _login() -> str:
@@ -168,21 +186,17 @@ def _written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
         raise CommandError(message, status_of(error)) from error
 
 
-def refuse_unknown(
-    group: str,
-    facts: GroupFacts,
-    standing: Sequence[Standing],
-    reports: Sequence[Report],
-) -> None:
+def known(picture: Picture) -> Picture:
     """
-    Return if there is anything of the group.
+    Return the picture if there is anything of the group.
 
     Raises:
         CommandError: there is no such group, and no hold for it.
     """
-    if not facts.is_known and not standing and not reports:
-        message = f"no group {group!r} here, and no hold for it"
+    if not picture.is_known:
+        message = f"no group {picture.group!r} here, and no hold for it"
         raise CommandError(message)
+    return picture
 
 
 def _checked(texts: Sequence[str], group: str) -> tuple[Scope, ...]:

@@ -5,9 +5,9 @@
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import click
+from attrs import evolve
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
@@ -18,12 +18,13 @@ from safeconsumer.cli.errors import (
     explained,
     give_up,
 )
-from safeconsumer.cli.holding import refuse_unknown
+from safeconsumer.cli.holding import known
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import documents, judging, patterns
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
 
 _WATCH_EVERY = 1.0
@@ -55,31 +56,17 @@ def status(
     """
     with explained(context), Operator(*connect()) as operator:
         while True:
-            everything = _look(operator, group)
+            picture = known(operator.look(group))
             if is_json:
-                document = documents.status_document(group, *everything)
+                document = documents.status_document(picture)
                 click.echo(json.dumps(document, indent=None if is_watching else 2))
             else:
                 if is_watching:
                     click.clear()
-                click.echo(
-                    printable_lines(
-                        "\n".join(group_text.status_lines(group, *everything))
-                    )
-                )
+                click.echo(printable_lines("\n".join(group_text.status_lines(picture))))
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
-
-
-def _look(operator: Operator, group: str) -> Any:  # noqa: ANN401 - five values, passed on
-    facts = operator.group(group)
-    standing = operator.standing(group)
-    reports = operator.reports(group)
-    refuse_unknown(group, facts, standing, reports)
-    standing = judging.in_force(operator, standing)
-    held = [tp for tp in facts.partitions if any(one.covers(tp) for one in standing)]
-    return facts, standing, reports, operator.ends(), operator.lags(facts, held)
 
 
 @click.command(epilog=EPILOG)
@@ -113,17 +100,12 @@ def wait(  # noqa: PLR0913 - one parameter per option
     with explained(context), Operator(*connect()) as operator:
         limit = _timeout(timeout)
         found = tuple(map(patterns.parse, scopes))
-        ends = operator.ends()
+        ends = operator.ends()  # what is placed meanwhile is not waited for
         deadline = time.monotonic() + limit
         while True:
-            standing = operator.standing(group)
-            facts, reports = operator.group(group), operator.reports(group)
-            refuse_unknown(group, facts, standing, reports)
-            covering = found or _in_force(standing, group)
-            # In the middle of a rebalance only the members tell what they own.
-            owned = facts.assigned | judging.assigned(reports)
-            wanted = [tp for tp in owned if any(one.covers(tp) for one in covering)]
-            reached = judging.quietness(facts, reports, ends, wanted)
+            picture = evolve(known(operator.look(group)), ends=ends)
+            covering = found or _in_force(picture)
+            reached = judging.Judge(picture).quietness(covering)
             if reached.is_reached:
                 click.echo(printable_lines(reached.sentence()))
                 return
@@ -132,11 +114,13 @@ def wait(  # noqa: PLR0913 - one parameter per option
             time.sleep(_LOOK_EVERY)
 
 
-def _in_force(standing: Sequence[Standing], group: str) -> list[Standing]:
-    now = time.time()
-    found = [one for one in standing if not one.is_over(now)]
+def _in_force(picture: Picture) -> Sequence[Standing]:
+    now = picture.now
+    found = [one for one in picture.standing if now is None or not one.is_over(now)]
     if not found:
-        message = f"nothing of {group!r} is held: pause it first, or name a SCOPE"
+        message = (
+            f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
+        )
         raise CommandError(message, Status.FAILED)
     return found
 

@@ -2,13 +2,13 @@
 What an operator is told, as plain JSON values: for ``--json`` and for the console.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.judging import has_applied, quiet_at
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Answer, Judge, Seat, has_applied
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 
 
@@ -30,49 +30,76 @@ def standing_document(one: Standing) -> dict[str, object]:
     }
 
 
-def status_document(  # noqa: PLR0913, PLR0917 - all that a script asks for
-    group: str,
-    facts: GroupFacts,
-    standing: Sequence[Standing],
-    reports: Sequence[Report],
-    ends: Mapping[str, int],
-    lags: Mapping[TopicPartition, int],
-) -> dict[str, Any]:
+def status_document(picture: Picture) -> dict[str, Any]:
     """
     Return the whole status of a group as plain JSON values.
     """
-    where = quiet_at(reports)
+    judge = Judge(picture)
     return {
-        "group": group,
-        "state": facts.state,
-        "members": len(facts.members),
-        "ends": dict(ends),
-        "holds": [standing_document(one) for one in standing],
+        "group": picture.group,
+        "state": picture.facts.state,
+        "members": len(picture.facts.members),
+        "now": picture.now,
+        "unread": list(picture.unread),
+        "ends": None if picture.ends is None else dict(picture.ends),
+        "holds": [standing_document(one) for one in picture.standing],
+        "seats": [seat_document(one) for one in (*judge.members, *judge.others)],
         "reports": [
-            {
-                "client_id": one.client_id,
-                "member": one.member,
-                "host": one.host,
-                "state": one.state,
-                "applied": dict(one.applied),
-                "has_applied_all": has_applied(one, ends),
-                "holds": one.holds,
-                "skipped": one.skipped,
-                "assigned": dict(one.assigned),
-                "quiet": dict(one.quiet),
-                "gated": one.gated,
-                "is_partial": one.is_partial,
-                "outages": list(one.outages),
-            }
-            for one in reports
+            {**report_document(one), "has_applied_all": has_applied(one, picture.ends)}
+            for one in picture.reports
         ],
-        "held": [
-            {
-                "partition": f"{tp.topic}:{tp.partition}",
-                "quiet_at": where.get(tp),
-                "lag": lags.get(tp),
-            }
-            for tp in facts.partitions
-            if any(one.covers(tp) for one in standing)
-        ],
+        "held": [_held_document(picture, judge, tp) for tp in picture.held],
+    }
+
+
+def seat_document(one: Seat) -> dict[str, object]:
+    """
+    Return a member, and whether it obeys, as plain JSON values.
+    """
+    report, facts = one.report, one.facts
+    return {
+        "client_id": one.name,
+        "member_id": facts.member_id if facts else None,
+        "host": facts.host if facts else report.host if report else "",
+        "member": report.member if report else None,
+        "is_in_group": facts is not None,
+        "obeys": one.obeys,
+        "why": one.why,
+    }
+
+
+def report_document(one: Report) -> dict[str, object]:
+    """
+    Return a member's own word as plain JSON values.
+    """
+    return {
+        "client_id": one.client_id,
+        "member": one.member,
+        "member_id": one.member_id,
+        "generation": one.generation,
+        "host": one.host,
+        "state": one.state,
+        "applied": dict(one.applied),
+        "holds": one.holds,
+        "skipped": one.skipped,
+        "assigned": dict(one.assigned),
+        "quiet": dict(one.quiet),
+        "busy": dict(one.busy),
+        "gated": one.gated,
+        "is_partial": one.is_partial,
+        "outages": list(one.outages),
+    }
+
+
+def _held_document(
+    picture: Picture, judge: Judge, tp: TopicPartition
+) -> dict[str, object]:
+    place = judge.place(tp)
+    return {
+        "partition": f"{tp.topic}:{tp.partition}",
+        "answer": place.answer.value,
+        "member": place.member,
+        "why": place.why,
+        "quiet_at": place.member if place.answer is Answer.QUIET else None,
+        "lag": picture.lags.get(tp),
     }

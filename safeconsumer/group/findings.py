@@ -2,7 +2,6 @@
 Looks for what would keep a group hold from working, and says what to do.
 """
 
-import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -43,8 +42,8 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _acls(operator)
     if fit:
         yield from _holds(operator, group)
-    if fit and group is not None:
-        yield from member_findings(operator, group)
+    if group is not None:
+        yield from member_findings(operator.look(group))
 
 
 def _re2() -> Finding:
@@ -110,7 +109,7 @@ def _acls(operator: Operator) -> Iterator[Finding]:
 
 
 def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
-    now = time.time()
+    now = operator.broker_time()
     standing = operator.standing(group)
     yield Finding(rank=GOOD, what=f"{len(standing)} holds stand on the topics")
     for one in standing:
@@ -123,7 +122,7 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
                 what=f"{label} is not understood here ({why})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
-        if one.expires_at is not None and one.expires_at < now:
+        if one.expires_at is not None and one.is_over(now):
             yield Finding(
                 rank=NOTE,
                 what=f"{label} expired at {utc(one.expires_at)}",

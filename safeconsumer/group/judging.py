@@ -2,20 +2,32 @@
 Judges what members report by what the control topics say: who obeys, what is quiet.
 """
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Protocol
 
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import GroupFacts, Standing
-from safeconsumer.group.operator import Operator
+from safeconsumer.group.facts import MemberFacts
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import ranges
 
 _MANY = 20
 _SKEW = 10.0
 GOOD, NOTE, BAD = "ok", "note", "PROBLEM"
+
+
+class Covering(Protocol):
+    """
+    A scope, or a hold that stands.
+    """
+
+    def covers(self, tp: TopicPartition, /) -> bool:
+        """
+        Tell whether it covers a partition.
+        """
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
@@ -31,103 +43,314 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(parts)
 
 
-def in_force(operator: Operator, standing: Sequence[Standing]) -> tuple[Standing, ...]:
+def has_applied(report: Report, ends: Mapping[str, int] | None) -> bool:
     """
-    Return the holds whose time is not over, with the skew that members allow.
+    Tell whether a member obeys everything below these offsets; not if they are unknown.
     """
-    now, skew = time.time(), operator.settings.clock_skew
-    return tuple(one for one in standing if one.in_force(now, skew))
+    return (
+        ends is not None
+        and report.state == "ready"
+        and all(report.applied.get(topic, -1) >= end for topic, end in ends.items())
+    )
 
 
-def has_applied(report: Report, ends: Mapping[str, int]) -> bool:
-    """
-    Tell whether a member obeys everything below these offsets.
-    """
-    return all(report.applied.get(topic, -1) >= end for topic, end in ends.items())
-
-
-def obeys_text(report: Report, ends: Mapping[str, int]) -> str:
+def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
     """
     Say how far a member has read the control topics.
     """
     if report.state != "ready":
         return f"{report.state}: keeps its last state"
+    if ends is None:
+        return "how far it should have read is unknown"
     behind = sum(
         max(0, end - report.applied.get(topic, 0)) for topic, end in ends.items()
     )
     return "obeys all" if not behind else f"{behind} records behind"
 
 
-def quiet_at(reports: Iterable[Report]) -> dict[TopicPartition, str]:
+class Answer(Enum):
     """
-    Return by which member each quiet partition is kept so.
+    What can be said of a partition: whether its owner delivers records of it.
     """
-    return {
-        TopicPartition(topic, number): report.client_id
-        for report in reports
-        for topic, several in report.quiet.items()
-        for first, last in several
-        for number in range(first, last + 1)
-    }
+
+    QUIET = "quiet"
+    FLOWING = "flowing"
+    UNOWNED = "unowned"
+    UNKNOWN = "unknown"
+
+
+@frozen(kw_only=True)
+class Place:
+    """
+    What can be said of one partition.
+
+    Attributes:
+        answer: the verdict. Only ``QUIET`` and ``UNOWNED`` are good.
+        member: the client id of whoever it depends on; empty if nobody owns it.
+        why: in words, where it is neither quiet nor simply flowing.
+    """
+
+    answer: Answer
+    member: str = ""
+    why: str = ""
+
+
+@frozen(kw_only=True)
+class Seat:
+    """
+    A member that Kafka or a report tells of.
+
+    Attributes:
+        facts: what Kafka knows; None if it is no member of the group for Kafka: it
+            assigned its partitions itself, or is not in the group any more.
+        report: its own word; None if it says nothing that can be matched.
+        obeys: whether it obeys everything on the control topics; None if unknown.
+        why: in words, unless it obeys.
+    """
+
+    facts: MemberFacts | None
+    report: Report | None
+    obeys: bool | None
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """
+        Its client id.
+        """
+        if self.facts is not None:
+            return self.facts.client_id
+        return self.report.client_id if self.report is not None else ""
+
+
+_SETTLED = frozenset({"Stable", "Empty", "Dead"})
+_SILENT = "does not report: a plain client obeys no hold"
+_IN_HAND = "a handler still works on it"
+_OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
+
+
+class Judge:
+    """
+    Judges one picture of a group; asks nobody.
+
+    A report counts for the member that Kafka knows by the same member id, in the
+    group's present generation. Whatever cannot be matched so is unknown.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        facts, reports = picture.facts, picture.reports
+        self.is_settled = facts.state in _SETTLED
+        self._by_id = {one.member_id: one for one in reports if one.member_id}
+        known = {one.member_id for one in facts.members}
+        self._generation = max(
+            (self._by_id[one].generation or -1 for one in known & set(self._by_id)),
+            default=-1,
+        )
+        self._old = {one.client_id for one in reports if one.member_id is None}
+        self.members = tuple(map(self._seat, facts.members))
+        # Whoever assigned partitions itself, and whoever may not know yet that it is
+        # out: what it owns by its own word is looked at as well.
+        names = {one.client_id for one in facts.members}
+        self.others = tuple(
+            self._judged(None, one)
+            for one in reports
+            if one.member_id not in known
+            and not (one.member_id is None and one.client_id in names)
+        )
+        self._seats: dict[TopicPartition, list[Seat]] = {}
+        for seat in (*self.members, *self.others):
+            for tp in _owned(seat):
+                self._seats.setdefault(tp, []).append(seat)
+        self._quiet = {id(one): frozenset(partitions_of(one.quiet)) for one in reports}
+        self._claims: dict[TopicPartition, list[Report]] = {}
+        self._busy: dict[TopicPartition, list[Report]] = {}
+        for one in reports:
+            for tp in partitions_of(one.assigned):
+                self._claims.setdefault(tp, []).append(one)
+            for tp in partitions_of(one.busy):
+                self._busy.setdefault(tp, []).append(one)
+
+    def _seat(self, facts: MemberFacts) -> Seat:
+        report = self._by_id.get(facts.member_id)
+        if report is None:
+            why = _OLD if facts.client_id in self._old else _SILENT
+            return Seat(facts=facts, report=None, obeys=None, why=why)
+        if (report.generation or -1) < self._generation:
+            why = f"its report is of generation {report.generation}, not of this one"
+            return Seat(facts=facts, report=report, obeys=None, why=why)
+        return self._judged(facts, report)
+
+    def _judged(self, facts: MemberFacts | None, report: Report) -> Seat:
+        ends = self.picture.ends
+        obeys = None if ends is None else has_applied(report, ends)
+        why = "" if obeys else obeys_text(report, ends)
+        return Seat(facts=facts, report=report, obeys=obeys, why=why)
+
+    def place(self, tp: TopicPartition) -> Place:
+        """
+        Tell whether anybody delivers records of a partition now.
+        """
+        if not self.is_settled:
+            return self._meanwhile(tp)
+        places = [self._at(tp, one) for one in self._seats.get(tp, ())]
+        bad = [one for one in places if one.answer is not Answer.QUIET]
+        if bad:
+            return bad[0]
+        for one in self._busy.get(tp, ()):
+            return Place(answer=Answer.FLOWING, member=one.client_id, why=_IN_HAND)
+        return places[0] if places else Place(answer=Answer.UNOWNED)
+
+    def _meanwhile(self, tp: TopicPartition) -> Place:
+        for one in self._claims.get(tp, ()):
+            if tp not in self._quiet[id(one)]:
+                return Place(answer=Answer.FLOWING, member=one.client_id)
+        why = "the group rebalances: who owns it is not known"
+        return Place(answer=Answer.UNKNOWN, why=why)
+
+    def _at(self, tp: TopicPartition, seat: Seat) -> Place:
+        report = seat.report
+        if report is None or seat.obeys is None:
+            return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
+        if report.is_partial:
+            why = "has too many partitions to report them"
+            return Place(answer=Answer.UNKNOWN, member=seat.name, why=why)
+        if tp not in self._quiet[id(report)]:
+            is_busy = any(one is report for one in self._busy.get(tp, ()))
+            why = _IN_HAND if is_busy else seat.why
+            return Place(answer=Answer.FLOWING, member=seat.name, why=why)
+        if not seat.obeys:
+            return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
+        return Place(answer=Answer.QUIET, member=seat.name)
+
+    def owned(self) -> frozenset[TopicPartition]:
+        """
+        Return what somebody owns, by Kafka's word or by a member's own.
+
+        In the middle of a rebalance only the members tell what they own.
+        """
+        return self.picture.facts.assigned | assigned(self.picture.reports)
+
+    def quietness(self, scopes: Iterable[Covering]) -> "Quietness":
+        """
+        Tell how far the group is from obeying everything and being quiet on scopes.
+        """
+        scopes = tuple(scopes)
+        wanted = sorted(
+            tp for tp in self.owned() if any(one.covers(tp) for one in scopes)
+        )
+        places = {tp: self.place(tp) for tp in wanted}
+        bad = {
+            tp: one
+            for tp, one in places.items()
+            if one.answer not in {Answer.QUIET, Answer.UNOWNED}
+        }
+        seats = (*self.members, *(one for one in self.others if self._counts(one)))
+        loud = self._loud(bad)
+        quiet = {id(one) for one in seats if one.obeys and not loud & _ids(one)}
+        return Quietness(
+            quiet=len(quiet),
+            missing=tuple(one for one in seats if id(one) not in quiet),
+            members=len(seats),
+            state=self.picture.facts.state,
+            is_settled=self.is_settled,
+            loud=bad,
+        )
+
+    def _counts(self, seat: Seat) -> bool:
+        # Who was thrown out counts by what it may still deliver, not as a member.
+        return seat.report is not None and not seat.report.member_id
+
+    def _loud(self, bad: Iterable[TopicPartition]) -> set[int]:
+        # By identity: there may be a thousand of them, and as many partitions.
+        found: set[int] = set()
+        for tp in bad:
+            found.update(
+                id(one)
+                for one in self._seats.get(tp, ())
+                if self._at(tp, one).answer is not Answer.QUIET
+            )
+            found.update(map(id, self._busy.get(tp, ())))
+        return found
+
+
+def _ids(seat: Seat) -> set[int]:
+    return {id(seat), id(seat.report)}
+
+
+def _owned(seat: Seat) -> frozenset[TopicPartition]:
+    # By Kafka's word and by its own: in a cooperative rebalance a member may go on for
+    # a moment with what Kafka has given to nobody yet.
+    owned = assigned([] if seat.report is None else [seat.report])
+    return owned if seat.facts is None else owned | seat.facts.assigned
+
+
+@frozen(kw_only=True)
+class Quietness:
+    """
+    How far a group is from being quiet.
+
+    Attributes:
+        quiet: how many members obey everything and deliver nothing of the scopes.
+        members: how many there are.
+        missing: the other members.
+        state: of the group, Kafka's name for it.
+        is_settled: whether it is known who owns what.
+        loud: the partitions that are not quiet, or of which nobody knows.
+    """
+
+    quiet: int
+    members: int
+    missing: tuple[Seat, ...]
+    state: str
+    is_settled: bool
+    loud: Mapping[TopicPartition, Place]
+
+    @property
+    def is_reached(self) -> bool:
+        """
+        Whether every member obeys, and nothing of the scopes is delivered.
+        """
+        return self.is_settled and not self.missing and not self.loud
+
+    def sentence(self) -> str:
+        """
+        Say it in words.
+        """
+        if not self.is_settled:
+            said = f"the group rebalances ({self.state}): who owns what is not known"
+        elif not self.members:
+            said = "the group has no members: nobody delivers anything of it"
+        else:
+            said = f"{self.quiet} of {self.members} members quiet"
+        silent = [one for one in self.missing if one.why == _SILENT]
+        if silent:
+            said += f"; {len(silent)} do not report: plain clients obey no hold"
+        others = [one for one in self.missing if one.why and one not in silent]
+        said += "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
+            found = [tp for tp, one in self.loud.items() if one.answer is answer]
+            said += f"; {word}: {partitions_text(found)}" if found else ""
+        return said
+
+
+def partitions_of(
+    ranges: Mapping[str, tuple[tuple[int, int], ...]],
+) -> Iterator[TopicPartition]:
+    """
+    Return the partitions that such ranges name.
+    """
+    for topic, several in ranges.items():
+        for first, last in several:
+            for number in range(first, last + 1):
+                yield TopicPartition(topic, number)
 
 
 def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
     """
     Return what members say that they own.
     """
-    return frozenset(
-        TopicPartition(topic, number)
-        for report in reports
-        for topic, several in report.assigned.items()
-        for first, last in several
-        for number in range(first, last + 1)
-    )
-
-
-@frozen
-class Quietness:
-    """
-    How far a group is from being quiet.
-    """
-
-    quiet: int
-    reporting: int
-    members: int
-    flowing: tuple[TopicPartition, ...]
-
-    @property
-    def is_reached(self) -> bool:
-        """
-        Whether every member is quiet.
-        """
-        return self.quiet == self.reporting == self.members and not self.flowing
-
-    def sentence(self) -> str:
-        """
-        Say it in words.
-        """
-        said = f"{self.quiet} of {self.members} members quiet"
-        silent = self.members - self.reporting
-        if silent > 0:
-            said += f"; {silent} do not report: plain clients obey no hold"
-        if self.flowing:
-            said += f"; flowing: {partitions_text(self.flowing)}"
-        return said
-
-
-def quietness(
-    facts: GroupFacts,
-    reports: Sequence[Report],
-    ends: dict[str, int],
-    wanted: Sequence[TopicPartition],
-) -> Quietness:
-    """
-    Tell how far a group is from being quiet on the wanted partitions.
-    """
-    applied = [one for one in reports if has_applied(one, ends)]
-    quiet = quiet_at(applied)
-    flowing = tuple(tp for tp in wanted if tp not in quiet)
-    return Quietness(len(applied), len(reports), len(facts.members), flowing)
+    return frozenset(tp for report in reports for tp in partitions_of(report.assigned))
 
 
 @frozen(kw_only=True)
@@ -146,55 +369,62 @@ class Finding:
     do: str = ""
 
 
-def member_findings(operator: Operator, group: str) -> Iterator[Finding]:
+def member_findings(picture: Picture) -> Iterator[Finding]:
     """
     Look at what each member of a group obeys.
     """
-    facts, reports = operator.group(group), operator.reports(group)
-    ends, standing = operator.ends(), operator.standing(group)
-    if not facts.is_known and not standing and not reports:
+    group, facts, reports = picture.group, picture.facts, picture.reports
+    if not picture.is_known:
         yield Finding(
             rank=BAD,
             what=f"no group {group!r} here, and no hold for it",
             do="look for a typing error",
         )
-    if len(facts.members) > len(reports):
+    judge = Judge(picture)
+    silent = [one for one in judge.members if one.report is None]
+    if silent:
+        named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
         yield Finding(
             rank=BAD,
-            what=f"{len(facts.members) - len(reports)} of {len(facts.members)} members "
-            f"of {group} do not report",
+            what=f"{len(silent)} of {len(facts.members)} members of {group} do not "
+            f"report: {named}",
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
         )
     for one in reports:
-        label = f"member {one.client_id} on {one.host}"
-        if one.state != "ready":
-            yield Finding(
-                rank=BAD,
-                what=f"{label}: {obeys_text(one, ends)}",
-                do="look at its log for control_unavailable",
-            )
-        elif not has_applied(one, ends):
-            yield Finding(rank=NOTE, what=f"{label} is behind", do="look again")
-        elif one.holds > len(standing):
-            yield Finding(
-                rank=BAD,
-                what=f"{label} obeys {one.holds} holds, the topics have "
-                f"{len(standing)}: they were lost or made again",
-                do="place them again with pause, or lift them with resume",
-            )
-        else:
-            yield Finding(rank=GOOD, what=f"{label} obeys everything")
-        if one.skipped:
-            yield Finding(
-                rank=NOTE,
-                what=f"{label} skipped {one.skipped} unreadable control records",
-                do="look who writes to the control topics besides safeconsumer",
-            )
-        if abs(one.clock_offset) > _SKEW:
-            yield Finding(
-                rank=NOTE,
-                what=f"{label}: its clock and the broker's differ by "
-                f"{abs(one.clock_offset):.0f} s",
-                do="set its clock; clock_skew= must be larger than the difference",
-            )
+        yield from _report_findings(picture, one)
+
+
+def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
+    label = f"member {one.client_id} on {one.host}"
+    standing = picture.standing
+    if one.state != "ready":
+        yield Finding(
+            rank=BAD,
+            what=f"{label}: {obeys_text(one, picture.ends)}",
+            do="look at its log for control_unavailable",
+        )
+    elif not has_applied(one, picture.ends):
+        yield Finding(rank=NOTE, what=f"{label} is behind", do="look again")
+    elif one.holds > len(standing):
+        yield Finding(
+            rank=BAD,
+            what=f"{label} obeys {one.holds} holds, the topics have "
+            f"{len(standing)}: they were lost or made again",
+            do="place them again with pause, or lift them with resume",
+        )
+    else:
+        yield Finding(rank=GOOD, what=f"{label} obeys everything")
+    if one.skipped:
+        yield Finding(
+            rank=NOTE,
+            what=f"{label} skipped {one.skipped} unreadable control records",
+            do="look who writes to the control topics besides safeconsumer",
+        )
+    if abs(one.clock_offset) > _SKEW:
+        yield Finding(
+            rank=NOTE,
+            what=f"{label}: its clock and the broker's differ by "
+            f"{abs(one.clock_offset):.0f} s",
+            do="set its clock; clock_skew= must be larger than the difference",
+        )

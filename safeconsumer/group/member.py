@@ -75,6 +75,7 @@ class GroupControl:
         if self._reporter is not None:
             self._reader.on_change = self._reporter.wake
             self._ledger.wakers.append(self._reporter.wake)
+            self._ledger.on_joined = self._reporter.wake
             self._reporter.start()
 
     def close(self, seconds: float | None = None) -> None:

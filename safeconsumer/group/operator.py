@@ -47,6 +47,12 @@ class _Times:
     now: float | None = None
 
 
+_Told = tuple[tuple[Standing, ...], dict[str, int] | None]
+_Heard = tuple[tuple[Report, ...], _Times]
+_NOTHING_STANDS: _Told = ((), None)
+_NOTHING_HEARD: _Heard = ((), _Times())
+
+
 class Operator:
     """
     A connection for commands. A context manager; everything waits for the broker.
@@ -145,9 +151,9 @@ class Operator:
 
         Folded by offset, as members fold them; what has expired stands there too.
         """
-        return self._folded(group)[0]
+        return self._told(group)[0]
 
-    def _folded(self, group: str | None) -> tuple[tuple[Standing, ...], dict[str, int]]:
+    def _told(self, group: str | None) -> _Told:
         fold = Fold(self._sources, group)
         records, ends = self._read(self.settings.topics)
         for topic, several in _by_topic(records).items():
@@ -207,7 +213,7 @@ class Operator:
         """
         return self._heard(group)[0]
 
-    def _heard(self, group: str) -> tuple[tuple[Report, ...], _Times]:
+    def _heard(self, group: str) -> _Heard:
         topic = self.settings.status_topic
         if topic is None:
             return (), _Times()
@@ -230,6 +236,13 @@ class Operator:
         found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
         return found, _Times(newest=newest, now=now if self._clock.is_sure else None)
 
+    def broker_time(self) -> float:
+        """
+        Return the broker's time, or if nobody reports that of the newest report.
+        """
+        times = self._heard("")[1]
+        return times.newest if times.now is None else times.now
+
     def _next_report_at(self, topic: str) -> float | None:
         timeout = 2 * self.settings.status_interval + 0.5
         return self._asked(lambda consumer: whole.next_time(consumer, topic, timeout))
@@ -239,6 +252,8 @@ class Operator:
         Ask the cluster about a consumer group.
         """
         described = self.admin.describe_groups([group])[group]
+        if described.get("error") and described["group_state"] != "Dead":
+            raise kafka_errors.KafkaError(described["error"])
         committed = self.admin.list_group_offsets(group)[group]
         return facts_of(described, committed)
 
@@ -282,27 +297,25 @@ class Operator:
 
     # ------------------------------------------------------------ one look
 
-    def look(self, group: str) -> Picture:
+    def look(self, group: str, *, is_strict: bool = False) -> Picture:
         """
         Return all that can be known of a group now, on one consumer.
 
-        Without a control topic or a status topic the rest is told all the same, and
-        what is missing is named.
+        Without a control topic or a status topic, or the right to read one, the rest is
+        told all the same, and what is missing is named.
+
+        Args:
+            group: the consumer group.
+            is_strict: raise, where the control topics cannot be read.
         """
         unread: list[str] = []
         facts = self.group(group)
-        standing: tuple[Standing, ...] = ()
-        ends: dict[str, int] | None = None
-        try:
-            standing, ends = self._folded(group)
-        except ControlTopicError as error:
-            unread.append(str(error))
-        reports: tuple[Report, ...] = ()
-        times = _Times()
-        try:
-            reports, times = self._heard(group)
-        except ControlTopicError as error:
-            unread.append(str(error))
+        standing, ends = (
+            self._told(group)
+            if is_strict
+            else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
+        )
+        reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         skew = self.settings.clock_skew
@@ -316,7 +329,7 @@ class Operator:
             standing=standing,
             reports=reports,
             ends=ends,
-            lags=self.lags(facts, held),
+            lags=_tried(lambda: self.lags(facts, held), {}, unread),
             now=times.now,
             taken_at=time.monotonic(),
             unread=tuple(unread),
@@ -343,6 +356,15 @@ class Operator:
         return self._asked(
             lambda consumer: consumer.end_offsets(partitions, timeout_ms=timeout_ms)
         )
+
+
+def _tried(ask: Callable[[], T], otherwise: T, unread: list[str]) -> T:
+    # What is not there or may not be read is named; whatever else fails is raised.
+    try:
+        return ask()
+    except (ControlTopicError, kafka_errors.TopicAuthorizationFailedError) as error:
+        unread.append(str(error))
+        return otherwise
 
 
 def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:

@@ -4,7 +4,7 @@ What members tell of themselves, as bytes: versioned, bounded, and never trusted
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from safeconsumer.group.wire import (
     MAX_GROUP_LENGTH,
@@ -42,6 +42,12 @@ class Report:
         gated: how many wait for the control topics.
         is_partial: the partitions did not fit and are left out.
         outages: holds that its worker placed for an outage, in words.
+        member_id: Kafka's name for the member; empty if it is none, because it assigned
+            its partitions itself or has not joined; None of an earlier version.
+        generation: the group's, of which it is a member; -1 if it is none; None of an
+            earlier version.
+        busy: partitions, owned or not, of which a handler has something in hand, as
+            ranges by topic.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             found by the reader of the report, not written.
     """
@@ -60,6 +66,9 @@ class Report:
     gated: int = 0
     is_partial: bool = False
     outages: tuple[str, ...] = ()
+    member_id: str | None = None
+    generation: int | None = None
+    busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
     clock_offset: float = 0.0
 
 
@@ -90,11 +99,15 @@ def encode_report(report: Report) -> bytes:
         "gated": report.gated,
         "is_partial": report.is_partial,
         "outages": [cut(line) for line in report.outages[:_FEW]],
+        "member_id": report.member_id,
+        "generation": report.generation,
+        "busy": dict(report.busy),
     }
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
         return data
-    return as_json({**document, "assigned": {}, "quiet": {}, "is_partial": True})
+    left_out: dict[str, object] = {"assigned": {}, "quiet": {}, "busy": {}}
+    return as_json({**document, **left_out, "is_partial": True})
 
 
 def decode_report(data: object) -> Report | None:
@@ -133,7 +146,19 @@ def decode_report(data: object) -> Report | None:
         gated=gated,
         is_partial=document.get("is_partial") is True,
         outages=_lines(document.get("outages")),
+        member_id=_member_id(document.get("member_id")),
+        generation=_generation(document.get("generation")),
+        busy=_ranges(document.get("busy")) or {},
     )
+
+
+def _member_id(value: object) -> str | None:
+    is_one = is_short_text(value, MAX_GROUP_LENGTH)
+    return str(value) if is_one else None  # None: of an earlier version
+
+
+def _generation(value: object) -> int | None:
+    return value if is_int(value) and -1 <= value < 2**31 else None
 
 
 def _lines(value: object) -> tuple[str, ...]:

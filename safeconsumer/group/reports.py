@@ -121,6 +121,7 @@ class Reporter:
         found, skipped, applied = self._look()
         view, busy = self._ledger.view(), self._ledger.busy()
         _, wall = self._ledger.now()
+        member_id, generation = self._ledger.membership()
         return Report(
             group=self._group,
             member=self.member,
@@ -133,6 +134,9 @@ class Reporter:
             skipped=skipped,
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
+            member_id=member_id,
+            generation=generation,
+            busy=ranges(busy),
             gated=len(self._ledger.control_gates()),
             outages=tuple(
                 hold_line(hold) for hold in view.state if hold.owner in OUTAGES

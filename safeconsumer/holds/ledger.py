@@ -91,6 +91,10 @@ class PauseLedger:
         self.lookers: list[Callable[[], None]] = []
         # tells the partitions of which a worker's handlers have something in hand
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
+        # tells Kafka's member id and the generation; empty and -1 for no member
+        self.membership: Callable[[], tuple[str, int]] = _no_member
+        # called after each completed join: quick, under upstream's locks
+        self.on_joined: Callable[[], object] = _no_member
         # whether the application's pause of a partition goes where the partition goes
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # told of each change of the assignment, as a watcher is
@@ -797,6 +801,10 @@ class PauseLedger:
 def _is_routine(keys: Collection[HoldKey]) -> bool:
     # A worker lifts its own holds many times a second, and asks nobody what is left.
     return bool(keys) and all(is_routine(owner) for _, owner in keys)
+
+
+def _no_member() -> tuple[str, int]:
+    return "", -1
 
 
 def _mend_in_child() -> None:

@@ -273,14 +273,14 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     """One line says both; the status is that of what went wrong."""
     group = ("--group", team.group, "--owner", "alice")
     team.operator_holds("@all")
-    reading = Operator.standing
+    reading = Operator._told
 
     def refuse(self: Operator, group: str | None = None) -> Any:  # noqa: ANN401 - standing's
         if any(one.hold is None or one.hold.reason == "x" for one in self.records()):
             raise TopicAuthorizationFailedError(team.settings.operator_topic)
         return reading(self, group)
 
-    monkeypatch.setattr(Operator, "standing", refuse)
+    monkeypatch.setattr(Operator, "_told", refuse)
     why = ("--reason", "x", "--new-group") if command == "pause" else ()
     ended = run(team, command, "@all", *group, *why)
     assert ended.exit_code == Status.REFUSED

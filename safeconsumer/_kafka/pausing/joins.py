@@ -140,6 +140,7 @@ class RebalanceWatch:
             member_id=member_id,
             **_what_changed(outcome, ledger),
         )
+        ledger.on_joined()
         if outcome.woken:
             ledger.emit(
                 events.PauseForgotten,

@@ -1,0 +1,179 @@
+"""
+What is said of members and partitions, from one picture: unknown is never quiet.
+"""
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from kafka import TopicPartition
+
+from safeconsumer.group.facts import GroupFacts, MemberFacts
+from safeconsumer.group.judging import Answer, Judge, Quietness
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.scope import Everything
+
+ENDS = {"ops": 3, "own": 0}
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def facts(name: str, *assigned: TopicPartition) -> MemberFacts:
+    return MemberFacts(
+        member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
+    )
+
+
+def report(name: str, number: int | None = None, **changed: Any) -> Report:  # noqa: ANN401 - its fields
+    owned = {} if number is None else {"t": ((number, number),)}
+    made = Report(
+        group="g",
+        member=f"{name}-x",
+        client_id=name,
+        applied=ENDS,
+        assigned=owned,
+        quiet=owned,
+        member_id=f"{name}-1",
+        generation=7,
+    )
+    return evolve(made, **changed)
+
+
+def picture(*seen: MemberFacts | Report, state: str = "Stable") -> Picture:
+    members = tuple(one for one in seen if isinstance(one, MemberFacts))
+    return Picture(
+        group="g",
+        facts=GroupFacts(state=state, members=members, committed={}),
+        standing=(),
+        reports=tuple(one for one in seen if isinstance(one, Report)),
+        ends=ENDS,
+        lags={},
+        now=None,
+        taken_at=0.0,
+    )
+
+
+def quietness(*seen: MemberFacts | Report, state: str = "Stable") -> Quietness:
+    return Judge(picture(*seen, state=state)).quietness([Everything()])
+
+
+A, B = facts("a", ZERO), facts("b", ONE)
+
+
+def test_all_members_obey() -> None:
+    found = quietness(A, B, report("a", 0), report("b", 1))
+    assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
+
+
+def test_a_plain_member_reads_what_a_killed_one_had() -> None:
+    """As many reports as members, and not of the same ones."""
+    plain = facts("plain", ONE)
+    found = quietness(A, plain, report("a", 0), report("b", 1))
+    assert not found.is_reached
+    assert found.sentence() == (
+        "1 of 2 members quiet; 1 do not report: plain clients obey no hold; "
+        "unknown: t:1"
+    )
+
+
+def test_a_successor_under_the_same_client_id() -> None:
+    """A killed member's last word is not its successor's."""
+    successor = evolve(B, member_id="b-2")
+    found = quietness(A, successor, report("a", 0), report("b", 1))
+    assert (found.is_reached, found.quiet) == (False, 1)
+
+
+def test_a_report_of_an_earlier_generation_does_not_count() -> None:
+    """What it owns since is not told by it."""
+    old = report("b", 1, generation=6)
+    found = quietness(A, B, report("a", 0), old)
+    assert not found.is_reached
+    assert "b: its report is of generation 6" in found.sentence()
+
+
+def test_reports_of_an_older_version_cannot_be_matched() -> None:
+    old = report("b", 1, generation=None, member_id=None)
+    found = quietness(A, B, report("a", 0), old)
+    assert not found.is_reached
+    assert "an older safeconsumer" in found.sentence()
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_in_a_rebalance_nobody_knows(state: str) -> None:
+    nobody = evolve(A, assigned=frozenset())
+    found = quietness(nobody, report("a", 0), state=state)
+    assert not found.is_reached
+    assert "quiet" not in found.sentence()
+
+
+def test_what_flows_in_a_rebalance_is_named() -> None:
+    nobody = evolve(A, assigned=frozenset())
+    found = quietness(nobody, report("a", 0, quiet={}), state="PreparingRebalance")
+    assert found.sentence().endswith("flowing: t:0")
+
+
+def test_members_are_not_quiet_while_something_of_theirs_flows() -> None:
+    """Never all quiet, and flowing."""
+    found = quietness(A, B, report("a", 0), report("b", 1, quiet={}))
+    assert found.sentence() == "1 of 2 members quiet; flowing: t:1"
+
+
+def test_a_handler_still_works_on_what_was_taken_away() -> None:
+    """Its new owner is quiet, and a record of it is in hand all the same."""
+    busy = {"t": ((1, 1),)}
+    found = quietness(A, B, report("a", 0, busy=busy), report("b", 1))
+    assert found.sentence() == "1 of 2 members quiet; flowing: t:1"
+    judge = Judge(picture(A, B, report("a", 0, busy=busy), report("b", 1)))
+    place = judge.place(ONE)
+    assert (place.answer, place.member) == (Answer.FLOWING, "a")
+
+
+def test_who_assigns_itself_counts_by_its_own_word() -> None:
+    """It is no member for Kafka: "1 of 0" is not said."""
+    alone = report("m", 0, member_id="", generation=-1)
+    assert quietness(alone, state="Empty").sentence() == "1 of 1 members quiet"
+    loud = evolve(alone, quiet={})
+    found = quietness(A, report("a", 0), loud)
+    assert found.sentence() == "1 of 2 members quiet; flowing: t:0"
+
+
+def test_who_was_thrown_out_may_still_deliver() -> None:
+    """Until it is silent: no member, but what it says to own is looked at."""
+    gone = report("z", 0, quiet={}, member_id="z-1", generation=6)
+    found = quietness(A, report("a", 0), gone)
+    assert (found.members, found.is_reached) == (1, False)
+    assert Judge(picture(A, report("a", 0), gone)).place(ZERO).member == "z"
+
+
+def test_a_group_without_members() -> None:
+    found = quietness(state="Empty")
+    assert found.is_reached
+    assert "0 of 0" not in found.sentence()
+
+
+def test_where_the_topics_end_is_unknown() -> None:
+    """Nobody obeys what nobody could read."""
+    blind = evolve(picture(A, report("a", 0)), ends=None)
+    judge = Judge(blind)
+    assert judge.members[0].obeys is None
+    assert judge.place(ZERO).answer is Answer.UNKNOWN
+    assert not judge.quietness([Everything()]).is_reached
+
+
+def test_behind_is_not_quiet() -> None:
+    """Quiet by another hold, perhaps; this one it has not heard of."""
+    behind = report("a", 0, applied={"ops": 2, "own": 0})
+    judge = Judge(picture(A, behind))
+    assert judge.members[0].obeys is False
+    assert judge.place(ZERO).answer is Answer.UNKNOWN
+
+
+def test_a_member_goes_on_with_what_kafka_has_given_to_nobody() -> None:
+    """Between a cooperative member's join and its revoking."""
+    keeps = report("a", None, assigned={"t": ((0, 1),)}, quiet={"t": ((0, 0),)})
+    place = Judge(picture(A, keeps)).place(ONE)
+    assert (place.answer, place.member) == (Answer.FLOWING, "a")
+
+
+def test_nobody_owns_it() -> None:
+    assert Judge(picture(A, report("a", 0))).place(ONE).answer is Answer.UNOWNED

@@ -1,0 +1,120 @@
+"""
+What an operator is told, against what members do.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.group import wire
+from safeconsumer.group.judging import Judge, Quietness
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.scope import Everything
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def write_at(team: Team, at_ms: int, hold: ControlHold | None) -> None:
+    """
+    Write a control record with a time of our choice, as a broker's clock would.
+    """
+    key = wire.encode_key(ControlKey(team.group, "alice", team.topic))
+    value = None if hold is None else wire.encode_hold(hold)
+    team.writer.send(
+        team.settings.operator_topic,
+        key=key,
+        value=value,
+        partition=0,
+        timestamp_ms=at_ms,
+    ).get(10)
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
+    """The last record by offset counts, for members and operators alike."""
+    consumer = team.subscribed(control=team.quick)
+    team.settled(consumer)
+    now_ms = 1_700_000_000_000
+    hold = ControlHold("1", "test", None)
+    write_at(team, now_ms, None if is_held else hold)
+    write_at(team, now_ms - HOUR_MS, hold if is_held else None)
+    end = {team.settings.operator_topic: 2}
+    with Operator(team.broker.client_config, team.quick) as operator:
+
+        def has_heard() -> bool:
+            return any(end.items() <= one.applied.items() for one in reports())
+
+        def reports() -> tuple[Any, ...]:
+            return operator.reports(team.group)
+
+        poll_until(consumer, has_heard)
+        assert bool(consumer.paused()) is is_held
+        assert [one.holds for one in reports()] == [int(is_held)]
+        assert [one.hold is not None for one in operator.standing(team.group)] == (
+            [True] if is_held else []
+        )
+        past = operator.records(team.group)
+        assert [one.hold is not None for one in past] == [not is_held, is_held]
+
+
+@pytest.mark.real_broker
+def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
+    """As many reports as members for 15 s, and one of them is of a dead one's."""
+    first = team.subscribed("first", control=team.quick)
+    second = team.subscribed("second", control=team.quick)
+    poll_until(Polled(first, second), lambda: _share(team, first, second))
+    team.operator_holds(team.topic)
+    with Operator(team.broker.client_config, team.quick) as operator:
+
+        def verdict() -> Quietness:
+            return Judge(operator.look(team.group)).quietness([Everything()])
+
+        poll_until(Polled(first, second), lambda: verdict().is_reached)
+        team.silence(second)
+        second.close(autocommit=False)
+        plain = team.subscribed("plain", control=None)
+        both = Polled(first, plain)
+        got = poll_until(both, lambda: _share(team, first, plain))
+        poll_until(both, lambda: bool(got), got=got)
+        found = verdict()
+    assert not found.is_reached
+    assert [one.name for one in found.missing] == ["plain"]
+    assert {tp for tp, one in found.loud.items() if one.member == "plain"} == (
+        plain.assignment()
+    )
+
+
+class Polled:
+    """
+    Consumers that are polled in turn.
+    """
+
+    def __init__(self, *consumers: SafeConsumer) -> None:
+        self._consumers = consumers
+
+    def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Any]]:
+        """
+        Return what all of them got; no two own the same.
+        """
+        got: dict[TopicPartition, list[Any]] = {}
+        for one in self._consumers:
+            got.update(one.poll(timeout_ms / len(self._consumers)))
+        return got
+
+
+def _share(team: Team, *consumers: SafeConsumer) -> bool:
+    owned = [one.assignment() for one in consumers]
+    return all(owned) and set().union(*owned) == set(team.partitions)
