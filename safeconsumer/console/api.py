@@ -22,7 +22,6 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
 from safeconsumer.group.documents import standing_document, status_document
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.why import Level
 
@@ -105,18 +104,7 @@ def group(request: Request) -> Response:
     return _json(
         snapshot,
         verdict=_row_document(view.row),
-        **_status(snapshot.pictures[name]),
-    )
-
-
-def _status(picture: Picture) -> dict[str, Any]:
-    return status_document(
-        picture.group,
-        picture.facts,
-        picture.standing,
-        picture.reports,
-        picture.ends or {},
-        picture.lags,
+        **status_document(snapshot.pictures[name]),
     )
 
 

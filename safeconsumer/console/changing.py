@@ -22,11 +22,10 @@ from safeconsumer.group import patterns, wire
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.judging import partitions_text
+from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes, new_hold
-from safeconsumer.group.why import reports_of
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
@@ -220,19 +219,12 @@ def _count(partitions: Sequence[TopicPartition]) -> str:
 def _disobeying(
     picture: Picture, covers: Sequence[TopicPartition]
 ) -> Iterator[tuple[str, str]]:
-    reports = reports_of(picture)
-    for one in picture.facts.members:
-        report = reports.get(one.member_id)
-        owned = sorted(one.assigned.intersection(covers))
-        if not owned or (report is not None and report.state == "ready"):
-            continue
-        said = partitions_text(owned)
-        why = (
-            "does not report, so nobody will know whether it obeys"
-            if report is None
-            else "cannot read the control topics, and obeys once it can"
-        )
-        yield "alarm", f"{one.client_id} {why}: {said} may go on flowing."
+    for seat in Judge(picture).members:
+        owned = sorted(seat.facts.assigned.intersection(covers) if seat.facts else ())
+        if owned and not seat.obeys:
+            level = "alarm" if seat.obeys is None else "waiting"
+            said = partitions_text(owned)
+            yield level, f"{seat.name} {seat.why}; {said} may go on flowing."
 
 
 def _ending(desk: Desk, snapshot: Snapshot, plan: Plan) -> tuple[str, str]:

@@ -2,22 +2,21 @@
 What pages and REST say of a group: one row, its members, its partitions, worst first.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import obeys_text, partitions_text
+from safeconsumer.group.judging import Judge, Seat, assigned, partitions_text
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report, count_of
+from safeconsumer.group.report_wire import count_of
 from safeconsumer.group.why import (
     LEVELS,
     QUESTIONS,
     Answer,
     Level,
     Sight,
-    reports_of,
     sights,
     why,
 )
@@ -144,10 +143,12 @@ def view_of(
     """
     Say everything of one group.
     """
-    partitions = tuple(_partition(one) for one in sights(picture, stands_for))
+    judge = Judge(picture)
+    partitions = tuple(_partition(one) for one in sights(judge, stands_for))
+    members = [_member(one) for one in (*judge.members, *judge.others)]
     return View(
-        row=_group(picture, partitions),
-        members=tuple(sorted(_members(picture), key=lambda one: one.level == "good")),
+        row=_group(judge, partitions),
+        members=tuple(sorted(members, key=lambda one: one.level == "good")),
         partitions=tuple(
             sorted(partitions, key=lambda one: (not one.holds, _rank(one.level)))
         ),
@@ -162,9 +163,9 @@ def _partition(sight: Sight) -> PartitionRow:
     return PartitionRow(
         tp=sight.tp,
         answer=why(sight),
-        owner=None if sight.owner is None else sight.who,
+        owner=sight.owner or None,
         lag=sight.lag,
-        committed=sight.picture.facts.committed.get(sight.tp),
+        committed=sight.committed,
         holds=sight.holds,
     )
 
@@ -172,11 +173,12 @@ def _partition(sight: Sight) -> PartitionRow:
 # ---------------------------------------------------------------- the group
 
 
-def _group(picture: Picture, partitions: Sequence[PartitionRow]) -> GroupRow:
+def _group(judge: Judge, partitions: Sequence[PartitionRow]) -> GroupRow:
+    picture = judge.picture
     held = [one for one in partitions if one.holds]
     flowing = [one.name for one in held if one.level is Level.ALARM]
     quiet = sum(one.level is Level.QUIET for one in held)
-    level, words, sentence = _verdict(picture, held, quiet, len(flowing))
+    level, words, sentence = _verdict(judge, held, quiet, len(flowing))
     expiries = [one.expires_at for one in picture.standing if one.expires_at]
     lags = [one.lag for one in held]
     return GroupRow(
@@ -186,7 +188,7 @@ def _group(picture: Picture, partitions: Sequence[PartitionRow]) -> GroupRow:
         sentence=sentence,
         state=picture.facts.state,
         members=len(picture.facts.members),
-        reporting=len(reports_of(picture)),
+        reporting=sum(one.report is not None for one in judge.members),
         holds=picture.standing,
         held=len(held),
         quiet=quiet,
@@ -198,13 +200,10 @@ def _group(picture: Picture, partitions: Sequence[PartitionRow]) -> GroupRow:
 
 
 def _verdict(
-    picture: Picture, held: Sequence[PartitionRow], quiet: int, flowing: int
+    judge: Judge, held: Sequence[PartitionRow], quiet: int, flowing: int
 ) -> tuple[Level, str, str]:
-    if not picture.standing:
-        if picture.ends is None:
-            said = "The control topics cannot be read, so what is held is unknown."
-            return Level.UNKNOWN, "cannot tell", said
-        return Level.FLOWS, "nothing held", "Nothing of this group is held."
+    if not judge.picture.standing:
+        return _without_holds(judge.picture)
     if flowing:
         verb = "is" if flowing == 1 else "are"
         said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
@@ -212,17 +211,32 @@ def _verdict(
     if not held:
         said = "The holds cover nothing that the group owns or has committed for."
         return Level.WAITING, "covers nothing", said
-    of_all = f"{quiet} of {_many(len(held), 'held partition')} quiet"
     rest = [one for one in held if one.level is not Level.QUIET]
     if not rest:
-        verb = "is" if len(held) == 1 else "are"
-        said = f"All of the {_many(len(held), 'held partition')} {verb} quiet."
-        return Level.QUIET, "quiet", said.replace("All of the 1 ", "The ")
+        return _all_quiet(judge, len(held))
     worst = min(rest, key=lambda one: _rank(one.level))
     alike = partitions_text(one.tp for one in rest if one.words == worst.words)
-    said = f"{of_all}. {alike}: {worst.sentence}."
+    said = f"{quiet} of {_many(len(held), 'held partition')} quiet. "
     words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
-    return worst.level, words, said
+    return worst.level, words, f"{said}{alike}: {worst.sentence}."
+
+
+def _without_holds(picture: Picture) -> tuple[Level, str, str]:
+    if picture.ends is None:
+        said = "The control topics cannot be read, so what is held is unknown."
+        return Level.UNKNOWN, "cannot tell", said
+    return Level.FLOWS, "nothing held", "Nothing of this group is held."
+
+
+def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
+    # As wait says it: every member must obey, not only those that own what is held.
+    reached = judge.quietness(judge.picture.standing)
+    if not reached.is_reached:
+        said = f"What is held is quiet, but {reached.sentence()}."
+        return Level.UNKNOWN, "cannot tell", said
+    if held == 1:
+        return Level.QUIET, "quiet", "The held partition is quiet."
+    return Level.QUIET, "quiet", f"All {held:,} held partitions are quiet."
 
 
 def _many(count: int, what: str) -> str:
@@ -260,46 +274,39 @@ def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
 # ---------------------------------------------------------------- members
 
 
-def _members(picture: Picture) -> list[MemberRow]:
-    rows = []
-    reports = reports_of(picture)
-    for one in picture.facts.members:
-        report = reports.get(one.member_id)
-        level, words = _obeys(report, picture.ends)
-        rows.append(
-            MemberRow(
-                id=one.member_id,
-                name=one.client_id,
-                host=report.host if report else one.host.lstrip("/"),
-                level=level,
-                words=words,
-                owns=len(one.assigned),
-                quiet=None
-                if report is None or report.is_partial
-                else count_of(report.quiet),
-                more=_more(report),
-            )
-        )
-    return rows
+def _member(seat: Seat) -> MemberRow:
+    facts, report = seat.facts, seat.report
+    host = report.host if report else facts.host.lstrip("/") if facts else ""
+    owned = facts.assigned if facts else assigned([report] if report else [])
+    level, words = {
+        True: ("good", "obeys all"),
+        False: (Level.WAITING, "behind"),
+        None: (Level.UNKNOWN, "cannot tell"),
+    }[seat.obeys]
+    if report is not None and report.state != "ready":
+        level, words = Level.UNKNOWN, "keeps its last state"
+    quiet = None if report is None or report.is_partial else count_of(report.quiet)
+    return MemberRow(
+        id=facts.member_id if facts else report.member if report else "",
+        name=seat.name,
+        host=host,
+        level=level,
+        words=words,
+        owns=len(owned),
+        quiet=quiet,
+        more=_more(seat),
+    )
 
 
-def _obeys(report: Report | None, ends: Mapping[str, int] | None) -> tuple[str, str]:
-    if report is None:
-        return Level.UNKNOWN, "does not report"
-    if report.state != "ready":
-        return Level.UNKNOWN, obeys_text(report, ends or {})
-    if ends is None:
-        return Level.UNKNOWN, "cannot tell"
-    said = obeys_text(report, ends)
-    return ("good" if said == "obeys all" else Level.WAITING), said
-
-
-def _more(report: Report | None) -> str:
-    if report is None:
-        return "a plain client obeys no hold"
-    said = list(report.outages)
-    if report.gated:
-        said.append(f"{report.gated} wait for the control topics")
-    if report.skipped:
-        said.append(f"skipped {report.skipped} unreadable control records")
+def _more(seat: Seat) -> str:
+    said = [seat.why] if seat.why else []
+    report = seat.report
+    if seat.facts is None:
+        said.append("is no member of the group for Kafka")
+    if report is not None:
+        said += report.outages
+        if report.gated:
+            said.append(f"{report.gated} wait for the control topics")
+        if report.skipped:
+            said.append(f"skipped {report.skipped} unreadable control records")
     return "; ".join(said)

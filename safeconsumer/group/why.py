@@ -8,10 +8,9 @@ from enum import StrEnum
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import MemberFacts, Standing
-from safeconsumer.group.judging import assigned, has_applied
-from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group import judging
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Judge, Place, Seat
 from safeconsumer.holds.explain import utc
 
 # A group that works commits at least so often, seconds.
@@ -55,83 +54,67 @@ class Answer:
 @frozen(kw_only=True)
 class Sight:
     """
-    What a picture has of one partition.
+    What is known of one partition.
 
     Attributes:
         tp: which.
-        picture: what is known of its group.
-        owner: who owns it, by the cluster's word; None if nobody does.
-        report: what the owner says; None if it does not.
+        place: whether its owner delivers it, as every command judges it.
+        seat: its owner; None if nobody is known to own it.
         holds: those in force that cover it.
+        lag: how many records wait; None if that is unknown.
+        committed: the committed offset; None if there is none.
         stands_for: seconds for which the committed offset did not move; None if
             that is unknown.
     """
 
     tp: TopicPartition
-    picture: Picture
-    owner: MemberFacts | None
-    report: Report | None
+    place: Place
+    seat: Seat | None
     holds: tuple[Standing, ...]
+    lag: int | None
+    committed: int | None
     stands_for: float | None = None
 
     @property
-    def who(self) -> str:
+    def owner(self) -> str:
         """
-        The owner, for people.
+        The client id of its owner; empty if nobody is known to own it.
         """
-        return "nobody" if self.owner is None else self.owner.client_id
+        return self.place.member or (self.seat.name if self.seat else "")
 
     @property
-    def is_quiet(self) -> bool:
+    def is_ready(self) -> bool:
         """
-        Whether the owner reports that it delivers nothing of it.
+        Whether its owner reads the control topics.
         """
-        ranges = () if self.report is None else self.report.quiet.get(self.tp.topic, ())
-        return any(first <= self.tp.partition <= last for first, last in ranges)
-
-    @property
-    def lag(self) -> int | None:
-        """
-        How many records wait; None if unknown.
-        """
-        return self.picture.lags.get(self.tp)
-
-
-def reports_of(picture: Picture) -> dict[str, Report]:
-    """
-    Return what members report, by Kafka's id of each; those that do not are left out.
-    """
-    named: dict[str, list[Report]] = {}
-    for report in picture.reports:
-        named.setdefault(report.client_id, []).append(report)
-    found = {}
-    for member in picture.facts.members:
-        fitting = [
-            one
-            for one in named.get(member.client_id, ())
-            if one.is_partial or assigned((one,)) == member.assigned
-        ]
-        if fitting:
-            found[member.member_id] = max(fitting, key=lambda one: one.at_ms)
-    return found
+        report = self.seat.report if self.seat else None
+        return report is not None and report.state == "ready"
 
 
 def sights(
-    picture: Picture, stands_for: Callable[[TopicPartition], float | None]
+    judge: Judge, stands_for: Callable[[TopicPartition], float | None]
 ) -> Iterator[Sight]:
     """
-    Return what a picture has of each partition of its group, in order.
+    Return what is known of each partition of a group, in order.
     """
-    owners = {tp: one for one in picture.facts.members for tp in one.assigned}
-    reports = reports_of(picture)
-    for tp in picture.facts.partitions:
-        owner = owners.get(tp)
+    picture = judge.picture
+    seats = {
+        tp: one
+        for one in (*judge.others, *judge.members)
+        for tp in (
+            one.facts.assigned
+            if one.facts
+            else judging.assigned([one.report] if one.report else [])
+        )
+    }
+    for tp in sorted({*picture.facts.partitions, *judge.owned()}):
         yield Sight(
             tp=tp,
-            picture=picture,
-            owner=owner,
-            report=None if owner is None else reports.get(owner.member_id),
+            place=judge.place(tp),
+            seat=seats.get(tp),
             holds=tuple(one for one in picture.standing if one.covers(tp)),
+            lag=picture.lags.get(tp),
+            committed=picture.facts.committed.get(tp),
             stands_for=stands_for(tp),
         )
 
@@ -144,11 +127,7 @@ def why(sight: Sight) -> Answer:
         answer = ask(sight)
         if answer is not None:
             return Answer(*answer, number)
-    said = (
-        f"{sight.who} takes records of it"
-        if sight.lag is not None
-        else f"No hold covers it, and {sight.who} reports that it is not paused"
-    )
+    said = f"{sight.owner} takes records of it"
     return Answer(Level.FLOWS, "flows", said, len(_ASKED))
 
 
@@ -156,96 +135,67 @@ _Found = tuple[Level, str, str] | None
 
 
 def _unowned(sight: Sight) -> _Found:
-    if sight.owner is not None:
+    if sight.place.answer is not judging.Answer.UNOWNED:
         return None
-    if sight.picture.facts.state not in {"Stable", "Empty"}:
-        state = sight.picture.facts.state
-        return (
-            Level.UNKNOWN,
-            "rebalancing",
-            f"The group rebalances ({state}); who owns it is not settled",
-        )
     if sight.holds:
-        said = (
-            "Nobody owns it; a member that gets it reads the holds before it delivers"
-        )
-        return Level.WAITING, "no owner", said
+        said = "Nobody owns it; a member that gets it reads the holds first"
+        return Level.QUIET, "no owner", said
     return Level.UNKNOWN, "no owner", "Nobody owns it, so nobody reads it"
 
 
-def _silent(sight: Sight) -> _Found:
-    if sight.report is not None:
+def _unknown(sight: Sight) -> _Found:
+    if sight.place.answer is not judging.Answer.UNKNOWN:
         return None
-    said = (
-        f"{sight.who} does not report: it is a plain client, which obeys no hold, or "
-        "it cannot write the status topic"
-    )
-    return Level.UNKNOWN, "owner is silent", said
+    said = f"{sight.owner} {sight.place.why}".strip()
+    if not sight.owner:
+        said = said[:1].upper() + said[1:]
+    is_behind = sight.is_ready and sight.seat is not None and sight.seat.obeys is False
+    return (Level.WAITING if is_behind else Level.UNKNOWN), "cannot tell", said
 
 
-def _unavailable(sight: Sight) -> _Found:
-    if sight.report is None or sight.report.state == "ready":
+def _not_yet(sight: Sight) -> _Found:
+    if not sight.holds or not _flows(sight) or not sight.place.why:
         return None
-    kept = "quiet" if sight.is_quiet else "flowing"
-    said = (
-        f"{sight.who} cannot read the control topics and keeps its last state: {kept}"
-    )
-    level = Level.ALARM if sight.holds and not sight.is_quiet else Level.UNKNOWN
-    return level, "keeps its last state", said
-
-
-def _partial(sight: Sight) -> _Found:
-    if sight.report is None or not sight.report.is_partial:
+    if not sight.is_ready and sight.place.why != judging.IN_HAND:
         return None
-    said = f"{sight.who} owns more than fits into a report, so it cannot say"
-    return Level.UNKNOWN, "cannot tell", said
-
-
-def _gated(sight: Sight) -> _Found:
-    # A report counts its gates and does not name them: quiet, and not by a hold.
-    report = sight.report
-    if report is None or not report.gated or not sight.is_quiet or sight.holds:
-        return None
-    return Level.WAITING, "waits", f"{sight.who} got it and reads the holds first"
-
-
-def _behind(sight: Sight) -> _Found:
-    ends = sight.picture.ends
-    if ends is None:
-        said = "Where the control topics end is unknown, so nobody can tell who obeys"
-        return Level.UNKNOWN, "cannot tell", said
-    if sight.report is None or has_applied(sight.report, ends):
-        return None
-    said = f"{sight.who} has not read everything on the control topics yet"
-    return Level.WAITING, "behind", said
+    said = f"It is held, but {sight.owner} still delivers it: {sight.place.why}"
+    return Level.WAITING, "not quiet yet", said
 
 
 def _flows_though_held(sight: Sight) -> _Found:
-    if not sight.holds or sight.is_quiet:
+    if not sight.holds or not _flows(sight):
         return None
-    said = f"{sight.who} has read the hold and delivers it all the same"
+    why = f" ({sight.place.why})" if sight.place.why else " and has read the hold"
+    said = f"It is held, and {sight.owner} delivers it all the same{why}"
     return Level.ALARM, "held but flowing", said
 
 
 def _held(sight: Sight) -> _Found:
     if not sight.holds:
         return None
-    first = max(sight.holds, key=_ends_at)
+    last = max(sight.holds, key=_ends_at)
     more = f", and {len(sight.holds) - 1} more" if len(sight.holds) > 1 else ""
-    reason = f": {first.hold.reason}" if first.hold and first.hold.reason else ""
+    reason = f": {last.hold.reason}" if last.hold and last.hold.reason else ""
     until = (
         "until somebody lifts it"
-        if first.expires_at is None
-        else f"until {utc(first.expires_at)}"
+        if last.expires_at is None
+        else f"until {utc(last.expires_at)}"
     )
-    said = f"Held by {first.key.owner} {until}{reason}{more}"
-    return Level.QUIET, "quiet", said
+    return Level.QUIET, "quiet", f"Held by {last.key.owner} {until}{reason}{more}"
 
 
-def _by_application(sight: Sight) -> _Found:
-    if not sight.is_quiet:
+def _gated(sight: Sight) -> _Found:
+    report = sight.seat.report if sight.seat else None
+    if _flows(sight) or report is None or not report.gated:
         return None
-    said = f"{sight.who} has paused it by itself; no hold of an operator covers it"
+    said = f"{sight.owner} just got it, or paused it by itself, and reads the holds"
+    return Level.WAITING, "waits", said
+
+
+def _by_member(sight: Sight) -> _Found:
+    if _flows(sight):
+        return None
+    said = f"{sight.owner} paused it by itself; no hold covers it"
     return Level.QUIET, "paused by its member", said
 
 
@@ -254,7 +204,7 @@ def _stuck(sight: Sight) -> _Found:
         return None
     said = (
         f"Records wait, and nothing was committed for {sight.stands_for:.0f} s; no "
-        f"hold is in its way: look at {sight.who}"
+        f"hold is in its way: look at {sight.owner}"
     )
     return Level.WAITING, "stands still", said
 
@@ -265,20 +215,22 @@ def _idle(sight: Sight) -> _Found:
     return Level.FLOWS, "nothing to read", "Everything is read and committed"
 
 
+def _flows(sight: Sight) -> bool:
+    return sight.place.answer is judging.Answer.FLOWING
+
+
 def _ends_at(one: Standing) -> float:
     return float("inf") if one.expires_at is None else one.expires_at
 
 
 _ASKED: tuple[tuple[str, Callable[[Sight], _Found]], ...] = (
     ("Does nobody own it?", _unowned),
-    ("Does its owner not report?", _silent),
-    ("Can its owner not read the control topics?", _unavailable),
-    ("Does its owner have too many partitions to name them?", _partial),
-    ("Was it just assigned, and waits for the control topics?", _gated),
-    ("Has its owner not read all of the control topics?", _behind),
+    ("Can nobody tell what its owner does?", _unknown),
+    ("Is it held, and its owner has not got there yet?", _not_yet),
     ("Is it held, and flows all the same?", _flows_though_held),
     ("Is it held?", _held),
-    ("Has its member paused it by itself?", _by_application),
+    ("Was it just assigned, and waits for the control topics?", _gated),
+    ("Has its member paused it by itself?", _by_member),
     ("Do records wait, and nothing is committed?", _stuck),
     ("Is there nothing to read?", _idle),
 )

@@ -3,7 +3,7 @@ A console that is served for a test, and members that poll meanwhile.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -166,14 +166,30 @@ def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
     return members
 
 
-def level_of(served: Served, group: str) -> Callable[[], str]:
+def row_of(served: Served, group: str) -> dict[str, Any]:
     """
-    Return what tells how a group does.
+    Return what the console says of a group; nothing while it knows none.
+    """
+    rows = served.get("groups")["groups"]
+    found: list[dict[str, Any]] = [one for one in rows if one["group"] == group]
+    return found[0] if found else {}
+
+
+def until_level(served: Served, group: str, level: str) -> None:
+    """
+    Wait until the console says that a group does so.
+    """
+    wait_for(lambda: row_of(served, group).get("level") == level, level)
+
+
+def until_settled(served: Served, group: str, members: int, reporting: int) -> None:
+    """
+    Wait until the console knows who owns what, and who reports.
     """
 
-    def told() -> str:
-        rows: Mapping[str, Any] = served.get("groups")
-        levels = [one["level"] for one in rows["groups"] if one["group"] == group]
-        return str(levels[0]) if levels else ""
+    def is_settled() -> bool:
+        row = row_of(served, group)
+        wanted = ("Stable", members, reporting)
+        return (row.get("state"), row.get("members"), row.get("reporting")) == wanted
 
-    return told
+    wait_for(is_settled, "the group")

@@ -15,9 +15,11 @@ from tests.console.harness import (
     Polled,
     Served,
     console,
-    level_of,
+    row_of,
     settled,
     until_complete,
+    until_level,
+    until_settled,
 )
 from tests.group.team import Team
 from tests.worker.lab import wait_for
@@ -172,7 +174,7 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
     members = settled(team, "a", "b")
     group = team.group
     with Polled(*members):
-        wait_for(lambda: level_of(served, group)() == "flows", "the group")
+        until_settled(served, group, members=2, reporting=2)
         wish = {"group": group, "scopes": f"{team.topic}:0 {team.topic}:1"}
         told = served.post("preview", **wish, reason="db", **{"for": "1h"}).json()
         assert told["covers"] == [f"{team.topic}:0", f"{team.topic}:1"]
@@ -189,7 +191,7 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         for number in (0, 1):
             ended = served.post("resume", group=group, scope=f"{team.topic}:{number}")
             assert ended.status_code == 200
-        wait_for(lambda: level_of(served, group)() == "flows", "records to flow")
+        until_level(served, group, "flows")
         past = served.get("history", group=group)["records"]
         assert [one["is_held"] for one in past] == [True, True, False, False]
 
@@ -198,7 +200,7 @@ def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> N
     """It obeys nothing and says nothing: nobody can tell, and wait does not end."""
     members = settled(team, "a", plain=("plain",))
     with Polled(*members):
-        wait_for(lambda: level_of(served, team.group)() == "flows", "the group")
+        until_settled(served, team.group, members=2, reporting=1)
         wish = {"group": team.group, "scopes": "@all", "reason": "db"}
         told = served.post("preview", **wish).json()
         assert any(
@@ -207,9 +209,8 @@ def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> N
         )
         assert served.post("pause", **wish).status_code == 409
         assert served.post("pause", **wish, agreed="yes").status_code == 200
-        quiet = lambda: served.get("group", group=team.group)["verdict"]["quiet"] == 2  # noqa: E731
-        wait_for(quiet, "the other member to be quiet")
-        assert level_of(served, team.group)() == "unknown"
+        wait_for(lambda: row_of(served, team.group)["quiet"] == 2, "the other member")
+        assert row_of(served, team.group)["level"] == "unknown"
         with served.client() as client:
             answer = client.get(
                 "/api/v1/wait", params={"group": team.group, "timeout": "0.2"}
