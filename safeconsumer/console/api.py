@@ -78,7 +78,8 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
         "version": snapshot.version,
         "age": round(time.monotonic() - snapshot.heard_at, 3),
         "is_complete": snapshot.is_complete,
-        "trouble": snapshot.trouble,
+        "trouble": snapshot.trouble.said if snapshot.trouble else None,
+        "unread": list(snapshot.unread),
         "now": snapshot.now,
         "remade": list(snapshot.remade),
     }
@@ -217,7 +218,8 @@ def ready(request: Request) -> Response:
     """
     _, snapshot = _look(request)
     if not snapshot.is_complete or snapshot.trouble:
-        raise Problem(503, "not ready", snapshot.trouble or "the topics are being read")
+        said = snapshot.trouble.said if snapshot.trouble else "topics are being read"
+        raise Problem(503, "not ready", said)
     return _json(snapshot)
 
 

@@ -331,6 +331,7 @@ def _page(
         "is_reading": not snapshot.is_complete,
         "now": snapshot.now,
         "remade": snapshot.remade,
+        "unread": snapshot.unread,
     }
     page = _templates().get_template(template)
     text = page.render(

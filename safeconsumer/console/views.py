@@ -3,6 +3,7 @@ What pages and REST say of a group: one row, its members, its partitions, worst 
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from attrs import frozen
 from kafka import TopicPartition
@@ -22,6 +23,7 @@ from safeconsumer.group.why import (
 )
 
 _FEW = 12
+_WORST = (*LEVELS, "good")
 
 
 @frozen(kw_only=True)
@@ -145,10 +147,11 @@ def view_of(
     """
     judge = Judge(picture)
     partitions = tuple(_partition(one) for one in sights(judge, stands_for))
-    members = [_member(one) for one in (*judge.members, *judge.others)]
+    loud = {one.tp for one in partitions if one.level is Level.ALARM}
+    members = [_member(one, loud) for one in (*judge.members, *judge.others)]
     return View(
         row=_group(judge, partitions),
-        members=tuple(sorted(members, key=lambda one: one.level == "good")),
+        members=tuple(sorted(members, key=lambda one: _WORST.index(one.level))),
         partitions=tuple(
             sorted(partitions, key=lambda one: (not one.holds, _rank(one.level)))
         ),
@@ -274,17 +277,19 @@ def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
 # ---------------------------------------------------------------- members
 
 
-def _member(seat: Seat) -> MemberRow:
+def _member(seat: Seat, loud: AbstractSet[TopicPartition]) -> MemberRow:
     facts, report = seat.facts, seat.report
     host = report.host if report else facts.host.lstrip("/") if facts else ""
     owned = facts.assigned if facts else assigned([report] if report else [])
     level, words = {
-        True: ("good", "obeys all"),
+        True: ("good", "has read all"),
         False: (Level.WAITING, "behind"),
         None: (Level.UNKNOWN, "cannot tell"),
     }[seat.obeys]
     if report is not None and report.state != "ready":
         level, words = Level.UNKNOWN, "keeps its last state"
+    if seat.obeys and not loud.isdisjoint(owned):
+        level, words = Level.ALARM, "does not obey"
     quiet = None if report is None or report.is_partial else count_of(report.quiet)
     return MemberRow(
         id=facts.member_id if facts else report.member if report else "",

@@ -3,10 +3,11 @@ Follows the control topics and the cluster's groups, and publishes what is known
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -36,10 +37,32 @@ _SURVEY_SHARE = 0.2
 _VIEWED = 30.0
 _SILENCE = 5.0
 _BACKOFF = 1.0
+_LOOK_FOR_STATUS = 10.0
+_AWAY = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.RequestTimedOutError,
+    OSError,
+)
 _ASK_TIMEOUT_MS = 5_000
 _END_SECONDS = 3.0
 _MOST_RECORDS = 10_000
 _UNKNOWN = GroupFacts(state="Unknown", members=(), committed={})
+
+
+@frozen
+class Trouble:
+    """
+    Why nothing newer is known.
+
+    Attributes:
+        said: in a sentence.
+        detail: the client's own words.
+    """
+
+    said: str
+    detail: str
 
 
 @frozen(kw_only=True)
@@ -56,7 +79,8 @@ class Snapshot:
         now: the broker's time, seconds since the epoch; None if it is unknown.
         heard_at: our monotonic time of the moment that all of this is from.
         is_complete: the control topics were read to their ends, and groups listed.
-        trouble: why nothing newer is known, in a sentence; None if all is well.
+        trouble: why nothing newer is known; None if all is well.
+        unread: what could not be read, each with why, in words.
         remade: control topics that were deleted and made again meanwhile.
     """
 
@@ -67,7 +91,8 @@ class Snapshot:
     now: float | None = None
     heard_at: float
     is_complete: bool = False
-    trouble: str | None = None
+    trouble: Trouble | None = None
+    unread: tuple[str, ...] = ()
     remade: tuple[str, ...] = ()
 
 
@@ -82,7 +107,7 @@ class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     done_at: float | None = None
-    trouble: str | None = None
+    trouble: Trouble | None = None
 
 
 class Follower:
@@ -105,9 +130,6 @@ class Follower:
         self.settings = settings
         sources = dict(zip(settings.topics, (OPERATOR, GROUP), strict=True))
         self._sources = sources
-        self._names = tuple(
-            name for name in (*settings.topics, settings.status_topic) if name
-        )
         self._fold = Fold(sources)
         self._reports: dict[str, _Heard] = {}
         self._records: deque[Standing] = deque(maxlen=_MOST_RECORDS)
@@ -116,7 +138,8 @@ class Follower:
         self._clock = LogClock()
         self._newest = 0.0
         self._read_at: float | None = None
-        self._reading_trouble: str | None = None
+        self._reading_trouble: Trouble | None = None
+        self._unread: tuple[str, ...] = ()
         self._survey = _Survey()
         self._moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
         self._viewed: dict[str, float] = {}
@@ -173,10 +196,10 @@ class Follower:
                 work()
             except Exception as error:
                 log.debug("%s begins again", work.__name__, exc_info=True)
-                self._lose(work, f"{type(error).__name__}: {error}"[:300])
+                self._lose(work, _trouble(error))
                 self._stopping.wait(_BACKOFF)
 
-    def _lose(self, work: Callable[[], None], why: str) -> None:
+    def _lose(self, work: Callable[[], None], why: Trouble) -> None:
         with self._lock:
             if work == self._read:
                 self._reading_trouble = why
@@ -190,20 +213,37 @@ class Follower:
         with ExitStack() as closing:
             admin = clients.admin(self._base)
             closing.callback(admin.close)
-            topics.require(admin, self._names)
+            names = self._readable(admin)
             consumer = clients.reader(self._base)
             closing.callback(consumer.close, autocommit=False, timeout_ms=_CLOSE_MS)
             reader = ControlReader(consumer)
-            ends = self._begin(consumer)
-            while not self._stopping.is_set():
+            ends = self._begin(consumer, names)
+            until = time.monotonic() + _LOOK_FOR_STATUS if self._unread else math.inf
+            while not self._stopping.is_set() and time.monotonic() < until:
                 self._turn(consumer, reader, ends)
 
-    def _begin(self, consumer: SafeConsumer) -> Mapping[TopicPartition, int]:
-        partitions = [TopicPartition(name, 0) for name in self._names]
+    def _readable(self, admin: KafkaAdminClient) -> tuple[str, ...]:
+        topics.require(admin, self.settings.topics)
+        status = self.settings.status_topic
+        if status is None:
+            self._unread = ("there is no status topic, by the settings",)
+            return self.settings.topics
+        try:
+            topics.require(admin, (status,))
+        except kafka_errors.KafkaError as error:
+            self._unread = (str(error),)
+            return self.settings.topics
+        self._unread = ()
+        return (*self.settings.topics, status)
+
+    def _begin(
+        self, consumer: SafeConsumer, names: Sequence[str]
+    ) -> Mapping[TopicPartition, int]:
+        partitions = [TopicPartition(name, 0) for name in names]
         consumer.assign(partitions)
         firsts = consumer.beginning_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
         ends = consumer.end_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
-        identities = topic_ids(consumer, self._names)
+        identities = topic_ids(consumer, names)
         with self._lock:
             for tp in partitions:
                 known = self._positions.get(tp, 0)
@@ -238,8 +278,8 @@ class Follower:
         ends: Mapping[TopicPartition, int],
     ) -> None:
         polled = consumer.poll(_POLL_MS)
-        identities = topic_ids(consumer, self._names)
-        again = [name for name in self._names if self._is_another(identities, name)]
+        identities = topic_ids(consumer, [tp.topic for tp in ends])
+        again = [name for name in identities if self._is_another(identities, name)]
         if again:
             message = f"{', '.join(again)} was made again"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
@@ -374,6 +414,7 @@ class Follower:
             heard_at=heard_at,
             is_complete=is_complete,
             trouble=self._reading_trouble or survey.trouble,
+            unread=self._unread,
             remade=self._remade,
         )
         self._published.notify_all()
@@ -407,6 +448,14 @@ class Follower:
                 lags=survey.lags.get(group, {}),
                 now=now,
                 taken_at=time.monotonic(),
+                unread=self._unread,
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
+
+
+def _trouble(error: Exception) -> Trouble:
+    detail = f"{type(error).__name__}: {error}"[:300]
+    if isinstance(error, _AWAY):
+        return Trouble("The broker does not answer.", detail)
+    return Trouble("The cluster cannot be read.", str(error)[:300] or detail)

@@ -165,8 +165,8 @@ def _not_yet(sight: Sight) -> _Found:
 def _flows_though_held(sight: Sight) -> _Found:
     if not sight.holds or not _flows(sight):
         return None
-    why = f" ({sight.place.why})" if sight.place.why else " and has read the hold"
-    said = f"It is held, and {sight.owner} delivers it all the same{why}"
+    why = f" ({sight.place.why})" if sight.place.why else ", who has read the hold,"
+    said = f"It is held, and {sight.owner}{why} delivers it all the same"
     return Level.ALARM, "held but flowing", said
 
 

@@ -83,6 +83,12 @@ class Served:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """
+        End it, as an interrupt does; a second call does nothing.
+        """
         self.desk.close()
         self._server.should_exit = True
         self._thread.join(10)
