@@ -319,6 +319,15 @@ class Facade:
             config["key_deserializer"], config["value_deserializer"] = key, value
             self._fetcher.drop_decoded()
 
+    def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
+        """
+        Have commits without offsets raise what this makes; None: let them again.
+
+        They commit what polls returned, which is less done than it seems where whoever
+        polls hands it on.
+        """
+        self._subscription.refusal = refusal
+
     def consumes(self, topic: str) -> bool:
         """
         Tell whether the topic is subscribed to, or a partition of it is assigned.
@@ -349,6 +358,13 @@ class Facade:
         Tell whether the group has no committed offset of an owned partition for sure.
         """
         return bool(self._coordinator.commits.without(frozenset((tp,))))
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Return which of all resets the last one of an owned partition was; 0: none yet.
+        """
+        state = self._subscription.assignment.get(tp)
+        return getattr(state, "reset_number", 0)
 
     def lag(self) -> int:
         """

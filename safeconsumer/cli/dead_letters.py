@@ -277,7 +277,7 @@ def _replay(replaying: Replay, several: Iterator[letters.Found]) -> None:
 
 
 def _conclude(context: click.Context, replaying: Replay) -> None:
-    if replaying.stopping.is_set():
+    if replaying.is_cut:
         give_up(context, "interrupted; run it again to go on", Status.INTERRUPTED)
     if replaying.counts.left:
         context.exit(Status.LEFT)

@@ -119,6 +119,7 @@ class Replay:
     Attributes:
         counts: so far.
         stopping: set it, and the replay ends before its next letter.
+        is_cut: whether that has kept a letter from being sent.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per choice
@@ -146,6 +147,7 @@ class Replay:
         self._next_at = self._told_at = time.monotonic()
         self.counts = Counts()
         self.stopping = threading.Event()
+        self.is_cut = False
 
     def chosen(self, several: Iterable[Found]) -> Iterator[Letter]:
         """
@@ -153,7 +155,10 @@ class Replay:
         """
         count = 0
         for found in several:
-            if self.stopping.is_set() or count == self._most:
+            if count == self._most:
+                return
+            if self.stopping.is_set():
+                self.is_cut = True
                 return
             if not self._is_again and self._was_sent(found):
                 self.counts.before += 1
@@ -230,6 +235,7 @@ class Replay:
         failed: list[BaseException] = []
         for letter in window:
             if failed or not self._may_go_on():
+                self.is_cut |= not failed
                 unsent.append(letter)
                 continue
             try:

@@ -55,6 +55,7 @@ from safeconsumer.worker.handlers import is_async
 from safeconsumer.worker.queue import record_key
 from safeconsumer.worker.routes import Routes, chosen
 from safeconsumer.worker.settings import check_callable
+from safeconsumer.worker.tracebacks import shown
 
 _USAGE = (
     ClientPropertyError,
@@ -82,6 +83,7 @@ _EPILOG = epilog(
     Status.UNCOMMITTED,
     Status.GIVEN_UP,
     Status.MISSING,
+    Status.INTERRUPTED,
 )
 
 
@@ -229,7 +231,8 @@ def run(
         base, control = options["connect"]()
         base = {**base, **_shared(options["settings"])}
         reach(",".join(base["bootstrap_servers"]), **_without_servers(base))
-        cluster.existing(base, topics)
+        letters = options["dead_letter"]
+        cluster.existing(base, topics if letters is None else (*topics, letters))
         options["control"] = control if options["is_controlled"] else None
         report = _work(handle, topics, base, options)
     except CommandError as error:
@@ -243,6 +246,8 @@ def run(
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
         give_up(context, str(error) or type(error).__name__, status)
+    except KeyboardInterrupt:
+        give_up(context, "interrupted", Status.INTERRUPTED)
     else:
         click.echo(_sentence(report), err=True)
         context.exit(_status(report))
@@ -353,7 +358,11 @@ def _work(
         stack.enter_context(
             watch.watching(worker, consumer, is_on=options["is_watched"])
         )
-        return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
+        try:
+            return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
+        except SystemExit as error:  # its status would pass for one of ours
+            message = f"a handler ended the worker: {shown(error)}"
+            raise CommandError(message, Status.FAILED) from error
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:

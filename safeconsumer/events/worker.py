@@ -65,7 +65,7 @@ class WorkDropped(WorkerEvent):
     Attributes:
         partitions: whose they were.
         records: how many, queued and running.
-        running: how many of them a handler was working on.
+        running: how many of them were handed over to handlers.
         reason: ``revoked``, ``lost``, ``moved`` (somebody sought back) or ``stopped``.
     """
 
@@ -286,9 +286,10 @@ class DeadLetterRefused(WorkerEvent):
 @frozen(kw_only=True)
 class DeadLetterSlow(WorkerEvent):
     """
-    A dead letter has been given to its producer, which does not return.
+    A dead letter was given to its producer, which does not return, or acknowledge it.
 
-    kafka-python's waits for a topic that it does not know for ``max_block_ms``.
+    kafka-python's waits for a topic that it does not know for ``max_block_ms``, and for
+    an acknowledgement for ``delivery_timeout_ms``.
 
     Attributes:
         partition: as ``orders:3``.
@@ -353,8 +354,9 @@ class WorkerStopped(WorkerEvent):
 
     Attributes:
         done: records completed in its life.
-        dropped: records given up when it stopped.
-        committed: whether the last commit went through.
+        dropped: records given up in its life: revoked, lost, or unfinished now.
+        committed: whether the last commit went through, and nothing complete has gone
+            without one since.
         error: what stopped it; None if it was asked to.
     """
 

@@ -9,6 +9,7 @@ from typing import Any
 from safeconsumer.errors import ControlSettingError
 from safeconsumer.group import clients, patterns, wire
 from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
 from safeconsumer.group.publisher import (
     Acknowledged,
@@ -57,7 +58,10 @@ class GroupControl:
         base = clients.connection(configs, settings.client_configs, "control")
         self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
         sources = ControlState.sources(*settings.topics)
-        self._state = ControlState(self._group, ledger, sources, settings.clock_skew)
+        self._clock = BrokerClock(is_told=settings.status_topic is not None)
+        self._state = ControlState(
+            self._group, ledger, sources, settings.clock_skew, self._clock
+        )
         run_after = settings.run_after if settings.unavailable == "run" else None
         self._barrier = Barrier(ledger, run_after)
         self._reader = Reader(settings, base, ledger, self._state, self._barrier)
@@ -169,7 +173,8 @@ class GroupControl:
         moment = self._ledger.now()
         key = (read.scope, GROUP + change.key.owner)
         body = change.hold or ControlHold()
-        return as_hold(key, body, moment[1], moment, self._settings.clock_skew)
+        at, skew = moment[1], self._settings.clock_skew
+        return as_hold(key, body, at, at, moment, skew)
 
     # ------------------------------------------------------------ reports
 
@@ -184,6 +189,7 @@ class GroupControl:
             producer=self._producer,
             look=self._look,
             ledger=self._ledger,
+            clock=self._clock,
         )
 
     def _look(self) -> tuple[str, int, Offsets]:

@@ -2,7 +2,11 @@
 What members tell of themselves, as bytes: versioned, bounded, and never trusted.
 """
 
+import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import field, frozen
 
@@ -20,6 +24,13 @@ _NUL = "\0"
 
 # Holds of a worker's own that a report names, and how much of each.
 _FEW, _MOST_TEXT = 4, 400
+
+# What is packed where it is too long, and how long it may be when it is unpacked.
+_PACKED = ("assigned", "quiet", "busy")
+_MOST_UNPACKED = 4 << 20
+
+# More than a whole cluster has: whoever names them wants to keep readers busy.
+_MOST_PARTITIONS = 1_000_000
 
 
 @frozen(kw_only=True)
@@ -40,7 +51,7 @@ class Report:
         assigned: owned partitions, as ranges by topic.
         quiet: those of them that deliver nothing, as ranges by topic.
         gated: how many wait for the control topics.
-        is_partial: the partitions did not fit and are left out.
+        is_partial: the partitions did not fit, packed neither, and are left out.
         outages: holds that its worker placed for an outage, in words.
         member_id: Kafka's name for the member; empty if it is none, because it assigned
             its partitions itself or has not joined; None of an earlier version.
@@ -81,7 +92,7 @@ def encode_report_key(group: str, member: str) -> bytes:
 
 def encode_report(report: Report) -> bytes:
     """
-    Return a report as bytes; partitions are left out if they do not fit.
+    Return a report as bytes; partitions are packed, or left out, if they do not fit.
     """
     document = {
         "v": VERSION,
@@ -106,8 +117,38 @@ def encode_report(report: Report) -> bytes:
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
         return data
+    # Readers of an earlier version are told that partitions are left out.
     left_out: dict[str, object] = {"assigned": {}, "quiet": {}, "busy": {}}
-    return as_json({**document, **left_out, "is_partial": True})
+    short = {**document, **left_out, "is_partial": True}
+    packed = as_json({**short, "packed": _packed(report)})
+    return packed if len(packed) <= MAX_VALUE_BYTES else as_json(short)
+
+
+def _packed(report: Report) -> str:
+    # Each topic's name once: hundreds of them are most of it.
+    several = [getattr(report, name) for name in _PACKED]
+    names = sorted({name for one in several for name in one})
+    document = {name: [one.get(name, ()) for one in several] for name in names}
+    return b64encode(zlib.compress(as_json(document))).decode()
+
+
+def _unpacked(text: object) -> dict[str, Any] | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(b64decode(text, validate=True), _MOST_UNPACKED)
+        document = json.loads(data) if unpacking.eof else None
+    except (ValueError, zlib.error, RecursionError):
+        return None
+    if not isinstance(document, dict) or not all(
+        isinstance(one, list) and len(one) == len(_PACKED) for one in document.values()
+    ):
+        return None
+    return {
+        name: {topic: one[place] for topic, one in document.items() if one[place]}
+        for place, name in enumerate(_PACKED)
+    }
 
 
 def decode_report(data: object) -> Report | None:
@@ -118,6 +159,9 @@ def decode_report(data: object) -> Report | None:
     version = document.get("v")
     if not is_int(version) or version < 1:
         return None
+    unpacked = _unpacked(document.get("packed"))
+    if unpacked is not None:
+        document = {**document, **unpacked, "is_partial": False}
     texts = [document.get(name) for name in ("group", "member", "client_id", "host")]
     numbers = [document.get(name) for name in ("at_ms", "holds", "skipped", "gated")]
     state = document.get("state")
@@ -189,7 +233,7 @@ def _ranges(value: object) -> dict[str, tuple[tuple[int, int], ...]] | None:
         if not isinstance(ranges, list) or not all(map(_is_range, ranges)):
             return None
         found[topic] = tuple((first, last) for first, last in ranges)
-    return found
+    return found if count_of(found) <= _MOST_PARTITIONS else None
 
 
 def _is_range(value: object) -> bool:

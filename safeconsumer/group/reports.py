@@ -11,11 +11,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.broker_clock import BrokerClock
+from safeconsumer.group.fold import NO_TIME_MS
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES
@@ -27,6 +30,11 @@ log = logging.getLogger("safeconsumer.group")
 # Changes within this time make one report, so that an application that pauses in a
 # loop does not flood the topic.
 _SETTLE = 0.05
+# Who is refused once is not waited for.
+_REFUSED = (
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.TopicAuthorizationFailedError,
+)
 # For the last report to be sent.
 _GOODBYE = 0.5
 
@@ -43,6 +51,7 @@ class Reporter:
         producer: makes or returns the client to write with.
         look: tells state, skipped records and applied offsets.
         ledger: the consumer's.
+        clock: is told the times that the broker puts into reports.
     """
 
     def __init__(  # noqa: PLR0913 - a report says as much
@@ -55,6 +64,7 @@ class Reporter:
         producer: Callable[[], KafkaProducer],
         look: Callable[[], tuple[str, int, Offsets]],
         ledger: PauseLedger,
+        clock: BrokerClock,
     ) -> None:
         self.member = f"{client_id}-{uuid.uuid4().hex[:12]}"
         self._group = group
@@ -65,6 +75,7 @@ class Reporter:
         self._producer = producer
         self._look = look
         self._ledger = ledger
+        self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -110,9 +121,31 @@ class Reporter:
             report = self.report(state)
             key = report_wire.encode_report_key(report.group, report.member)
             value = report_wire.encode_report(report)
-            self._producer().send(self._topic, key=key, value=value, partition=0)
-        except Exception:
+            producer = self._producer()
+            sent = time.monotonic()
+            future = producer.send(
+                self._topic,
+                key=key,
+                value=value,
+                partition=0,
+                timestamp_ms=report.at_ms,
+            )
+            future.add_callback(self._acknowledged, report.at_ms, sent)
+            future.add_errback(self._failed)
+        except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
+            self._failed(error)
+
+    def _acknowledged(self, at_ms: int, sent: float, written: Any) -> None:  # noqa: ANN401 - upstream's
+        now = time.monotonic()
+        if written.timestamp in {at_ms, NO_TIME_MS, None}:  # it has kept ours
+            self._clock.untold(now, is_final=True)
+        else:
+            self._clock.told(written.timestamp / 1000, sent, now)
+
+    def _failed(self, error: BaseException) -> None:
+        is_final = isinstance(error, _REFUSED)
+        self._clock.untold(time.monotonic(), is_final=is_final)
 
     def report(self, state: str | None = None) -> Report:
         """

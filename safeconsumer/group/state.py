@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
+from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import NO_TIME_MS, Entry, Fold, Written
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
@@ -37,8 +38,15 @@ class ControlState:
     """
 
     def __init__(
-        self, group: str, ledger: PauseLedger, sources: Mapping[str, str], skew: float
+        self,
+        group: str,
+        ledger: PauseLedger,
+        sources: Mapping[str, str],
+        skew: float,
+        clock: BrokerClock | None = None,
     ) -> None:
+        self._clock = clock or BrokerClock(is_told=False)
+        self._clock.on_change = self.tell_time
         self._group = group
         self._ledger = ledger
         self._sources = sources  # topic to owner prefix
@@ -110,19 +118,54 @@ class ControlState:
         change = _Change()
         moment = self._ledger.now()
         for one in entries:
-            found = self._scope_and_owner(one.topic, one.key, tell=one.register.is_held)
-            hold = None
-            if one.hold is not None:
-                # Without a time it begins when it is heard: late, never early.
-                at_ms = one.register.at_ms
-                at = moment[1] if at_ms == NO_TIME_MS else at_ms / 1000
-                hold = as_hold(found, one.hold, at, moment, self._skew)
-            if hold is None:
-                change.remove.append(found)
+            key = self._scope_and_owner(one.topic, one.key, tell=one.register.is_held)
+            hold = self._hold(key, one, moment)
+            if hold is None or is_over(hold, moment):
+                change.remove.append(key)
             else:
                 change.place.append(hold)
         if change.place or change.remove:
             self._ledger.follow(change.place, change.remove)
+
+    def _hold(
+        self, key: HoldKey, one: Entry, moment: tuple[float, float]
+    ) -> Hold | None:
+        if one.hold is None:
+            return None
+        if one.register.at_ms == NO_TIME_MS:
+            # It begins when it is heard: late, never early.
+            return as_hold(key, one.hold, moment[1], moment[1], moment, self._skew)
+        at, now = one.register.at_ms / 1000, self._clock.time(moment)
+        return as_hold(key, one.hold, at, now, moment, self._skew)
+
+    def tell_time(self) -> None:
+        """
+        Let holds expire by what is known of the broker's clock now.
+
+        Also those that had expired by what was known before, and have not.
+        """
+        with self._lock:
+            moment = self._ledger.now()
+            there = {hold.key for hold in self._ledger.view().state if hold.is_remote}
+            timed = [
+                hold
+                for one in self._fold.held()
+                if one.hold is not None
+                and one.hold.ttl_ms is not None
+                and one.register.at_ms != NO_TIME_MS
+                and (hold := self._hold(self._key(one), one, moment)) is not None
+            ]
+            self._ledger.move(hold for hold in timed if hold.key in there)
+            place = [
+                hold
+                for hold in timed
+                if hold.key not in there and not is_over(hold, moment)
+            ]
+            if place:
+                self._ledger.follow(place, ())
+
+    def _key(self, one: Entry) -> HoldKey:
+        return self._scope_and_owner(one.topic, one.key, tell=False)
 
     def _scope_and_owner(
         self, topic: str, key: ControlKey, *, tell: bool
@@ -150,29 +193,31 @@ class ControlState:
         )
 
 
-def as_hold(
+def as_hold(  # noqa: PLR0913, PLR0917 - two clocks
     key: HoldKey,
     body: ControlHold,
     at: float,
+    now: float | None,
     moment: tuple[float, float],
     skew: float,
-) -> Hold | None:
+) -> Hold:
     """
-    Return the hold that a record asks for; None if its time is over.
+    Return the hold that a record asks for, whether its time is over or not.
 
     Args:
         key: scope and owner.
         body: what the record says.
         at: the broker's time of the record, seconds since the epoch.
-        moment: now, on the monotonic clock and on this machine's wall clock.
-        skew: seconds that the two wall clocks may differ; the hold ends so much later.
+        now: the broker's time of this moment; None if it is unknown, and nothing may
+            expire.
+        moment: the same moment on our monotonic clock and on this machine's.
+        skew: seconds by which the hold ends later, for clocks that differ.
     """
-    now, wall = moment
     scope, owner = key
     expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
-    deadline = None if expires_at is None else now + (expires_at + skew - wall)
-    if deadline is not None and deadline <= now:
-        return None
+    deadline = None
+    if expires_at is not None and now is not None:
+        deadline = moment[0] + (expires_at + skew - now)
     return Hold(
         scope=scope,
         owner=owner,
@@ -181,3 +226,10 @@ def as_hold(
         expires_at=expires_at,
         deadline=deadline,
     )
+
+
+def is_over(hold: Hold, moment: tuple[float, float]) -> bool:
+    """
+    Tell whether a hold's deadline has passed.
+    """
+    return hold.deadline is not None and hold.deadline <= moment[0]

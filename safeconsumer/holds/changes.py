@@ -40,6 +40,18 @@ class Place:
 
 
 @frozen
+class Move:
+    """
+    Give holds other deadlines.
+
+    Attributes:
+        holds: as they shall be; each is found by being equal but for that.
+    """
+
+    holds: tuple[Hold, ...]
+
+
+@frozen
 class Remove:
     """
     Lift holds.
@@ -106,7 +118,9 @@ class OpenCallGates:
     """
 
 
-Change: TypeAlias = Place | Remove | RemoveOwner | Assign | OpenGates | OpenCallGates
+Change: TypeAlias = (
+    Place | Move | Remove | RemoveOwner | Assign | OpenGates | OpenCallGates
+)
 
 
 def remaining_after(state: LedgerState, scopes: Iterable[Scope]) -> tuple[Hold, ...]:

@@ -27,6 +27,7 @@ from safeconsumer.holds import state as ledger
 from safeconsumer.holds.changes import (
     Assign,
     Change,
+    Move,
     OpenCallGates,
     OpenGates,
     Place,
@@ -296,6 +297,16 @@ class PauseLedger:
             changes.append(Remove(keys))
         self._submit(*changes)
 
+    def move(self, holds: Iterable[Hold]) -> None:
+        """
+        Let holds expire at another moment, where that is known better than before.
+
+        Args:
+            holds: with their new deadlines; those that are not there, or were placed
+                anew meanwhile, are left alone.
+        """
+        self._submit(Move(tuple(holds)))
+
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> rebalance.Ownership:
@@ -551,6 +562,8 @@ class PauseLedger:
         match change:
             case Place():
                 self._place(change)
+            case Move():
+                self._move(change)
             case Remove():
                 self._remove(change, self._call_gates.lifted(change.keys, self._view))
             case RemoveOwner():
@@ -603,6 +616,14 @@ class PauseLedger:
             told.append(self._event(events.PatternCoversNothing, holds=idle))
         self._deadlines.add(placed, state)
         self._commit(view, told)
+
+    def _move(self, change: Move) -> None:
+        state, moved = ledger.move(self._view.state, change.holds)
+        if moved:
+            scopes = (hold.scope for hold in moved)
+            view, _ = with_state(self._view, state, scopes)
+            self._deadlines.add(moved, state)
+            self._commit(view, ())
 
     def _remove(self, change: Remove, gates: CallGates) -> None:
         view, told = self._gated(self._view, gates, "resumed")

@@ -160,6 +160,27 @@ def place(state: LedgerState, holds: Iterable[Hold]) -> tuple[LedgerState, Holds
     return state, tuple(placed)
 
 
+def move(state: LedgerState, holds: Iterable[Hold]) -> tuple[LedgerState, Holds]:
+    """
+    Give holds that are there other deadlines: it is known better when they expire.
+
+    Returns:
+        The new state, and the holds as they are in it now; what is not there any more,
+        or was placed anew meanwhile, is left alone.
+    """
+    moved = []
+    for hold in holds:
+        others = state.of(hold.scope)
+        before = next((one for one in others if one.owner == hold.owner), None)
+        if before is None or before != hold or before.deadline == hold.deadline:
+            continue
+        after = evolve(before, deadline=hold.deadline)
+        others = tuple(one for one in others if one is not before)
+        state = _with(state, before.scope, (*others, after))
+        moved.append(after)
+    return state, tuple(moved)
+
+
 def remove(
     state: LedgerState, keys: Iterable[tuple[Scope, str]]
 ) -> tuple[LedgerState, Holds]:

@@ -25,6 +25,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
 from safeconsumer.worker.deserializing import Readers
+from safeconsumer.worker.executors.aio import in_time
 from safeconsumer.worker.executors.lifespan import (
     MakeLifespan,
     check_lifespan,
@@ -64,8 +65,11 @@ from safeconsumer.worker.settings import (
     check_breaker,
     check_callable,
     check_counts,
+    check_key,
+    check_kinds,
     check_on_exhausted,
 )
+from safeconsumer.worker.throttle import check_throttles, check_timeout
 
 _GROUP = "run_worker"
 # Settings of a worker that change nothing here: one handler runs at a time, all records
@@ -224,6 +228,9 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     key: Callable[[Any], object] = record_key,
     executor: object = None,
     batch: int | None = None,
+    batch_within: float = 0.0,
+    rate: float | None = None,
+    handler_timeout: float | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     retry: Retry = Retry(),  # noqa: B008 - frozen
     dead_letter: DeadLetter | Sink | Literal[True] | None = None,
@@ -253,6 +260,12 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         key: as the worker's.
         executor: ``"thread"`` or ``"asyncio"``; None for what fits the handler.
         batch: as the worker's.
+        batch_within: as the worker's. All records are there from the beginning, so only
+            the last batch of a partition waits, and in vain.
+        rate: as the worker's.
+        handler_timeout: as the worker's: a coroutine is cancelled after so many
+            seconds, which it really takes. No function is: a thread that takes longer
+            is only reported by a worker, and nothing comes of it here.
         limits: only its ``span`` matters.
         retry: as the worker's; what ``jitter`` draws is always three quarters.
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
@@ -280,8 +293,11 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
             ``dead_letter`` raised, but for :class:`Reject`.
     """
     _refuse_unknown(others)
-    check_callable(key, "key")
+    check_kinds(limits=limits, retry=retry)
+    check_key(key, order)
     check_counts(max_calls=max_calls, batch=1 if batch is None else batch)
+    check_throttles(batch, batch_within, rate)
+    check_timeout(handler_timeout)
     check_on_exhausted(on_exhausted)
     check_breaker(breaker)
     bench = _Bench(max_calls, on_event)
@@ -295,13 +311,15 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         span=limits.span,
         quantum=batch or 1,
         is_batch=batch is not None,
+        within=batch_within,
+        rate=rate,
         draw=lambda: 0.5,
     )
     bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
     check_lifespan(lifespan, executor)
-    with _called_here(called, lifespan) as (here, bench.state):
+    with _called_here(called, lifespan, handler_timeout) as (here, bench.state):
         noting = bench.noting(here, is_batch=batch is not None)
         bench.handle = readers.before(noting, is_batch=batch is not None)
         bench.admit(records)
@@ -344,7 +362,7 @@ def _executor(
 
 @contextlib.contextmanager
 def _called_here(
-    handle: Callable[..., Any], lifespan: MakeLifespan | None
+    handle: Callable[..., Any], lifespan: MakeLifespan | None, seconds: float | None
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
     # What is called in this thread, and the value of the lifespan around all calls.
     if not is_async(handle):
@@ -361,8 +379,9 @@ def _called_here(
     with asyncio.Runner() as runner:
         around = contextlib.AsyncExitStack()
         state = runner.run(enter_async(around, lifespan))
+        call = in_time(handle, seconds)
         try:
-            yield lambda *args: runner.run(handle(*args)), state
+            yield lambda *args: runner.run(call(*args)), state
         finally:
             runner.run(around.aclose())
 
@@ -512,7 +531,8 @@ class _Bench:
 
     def _jump(self) -> bool:
         soon = min(self._schedule.turn(), self._ledger.seconds_to_next_expiry())
-        if self._schedule.queue.ready:
+        queue = self._schedule.queue
+        if queue.ready and not queue.seconds_to_room():
             return True
         if soon == float("inf"):
             return False

@@ -232,6 +232,11 @@ class Client(Protocol):
         Tell whether the group has no committed offset of an owned partition for sure.
         """
 
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Tell resets of an owned partition's position apart; 0: there was none.
+        """
+
     def hold(
         self,
         owners: Sequence[str],
@@ -319,6 +324,12 @@ class ConsumerClient:
         Tell whether the group has no committed offset of an owned partition for sure.
         """
         return self.membership.lacks_commit(tp)
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Tell resets of an owned partition's position apart; 0: there was none.
+        """
+        return self.membership.reset_number(tp)
 
     def lagging(self) -> Collection[TopicPartition]:
         """

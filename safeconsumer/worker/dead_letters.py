@@ -21,12 +21,17 @@ from kafka.errors import (
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.handlers import Reject, is_async, refuse_coroutine
+from safeconsumer.worker.handlers import (
+    HandlersFailError,
+    Reject,
+    is_async,
+    refuse_coroutine,
+)
 from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
-from safeconsumer.worker.settings import DeadLetter, check_callable
+from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
 from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 
@@ -49,12 +54,12 @@ class Failure:
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 Takes a record and its failure. Returning means acknowledged; a future that it returns
-is waited for: kafka-python's, a ``concurrent.futures`` one, or anything with ``get`` or
-``result`` but a mapping, which holds up the letters behind it. Raising
+is waited for until it ends: kafka-python's, a ``concurrent.futures`` one, or anything
+with ``get`` or ``result`` but a mapping, which holds up the letters behind it. Raising
 :class:`~safeconsumer.Reject` says that the record can never be a letter.
 """
 
-# How long an answer of a callable that returned a future is waited for.
+# Without an answer from a future that a callable returned, this is an event.
 _SINK_SECONDS = 30.0
 # A producer that does not know its topic yet waits for it in ``send``, up to its
 # ``max_block_ms``: from here on that is an event.
@@ -77,6 +82,7 @@ class _Post:
         is_brief: whether it must say less.
         is_waiting: whether it failed, and waits for another try.
         ticket: of the last try; what is said about an earlier one is outdated.
+        since: when it was given to the sink last.
     """
 
     letter: Letter
@@ -84,6 +90,7 @@ class _Post:
     is_brief: bool = False
     is_waiting: bool = False
     ticket: object = field(factory=object)
+    since: float = 0.0
 
 
 _Answer: TypeAlias = tuple[_Post, object, BaseException | None]
@@ -97,12 +104,13 @@ class DeadLetters:
 
     Args:
         sink: takes the record.
-        timeout: seconds to wait for an acknowledgement.
+        timeout: seconds without an acknowledgement after which an event says so.
         retry: its waits are used between attempts; their number is not limited.
 
     Attributes:
         then: is told of a letter that was acknowledged.
         refused: is told of a record that can never be a letter, and why.
+        broken: is told why the sink can be called for no record at all.
     """
 
     def __init__(
@@ -121,6 +129,7 @@ class DeadLetters:
         self._told_slow: object = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
+        self.broken: Callable[[BaseException], None] = _nothing
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
@@ -161,7 +170,7 @@ class DeadLetters:
         seconds = time.monotonic() - began
         if seconds >= _SLOW_SECONDS:
             self._told_slow = sending
-            self._tell(worker_events.DeadLetterSlow, post.letter, seconds=seconds)
+            self._tell_is_slow(post.letter, seconds)
 
     def stop(self) -> None:
         """
@@ -194,11 +203,12 @@ class DeadLetters:
         _, _, post, ticket = heapq.heappop(self._due)
         if post.ticket is not ticket:
             return
-        if post.is_waiting:
+        if post.is_waiting or post.letter.lane.epoch.is_closed:
             self._try(post)
-        else:
-            why = f"no acknowledgement within {self._timeout:g} s"
-            self._failed(post, TimeoutError(why))
+            return
+        # Another one would arrive beside it: whoever sends it gives it up, not we.
+        self._tell_is_slow(post.letter, time.monotonic() - post.since)
+        self._after(self._timeout, post)
 
     def _after(self, seconds: float, post: _Post) -> None:
         due = time.monotonic() + seconds
@@ -206,7 +216,9 @@ class DeadLetters:
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
-        if letter.lane.epoch.is_closed:
+        # Revoked, its record is handled again elsewhere; one that is on its way by then
+        # is waited for, and completes it.
+        if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
         ticket = post.ticket = object()
@@ -215,12 +227,13 @@ class DeadLetters:
         failure = Failure(
             error=letter.error, attempts=letter.attempt, is_brief=post.is_brief
         )
-        self._sending = (post, time.monotonic())
+        post.since = time.monotonic()
+        self._sending = (post, post.since)
         try:
             answer = self._sink(letter.record, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
-                self._wait(answer)
+                self._wait(post, answer)
                 self._answered(post, ticket, None)
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
             self._failed(post, error)
@@ -240,12 +253,22 @@ class DeadLetters:
         self._after(self._timeout, post)
         return True
 
-    def _wait(self, answer: Any) -> None:  # noqa: ANN401 - any
+    def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
         if isinstance(answer, Mapping):  # it has a get(), and is no future
             return
         wait = getattr(answer, "get", None) or getattr(answer, "result", None)
-        if callable(wait):
-            wait(timeout=self._timeout)
+        while callable(wait):
+            began = time.monotonic()
+            try:
+                wait(timeout=self._timeout)
+            except Exception:
+                # Its own error, or that there is no answer yet? There are many classes
+                # of that; but an error of its own comes at once the next time.
+                is_early = time.monotonic() - began < self._timeout / 2
+                if is_early or post.letter.lane.epoch.is_closed:
+                    raise
+            else:
+                return
 
     def _answered(
         self, post: _Post, ticket: object, error: BaseException | None
@@ -270,6 +293,9 @@ class DeadLetters:
         elif _is_final(error):
             self.refused(post.letter, error)
             self._forget(post)
+        elif isinstance(error, HandlersFailError):
+            self.broken(error)
+            self._forget(post)
         else:
             self._again(post, error)
 
@@ -285,6 +311,9 @@ class DeadLetters:
             delay=delay,
             error=shown(error),
         )
+
+    def _tell_is_slow(self, letter: Letter, seconds: float) -> None:
+        self._tell(worker_events.DeadLetterSlow, letter, seconds=seconds)
 
     def _tell(self, kind: Any, letter: Letter, **fields: object) -> None:  # noqa: ANN401 - a class of event
         tp = letter.lane.epoch.tp
@@ -393,7 +422,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
+    refuse_class(dead_letter, "dead_letter")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeAlias
 
 from attrs import frozen
+from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.handlers import (
@@ -21,6 +22,7 @@ from safeconsumer.worker.handlers import (
     refuse_undone,
 )
 from safeconsumer.worker.queue import KeyOf, record_key
+from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
@@ -43,10 +45,19 @@ _FINAL = (
 class Readers:
     """
     The deserializers of a consumer, kafka-python's; None for none.
+
+    Raises:
+        WorkerSettingError: one cannot be called with data.
     """
 
     key: Any
     value: Any
+
+    def __attrs_post_init__(self) -> None:
+        for reader in (self.key, self.value):
+            # kafka-python wraps whatever it is given.
+            if isinstance(reader, DeserializeWrapper) and reader.fn is not None:
+                check_callable(reader.fn, "a deserializer", "data")
 
     def __bool__(self) -> bool:
         return self.key is not None or self.value is not None

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
@@ -161,7 +162,8 @@ class HandlersFailError(SafeConsumerError):
     Handlers cannot be run, whatever the record: the worker stops, and blames none.
 
     A process does not start, an executor of yours broke, cancels, or takes nothing
-    more, or a coroutine came back that nobody awaits. Raised by ``run()``.
+    more, a coroutine came back that nobody awaits, or one commits what nobody has
+    handled. Raised by ``run()``.
     """
 
 
@@ -388,12 +390,19 @@ def refuse_undone(answer: object) -> None:
     Return if what a handler returned does not say that nothing has run yet.
 
     Raises:
-        HandlersFailError: it is a coroutine, a generator or something to be awaited:
-            nobody does, so nothing was done.
+        HandlersFailError: it is a coroutine, a generator or something to be awaited or
+            waited for: nobody does, so nothing was done. Or it is an exception.
     """
     refuse_coroutine(answer)
     if inspect.isawaitable(answer):
         _refuse(answer, "awaits")
+    if isinstance(answer, Future):
+        _refuse(answer, "waits for")
+    if isinstance(answer, BaseException) or (
+        isinstance(answer, type) and issubclass(answer, BaseException)
+    ):
+        message = f"{shown(answer)} was returned, which says nothing: raise it"
+        raise HandlersFailError(message)
 
 
 def refuse_coroutine(answer: object) -> None:
@@ -417,6 +426,16 @@ def _refuse(answer: object, does: str) -> NoReturn:
         f"awaits anything; dead_letter is a plain function"
     )
     raise HandlersFailError(message)
+
+
+def commits_alone() -> Exception:
+    """
+    Return what a commit without offsets raises where a worker or pump commits.
+    """
+    return HandlersFailError(
+        "commit() and commit_async() without offsets commit what was polled, whether "
+        "it was handled or not: leave them out, what is done is committed here anyway"
+    )
 
 
 def is_async(function: object) -> bool:

@@ -24,11 +24,13 @@ class Report:
 
     Attributes:
         done: records completed in its life.
-        dropped: records given up: revoked, lost, or unfinished when it stopped.
+        dropped: records given up in its life: revoked, lost, or unfinished when it
+            stopped.
         given_up: those of them that a handler still worked on when it stopped.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
-        committed: whether the last commit went through.
+        committed: whether the last commit went through, and nothing complete has gone
+            without one since.
         seconds: from the request to stop until it was closed.
     """
 
@@ -50,8 +52,9 @@ class Stats:
         state: ``new``, ``running``, ``draining`` or ``closed``.
         partitions: with records held.
         queued: records that wait.
-        running: records that handlers work on.
-        bytes: of both.
+        running: records that are handed over: those that handlers work on, also of
+            partitions that are gone, and those that stand behind them.
+        bytes: of what waits and runs, without partitions that are gone.
         done: records completed so far.
         retries: how often a record was tried again.
         dead_letters: acknowledged.
@@ -117,6 +120,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
             epoch.progress.span() for epoch in held.epochs.values() if epoch.records
         ]
         queued, running = held.records - held.running, held.running
+        running += held.outlived.total()
         handler_seconds = schedule.durations.taken()
         stopped = schedule.outages.stopped()
     return Stats(
@@ -206,7 +210,7 @@ def examine(
         engine: the loop.
         slots: where handlers run.
         age: seconds that one may take, and what failed may block.
-        broken: what a breaker has stopped, and why.
+        broken: what a breaker has stopped, and what keeps commits from going through.
     """
     now = time.monotonic()
     is_alive = turns(engine, now)

@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker.client import REFUSED, Client, Work, sorted_tps
-from safeconsumer.worker.partition import Epoch, Held
+from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
 
@@ -28,6 +28,8 @@ class Commits:
     Attributes:
         succeeded: how many commits went through.
         failed: how many were refused or could not be sent.
+        is_behind: whether, since the last that went through, partitions have gone with
+            something complete that is not committed.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class Commits:
         self._done_before = 0
         self.succeeded = 0
         self.failed = 0
+        self.is_behind = False
+        self._refused: tuple[float, Exception] | None = None
 
     # ------------------------------------------------------------ floors
 
@@ -58,10 +62,21 @@ class Commits:
         Take note of where an ownership begins, if that is committed already.
 
         Elsewhere its first commit is that: until then it has no floor, and whoever gets
-        the partition next would begin wherever ``auto_offset_reset`` says.
+        the partition next would begin wherever ``auto_offset_reset`` says. Also where
+        the position was reset: what the group has committed is out of range.
         """
-        if not self._client.lacks_commit(epoch.tp):
+        if epoch.reset or self._client.lacks_commit(epoch.tp):
+            self._due = min(self._due, self._clock())
+        else:
             self._committed[epoch] = epoch.progress.next_offset
+
+    def begin_again(self, epoch: Epoch) -> None:
+        """
+        Note that it goes on where its position was reset to: that is its floor now.
+        """
+        epoch.is_adrift = False
+        self._committed.pop(epoch, None)
+        self._due = min(self._due, self._clock())
 
     def tell_begin(self, epoch: Epoch) -> None:
         """
@@ -78,7 +93,7 @@ class Commits:
         """
         Tell whether the group has a committed offset from which to repeat the epoch.
         """
-        return epoch in self._committed
+        return epoch in self._committed and not epoch.is_adrift
 
     # ------------------------------------------------------------ committing
 
@@ -92,6 +107,7 @@ class Commits:
         self._due = self._clock() + self._setting.every
         self._done_before = self._held.done
         if not marks:
+            self._refused = None
             return
         ticket = self._under_way = object()
         self._sent_at = self._clock()
@@ -115,7 +131,38 @@ class Commits:
         Args:
             seconds: to wait at most, if that is less than ``Commit.timeout``.
         """
-        marks, owners = self._new_marks()
+        return self._commit(*self._new_marks(), seconds)
+
+    def last(self, dropped: Sequence[Dropped], seconds: float) -> bool:
+        """
+        Commit up to where epochs were complete when they were dropped, and wait for it.
+
+        Returns:
+            Whether all that was complete is committed, of those that went before too.
+        """
+        owners = {one.tp: one.epoch for one in dropped}
+        marks = {
+            one.tp: one.mark
+            for one in dropped
+            if one.mark.offset > self._committed.get(one.epoch, -1)
+        }
+        return self._commit(marks, owners, seconds) and not self.is_behind
+
+    def note(self, dropped: Sequence[Dropped]) -> None:
+        """
+        Take note of epochs that are gone.
+        """
+        self.is_behind |= any(
+            one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
+            for one in dropped
+        )
+
+    def _commit(
+        self,
+        marks: Mapping[TopicPartition, Watermark],
+        owners: Mapping[TopicPartition, Epoch],
+        seconds: float,
+    ) -> bool:
         self._under_way = None
         if not marks:
             return True
@@ -148,6 +195,16 @@ class Commits:
             if epoch.tp in marks and epoch in committed
         )
 
+    def broken(self, age: float) -> list[str]:
+        """
+        Say since when no commit has gone through that should, if that is so long.
+        """
+        refused = self._refused
+        seconds = 0.0 if refused is None else self._clock() - refused[0]
+        if refused is None or seconds < age:
+            return []
+        return [f"no commit has gone through for {seconds:.1f} s: {refused[1]!r}"]
+
     def _is_under_way(self) -> bool:
         if self._under_way is None:
             return False
@@ -179,11 +236,15 @@ class Commits:
     ) -> None:
         if error is None:
             self.succeeded += 1
+            self.is_behind = False
+            self._refused = None
             for tp, mark in marks.items():
                 before = self._committed.get(owners[tp], -1)
                 self._committed[owners[tp]] = max(before, mark.offset)
             return
         self.failed += 1
+        since = self._clock() if self._refused is None else self._refused[0]
+        self._refused = since, error
         self._due = min(self._due, self._clock() + _AGAIN_AFTER)
         self._emit(
             worker_events.CommitRejected,
@@ -226,6 +287,7 @@ class Departures:
     Attributes:
         work: who works on what is held.
         in_flight: counts the dead letters on their way: of all epochs, or of some.
+        outlived: counts what of closed epochs is waited for at the end.
         dropped: records given up.
         seconds: spent waiting.
     """
@@ -256,6 +318,7 @@ class Departures:
         self._departing: list[Epoch] = []
         self._epochs: Mapping[TopicPartition, int] | None = None
         self.in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
+        self.outlived: Callable[[], int] = lambda: 0
         self.dropped = 0
         self.seconds = 0.0
 
@@ -294,7 +357,8 @@ class Departures:
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._departing if is_partial else None
-        return self.work.running(epochs) + self.in_flight(epochs)
+        gone = self.outlived() if self._is_stopping else 0
+        return self.work.running(epochs) + self.in_flight(epochs) + gone
 
     # ------------------------------------------------------------ joins
 
@@ -420,11 +484,12 @@ class Departures:
             reason=waiting.reason,
         )
 
-    def drop(self, epochs: Sequence[Epoch], reason: str) -> None:
+    def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """
-        End epochs, with what they still hold.
+        End epochs, with what they still hold; return what that was.
         """
         dropped = [self._held.close(epoch) for epoch in epochs]
+        self._commits.note(dropped)
         records = sum(one.records for one in dropped)
         if records:
             self.dropped += records
@@ -435,6 +500,7 @@ class Departures:
                 running=sum(one.running for one in dropped),
                 reason=reason,
             )
+        return dropped
 
     def _wait(self, seconds: float, reason: str) -> None:
         now = self._clock()

@@ -262,6 +262,7 @@ class Engine:
         )
         self._work: Work
         self._begun: Mapping[TopicPartition, int] | None = None
+        self._in_hand: Polled | None = {}
         self.soon = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -282,13 +283,19 @@ class Engine:
     def turn(self) -> None:
         """
         Poll once and look after everything; takes about one poll's timeout at most.
+
+        Whatever it raises, the next one goes on with what this one has not admitted.
         """
+        self._mend()
         self.brakes.place(
             is_draining=self.departures.is_draining, floorless=self._floorless()
         )
-        polled = self._poll()
+        self._in_hand = None  # from here on nobody knows, until the poll has returned
+        self._in_hand = polled = self._poll()
         self.departures.settle()
+        self._follow_resets(polled)
         self._admit(polled)
+        self._in_hand = {}
         if not polled or self.commits.is_due():
             self._pass_gaps()
         self.departures.turn()
@@ -321,7 +328,9 @@ class Engine:
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Commit what is complete, drop the rest, lift every hold of ours.
+        Drop what is not complete, commit the rest, lift every hold of ours.
+
+        In this order: what ends during the commit comes again, and is not told as done.
 
         Args:
             seconds: for the commit, if that is less than ``Commit.timeout``.
@@ -331,11 +340,14 @@ class Engine:
         """
         self.departures.tell()
         try:
+            with suppress(Exception):  # then it is its owner who has to look after it
+                self._mend()
+            epochs = tuple(self.held.epochs.values())
+            dropped = self.departures.drop(epochs, "stopped")
             if self._group.is_lost():  # or never was: then nothing is missing
-                return not self.held.done
-            return self.commits.now(seconds=seconds)
+                return not self.commits.is_behind
+            return self.commits.last(dropped, seconds)
         finally:
-            self.departures.drop(tuple(self.held.epochs.values()), "stopped")
             self._group.ask_before_join(None)
             self.brakes.release()
 
@@ -403,6 +415,7 @@ class Engine:
                 [before], "moved" if before.number == number else REVOKED
             )
         epoch = self.held.open(tp, number, self._group.losses, start)
+        epoch.reset = self._client.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
 
@@ -412,6 +425,25 @@ class Engine:
             for tp, epoch in self.held.epochs.items()
             if not self.commits.has_floor(epoch)
         ]
+
+    def _follow_resets(self, polled: Polled) -> None:
+        # Out of range, as after retention: what is committed is no floor any more. It
+        # goes on, from another one, once all that came before is done.
+        owned = self._client.epochs()
+        for tp, epoch in tuple(self.held.epochs.items()):
+            number = self._client.reset_number(tp)
+            if owned.get(tp) != epoch.number or number == epoch.reset:
+                continue
+            epoch.is_adrift = True
+            records = polled.get(tp)
+            start = records[0].offset if records else self._client.position(tp)
+            if start is not None and start < epoch.progress.next_offset:
+                self._open(tp, epoch.number, start)
+            elif start is not None and not epoch.records:
+                epoch.reset = number
+                with self.held.lock:
+                    epoch.progress.reach(start)
+                self.commits.begin_again(epoch)
 
     # ------------------------------------------------------------ records
 
@@ -432,6 +464,24 @@ class Engine:
             chunk = self.held.admit(epoch, records)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
+
+    def _mend(self) -> None:
+        # Something was raised, a Ctrl-C for example, while a poll's records were in
+        # hand: the position is beyond them, so they are asked for again.
+        if not self._in_hand and self._in_hand is not None:
+            return  # nearly always
+        for tp, number in self._client.epochs().items():
+            epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
+            if epoch is not None and epoch.number == number:
+                start = epoch.progress.next_offset
+            elif records:
+                start = records[0].offset
+            else:
+                continue
+            position = self._client.position(tp)
+            if position is not None and position > start:
+                self._client.go_back(tp, start)
+        self._in_hand = {}
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, as a transaction's

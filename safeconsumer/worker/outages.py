@@ -87,9 +87,9 @@ class Outages:
                     break
             else:
                 return outcomes  # nearly always
+        # Of a partition that is being taken away, too: an outage is not over with it.
         return [
-            one if one.task.epoch.revoked.is_set() else self._heed(one)
-            for one in outcomes
+            one if one.task.epoch.is_closed else self._heed(one) for one in outcomes
         ]
 
     def _heed(self, outcome: Outcome) -> Outcome:

@@ -18,7 +18,7 @@ may look at which ones there are without it.
 import enum
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from sys import getsizeof
 from typing import TypeAlias
@@ -146,6 +146,8 @@ class Epoch:
         allowed: the ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
+        reset: which reset of the position its floor is of; 0: none.
+        is_adrift: whether there was another one since, so that it has no floor.
         is_held: whether nothing of it may begin: somebody else than a worker holds the
             partition, or the ownership has ended.
         shelf: lanes that were ready while it was held, in their order.
@@ -167,6 +169,7 @@ class Epoch:
         "failures",
         "front",
         "gathering",
+        "is_adrift",
         "is_closed",
         "is_held",
         "lanes",
@@ -177,6 +180,7 @@ class Epoch:
         "parked",
         "progress",
         "records",
+        "reset",
         "revoked",
         "running",
         "shelf",
@@ -210,6 +214,8 @@ class Epoch:
         self.allowed = 0
         self.revoked = threading.Event()
         self.is_closed = False
+        self.is_adrift = False
+        self.reset = 0
         self.is_held = False
         self.shelf: deque[Lane] = deque()
         self.earlier: dict[object, Lane | None] = {}
@@ -223,6 +229,22 @@ class Epoch:
         """
         self.allowed = self.progress.floor() + span
         return self.allowed
+
+    def let_go(self) -> None:
+        """
+        Keep no record: whoever still has it, or a lane of it, may have it for long.
+        """
+        self.records = self.bytes = self.running = 0
+        for lane in self.lanes.values():
+            lane.runs.clear()
+        self.progress = Progress(self.progress.watermark().offset)
+        self.lanes.clear()
+        self.unsorted.clear()
+        self.parked.clear()
+        self.shelf.clear()
+        self.gathering.clear()
+        self.answers.clear()
+        self.stuck.clear()
 
     def keep_pace(self, seconds: float) -> None:
         """
@@ -251,11 +273,25 @@ def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
 class Dropped:
     """
     What a closed epoch still held.
+
+    Attributes:
+        epoch: which one.
+        mark: up to where it was complete.
+        records: how many were not.
+        running: how many of these were handed over to handlers.
     """
 
-    tp: TopicPartition
+    epoch: Epoch
+    mark: Watermark
     records: int
     running: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        The partition.
+        """
+        return self.epoch.tp
 
 
 class Held:
@@ -268,8 +304,10 @@ class Held:
         epochs: the open ones by partition.
         records: incomplete records of all of them.
         bytes: their bytes.
-        running: those that a handler works on.
+        running: those that are handed over to handlers.
+        outlived: by partition, records of closed epochs whose hand-over is not back.
         done: records completed since the beginning.
+        closed: how many epochs have ended.
         low: call :attr:`when_low` once no more than this is held; None to not.
     """
 
@@ -280,7 +318,9 @@ class Held:
         self.records = 0
         self.bytes = 0
         self.running = 0
+        self.outlived: Counter[TopicPartition] = Counter()
         self.done = 0
+        self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
         self._outlived: dict[TopicPartition, dict[object, Lane | None]] = {}
@@ -353,20 +393,20 @@ class Held:
         End an epoch; its results change nothing from now on.
         """
         with self.lock:
-            dropped = Dropped(epoch.tp, epoch.records, epoch.running)
+            mark, left = epoch.progress.watermark(), len(epoch.progress.incomplete())
+            # Handlers mark what is complete, and tell once they are through with all.
+            done = epoch.records - left
+            dropped = Dropped(epoch, mark, left, max(0, epoch.running - done))
+            self.done += done
+            self.outlived[epoch.tp] += epoch.running
             epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
             self._keep_running(epoch)
             self.records -= epoch.records
             self.bytes -= epoch.bytes
             self.running -= epoch.running
-            epoch.records = epoch.bytes = epoch.running = 0
-            epoch.lanes.clear()
-            epoch.unsorted.clear()
-            epoch.parked.clear()
-            epoch.shelf.clear()
-            epoch.gathering.clear()
-            epoch.stuck.clear()
+            epoch.let_go()
+            self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.notify_all()
@@ -398,10 +438,11 @@ class Held:
 
     def busy(self) -> set[TopicPartition]:
         """
-        Return the partitions of which something is being worked on.
+        Return the partitions of which something is worked on, if taken away too.
         """
         with self.lock:
-            return {tp for tp, epoch in self.epochs.items() if epoch.running}
+            gone = {tp for tp, count in self.outlived.items() if count}
+            return gone | {tp for tp, epoch in self.epochs.items() if epoch.running}
 
     def stuck(self) -> list[tuple[TopicPartition, int, float]]:
         """

@@ -25,7 +25,7 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import ConsumerClient, Emitter
 from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.handlers import BatchFailure, batch_failed
+from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
@@ -49,6 +49,7 @@ from safeconsumer.worker.settings import (
     Retry,
     check_breaker,
     check_consumer,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
@@ -386,7 +387,8 @@ class Pump:
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
             deserializers are called where batches are handed out: what they raise is a
-            failure of the record. See :class:`DeserializationError`.
+            failure of the record. See :class:`DeserializationError`. In the block its
+            ``commit()`` without offsets raises :class:`HandlersFailError`.
         order: ``unordered`` hands out batches of one partition side by side;
             ``partition`` the next one when the one before is answered, so that what
             failed comes before what stands behind it.
@@ -422,6 +424,7 @@ class Pump:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         check_breaker(breaker)
         if order_of(order) is Order.KEY:
@@ -458,6 +461,7 @@ class Pump:
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
@@ -486,6 +490,7 @@ class Pump:
         others.report_busy(self._engine.held.busy)
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
+        self._client.membership.refuse_commits(commits_alone)
         self._engine.begin(self._schedule)
         self._stop_obeying = others.tell(queue.obey)
         self._thread.start()
@@ -647,4 +652,5 @@ class Pump:
             self._client.lift_outages()
         if self._letters is not None:
             self._letters.stop()
+        self._client.membership.refuse_commits(None)
         self._client.membership.read_with(self._readers.key, self._readers.value)

@@ -324,6 +324,7 @@ class Queue:
         self.ready: deque[Lane] = deque()
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
+        self._closed = 0
         self._is_halted = False
         self._is_over = False
         self._resting: list[threading.Lock] = []
@@ -447,6 +448,8 @@ class Queue:
         """
         now = self.clock()
         with self.held.lock:
+            if self._closed != self.held.closed:
+                self._forget_closed()
             while self._asleep and self._asleep[0][0] <= now:
                 _, _, lane = heapq.heappop(self._asleep)
                 if lane is lane.epoch.front:
@@ -455,11 +458,29 @@ class Queue:
                     self._wake(lane)
             soon = self._asleep[0][0] - now if self._asleep else math.inf
             if self.ready:
-                wait = 0.0 if self._rate is None else self._rate.wait(now)
+                wait = self.seconds_to_room()
                 if wait > 0:
                     return min(soon, max(wait, _TICK))
                 self.notify()
             return soon
+
+    def seconds_to_room(self) -> float:
+        """
+        Return the seconds until the rate lets something begin; 0 if it does now.
+        """
+        return 0.0 if self._rate is None else self._rate.wait(self.clock())
+
+    def _forget_closed(self) -> None:
+        # Nobody would come for what sleeps for an hour, or waits while handlers hang.
+        self._closed = self.held.closed
+        self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
+        heapq.heapify(self._asleep)
+        topics = self.policy.per_topic
+        places = () if topics is None else topics.all()
+        for lanes in (self.ready, *(one.waiting for one in places)):
+            left = [lane for lane in lanes if not lane.epoch.is_closed]
+            lanes.clear()
+            lanes.extend(left)
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -697,7 +718,8 @@ class Queue:
 
     def _is_apart(self, lane: Lane) -> bool:
         epoch = lane.epoch
-        if not epoch.failures and not epoch.alone:
+        # What it had may have been dropped while it slept: it was revoked.
+        if not lane.runs or (not epoch.failures and not epoch.alone):
             return False
         chunk, indexes = lane.runs[0]
         offset = record_at(chunk, indexes[0]).offset

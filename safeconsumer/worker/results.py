@@ -226,6 +226,7 @@ class Schedule:
         task, epoch = outcome.task, outcome.task.epoch
         self.queue.is_over(outcome)
         if epoch.is_closed:
+            self._held.outlived[epoch.tp] -= len(task.indexes)
             return
         epoch.running -= len(task.indexes)
         self._held.running -= len(task.indexes)
@@ -538,8 +539,7 @@ class Schedule:
 
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
-            self.skipped += 1
-            self._take_out(letter)
+            self.skipped += self._take_out(letter)
         elif then == "stop":
             self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
@@ -551,18 +551,22 @@ class Schedule:
             else:
                 self._stop_for(partial(_too_many, why, letter))
 
-    def _take_out(self, letter: Letter) -> None:
-        # The record is complete although it failed; it stands at the lane's front.
+    def _take_out(self, letter: Letter) -> bool:
+        # The record is complete although it failed; it stands at the lane's front, or
+        # nowhere once the partition is revoked. False if it is complete already.
         lane = letter.lane
-        if not lane.runs or lane.runs[0] != (letter.chunk, [letter.index]):
-            return
-        lane.runs.pop(0)
-        letter.chunk.finish(letter.index)
+        if lane.runs and lane.runs[0] == (letter.chunk, [letter.index]):
+            lane.runs.pop(0)
+        elif not lane.epoch.revoked.is_set():
+            return False
+        if not letter.chunk.finish(letter.index):
+            return False
         lane.epoch.stuck.pop(letter.record.offset, None)
         lane.epoch.failures.pop(letter.record.offset, None)
         lane.epoch.alone.discard(letter.record.offset)
         self._held.release(lane.epoch, letter.chunk, [letter.index])
         lane.state = State.IDLE
+        return True
 
     def letter_acknowledged(self, letter: Letter) -> None:
         """
@@ -570,8 +574,7 @@ class Schedule:
         """
         with self._held.lock:
             if not letter.lane.epoch.is_closed:
-                self.dead_letters += 1
-                self._take_out(letter)
+                self.dead_letters += self._take_out(letter)
                 if letter.lane.state is State.IDLE:
                     self._next(letter.lane)
                 self.queue.look_again(letter.lane.epoch)

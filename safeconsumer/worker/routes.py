@@ -12,7 +12,7 @@ from safeconsumer.holds import scope
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Topic
 from safeconsumer.worker.executors import check_kind
 from safeconsumer.worker.handlers import Reject, is_async
-from safeconsumer.worker.settings import check_callable
+from safeconsumer.worker.settings import check_callable, refuse_class
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 
@@ -104,7 +104,7 @@ def chosen(handle: object, handlers: object, executor: object) -> Handler:
         message = "give a handler or handlers={'topic': handler}, and not both"
         raise WorkerSettingError(message)
     if handlers is None:
-        one = check_callable(handle, "the handler")
+        one = _checked(handle, "the handler")
         check_kind(one, executor)
         return one
     if not isinstance(handlers, Mapping) or not handlers:
@@ -113,11 +113,17 @@ def chosen(handle: object, handlers: object, executor: object) -> Handler:
     return _routes(handlers, executor)
 
 
+def _checked(handle: object, what: str) -> Handler:
+    one = check_callable(handle, what, "record", "context")
+    refuse_class(one, what)
+    return one
+
+
 def _routes(handlers: Mapping[object, object], executor: object) -> Routes:
     exact: dict[str, Handler] = {}
     others: list[tuple[Pattern | Everything, Handler]] = []
     for name, value in handlers.items():
-        one = check_callable(value, f"the handler for {name!r}")
+        one = _checked(value, f"the handler for {name!r}")
         check_kind(one, executor)
         match _scope_of(name):
             case Topic(topic):

@@ -2,6 +2,8 @@
 Options of workers and pumps: frozen, and impossible ones refused at construction.
 """
 
+import functools
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +19,10 @@ from safeconsumer._checks import (
 )
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.breaker import Breaker
+from safeconsumer.worker.handlers import is_async, is_generator
+from safeconsumer.worker.queue import Order, order_of, record_key
 from safeconsumer.worker.retry import Retry
+from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits
 
 __all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry"]
@@ -88,15 +93,17 @@ class DeadLetter:
     ``on_exhausted``.
 
     Args:
-        producer: a ``kafka.KafkaProducer`` without serializers, or anything with its
-            ``send``.
+        producer: a ``kafka.KafkaProducer`` without serializers, with ``acks`` of 1 or
+            more and without a ``transactional_id``, or anything with its ``send``.
         topic: where to; the letter has the record's key, value and headers as bytes,
             and headers ``dead-letter-*`` that say where it stood, in which group, and
             what failed: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
             part of the last 100 to 1,000 records failed for good; None for no limit.
         max_consecutive: the same for records that failed one after the other.
-        timeout: seconds to wait for the acknowledgement.
+        timeout: seconds without an acknowledgement after which an event says so, again
+            and again. A letter is sent again once its producer has given it up, as
+            KafkaProducer does after ``delivery_timeout_ms``: sent before, both arrive.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -114,23 +121,44 @@ class DeadLetter:
 
     @producer.validator
     def _can_send(self, _attribute: object, value: object) -> None:
-        if not callable(getattr(value, "send", None)):
+        send = getattr(value, "send", None)
+        if not callable(send) or isinstance(value, type):
             message = f"producer must have a send(), as KafkaProducer, not {value!r}"
             raise WorkerSettingError(message)
+        if is_async(send):
+            message = (
+                f"send() of {shown(value)} is a coroutine function, and dead letters "
+                f"are sent by a thread: give a kafka.KafkaProducer"
+            )
+            raise WorkerSettingError(message)
         config = getattr(value, "config", None)
-        for name in ("key_serializer", "value_serializer"):
-            if isinstance(config, dict) and config.get(name) is not None:
-                message = (
-                    f"the producer of dead letters must have no {name}: keys and "
-                    f"values are written as the bytes that came"
-                )
-                raise WorkerSettingError(message)
+        if isinstance(config, dict):
+            _check_producer(config)
 
     @topic.validator
     def _is_named(self, _attribute: object, value: object) -> None:
         if not isinstance(value, str) or _TOPIC.fullmatch(value) is None:
             message = f"topic must be the name of a topic, not {value!r}"
             raise WorkerSettingError(message)
+
+
+def _check_producer(config: dict[str, Any]) -> None:
+    for name in ("key_serializer", "value_serializer"):
+        if config.get(name) is not None:
+            _refuse(
+                f"the producer of dead letters must have no {name}: keys and values "
+                f"are written as the bytes that came"
+            )
+    if config.get("acks") == 0:
+        _refuse(
+            "the producer of dead letters must not have acks=0: nobody would know "
+            "whether a letter was written"
+        )
+    if config.get("transactional_id") is not None:
+        _refuse(
+            "the producer of dead letters must have no transactional_id: what it sends "
+            "is not written before its transaction is committed"
+        )
 
 
 # What a worker needs of a consumer that kafka-python's has not.
@@ -223,16 +251,96 @@ def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
         )
 
 
-def check_callable(value: object, what: str) -> Callable[..., Any]:
+def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     """
     Return what is callable.
 
+    Args:
+        value: what was given.
+        what: it is.
+        takes: names of what it is called with, if that is known.
+
     Raises:
-        WorkerSettingError: it is not.
+        WorkerSettingError: it is not; or it cannot be called with these.
     """
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
+    if takes:
+        _check_signature(value, what, takes)
     return value  # type: ignore[return-value]  # it is callable
+
+
+def _check_signature(value: Any, what: str, takes: tuple[str, ...]) -> None:  # noqa: ANN401 - callable
+    # A decorator may add arguments to what it wraps, and some show the signature of
+    # what they wrap as theirs: nobody knows what those take.
+    if hasattr(value, "__wrapped__") or hasattr(value, "__signature__"):
+        return
+    try:
+        signature = inspect.signature(value, follow_wrapped=False)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as error:
+        _refuse(
+            f"{what} is called with ({', '.join(takes)}), which {shown(value)} does "
+            f"not take: {error}"
+        )
+
+
+def refuse_class(value: object, what: str) -> None:
+    """
+    Return if calling it does something: an object would be made, and nothing be done.
+
+    Raises:
+        WorkerSettingError: it is a class.
+    """
+    called = value
+    while isinstance(called, functools.partial):
+        called = called.func
+    if isinstance(called, type):
+        _refuse(
+            f"{what} is the class {called.__qualname__}, and calling it makes an "
+            f"object and does nothing else: give an object of it"
+        )
+
+
+def check_key(key: object, order: str) -> None:
+    """
+    Return if it can make the keys of records, and somebody asks for them.
+
+    Raises:
+        WorkerSettingError: names what is wrong with it.
+    """
+    check_callable(key, "key", "record")
+    if is_async(key) or is_generator(key):
+        _refuse(
+            f"key returns the key of a record, and {shown(key)} does not: make it "
+            f"a plain function"
+        )
+    if key is not record_key and order_of(order) is not Order.KEY:
+        _refuse(f"key is for order='key', and with order={order!r} nobody asks for it")
+
+
+_KINDS = {
+    "limits": Limits,
+    "retry": Retry,
+    "drain": Drain,
+    "commit": Commit,
+}
+
+
+def check_kinds(**settings: object) -> None:
+    """
+    Return if each is what its name says.
+
+    Raises:
+        WorkerSettingError: names one that is not.
+    """
+    for name, value in settings.items():
+        kind = _KINDS[name]
+        if not isinstance(value, kind):
+            _refuse(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
 def check_breaker(value: object) -> None:

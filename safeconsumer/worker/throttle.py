@@ -1,9 +1,9 @@
 """
-Says how many records may begin now, and how many handlers a topic may have at a time.
+Says how many records may begin now, how many handlers a topic may have, and how long.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -122,6 +122,12 @@ class PerTopic:
             self._topics[topic] = None if most is None else Places(most)
         return self._topics[topic]
 
+    def all(self) -> Iterable[Places]:
+        """
+        Return the places of all topics that were asked for.
+        """
+        return filter(None, self._topics.values())
+
 
 def _scope(text: object) -> object:
     try:
@@ -146,4 +152,18 @@ def check_throttles(batch: int | None, within: object, rate: object) -> None:
         raise WorkerSettingError(message)
     if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
         message = f"rate must be records per second, above 0, or None, not {rate!r}"
+        raise WorkerSettingError(message)
+
+
+def check_timeout(seconds: object) -> None:
+    """
+    Return if a handler may be given so much time; None: as long as it takes.
+
+    Raises:
+        WorkerSettingError: it may not.
+    """
+    if seconds is None:
+        return
+    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
+        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
         raise WorkerSettingError(message)

@@ -23,8 +23,8 @@ class Limits:
         bytes: their keys, values, headers and 400 bytes each; exact but for one poll.
         span: how far completion of one partition may run ahead of its first
             incomplete record; it bounds what a restart repeats.
-        age: seconds after which one running handler, or something that failed for
-            good, makes the worker unhealthy.
+        age: seconds after which one running handler, something that failed for good,
+            or commits that are refused make the worker unhealthy.
         low: where polling goes on again, as a part of the limits.
         partition_share: ``fair`` stops a partition by itself once it holds its share of
             the room, or half of it while all that it holds waits for something; None

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
 
-from safeconsumer._checks import is_number
-from safeconsumer.errors import WorkerSettingError, WorkerStateError
+from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
@@ -25,8 +24,9 @@ from safeconsumer.worker.dead_letters import Sink, letters_of
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors import ExecutorName, choose, cut
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import START_SECONDS, Calls
+from safeconsumer.worker.executors.base import LONGEST, START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
 from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
@@ -47,13 +47,14 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     check_breaker,
-    check_callable,
     check_consumer,
     check_counts,
+    check_key,
+    check_kinds,
     check_on_exhausted,
     refuse_circle,
 )
-from safeconsumer.worker.throttle import PerTopic, check_throttles
+from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -83,7 +84,9 @@ class Worker:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
             the worker closes it when it ends. Its deserializers are called where the
             handler is, before it: what they raise is a failure of the record. See
-            :class:`DeserializationError`.
+            :class:`DeserializationError`. Its ``commit()`` without offsets would commit
+            what was polled, so while the worker runs it raises
+            :class:`HandlersFailError`.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; a coroutine function with
             ``executor="asyncio"``. What it returns is ignored; an exception is a
@@ -172,12 +175,13 @@ class Worker:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
+        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
         check_consumer(consumer, limits, drain)
         self._called = called = chosen(handle, handlers, executor)
-        check_callable(key, "key")
+        check_key(key, order)
         check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
         check_throttles(batch, batch_within, rate)
-        _check_timeout(handler_timeout)
+        check_timeout(handler_timeout)
         check_lifespan(lifespan, executor)
         check_on_exhausted(on_exhausted)
         check_breaker(breaker)
@@ -223,9 +227,11 @@ class Worker:
             place=self._client.pause,
             breaker=breaker,
         )
+        self._engine.departures.outlived = self._engine.held.outlived.total
         if self._letters is not None:
             self._letters.then = self._schedule.letter_acknowledged
             self._letters.refused = self._schedule.letter_refused
+            self._letters.broken = self._schedule.fail
             self._engine.departures.in_flight = self._letters.in_flight
         calls = Calls(
             handle=called,
@@ -343,6 +349,7 @@ class Worker:
             self._obey_others()
             self._check_topics()
             self._client.membership.read_with(None, None)
+            self._client.membership.refuse_commits(commits_alone)
             self._engine.begin(self._schedule)
             self._runner.start()
             self._wait_ready()
@@ -395,12 +402,9 @@ class Worker:
             return health.Health(is_alive=True, reasons=("it has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        return health.examine(
-            self._engine,
-            self._runner.slots,
-            self._limits.age,
-            broken=self._schedule.outages.broken(),
-        )
+        age = self._limits.age
+        broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
+        return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
         """
@@ -425,15 +429,12 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
-        others.report_busy(self._busy)
+        self._stop_obeying = others.tell(self._obey)
+        others.report_busy(self._engine.held.busy)
 
-    def _busy(self) -> frozenset[TopicPartition]:
-        # Those of which something is claimed, and those that a handler still works on
-        # although they were taken away.
-        tasks = [slot.task for slot in self._runner.slots]
-        there = {task.epoch.tp for task in tasks if task is not None}
-        return frozenset(there | self._engine.held.busy())
+    def _obey(self) -> None:
+        self._schedule.queue.obey()
+        self._runner.recall_held()
 
     def _check_topics(self) -> None:
         membership = self._client.membership
@@ -478,7 +479,7 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = self._engine.held.running
+        self._given_up = sum(map(len, self.running().values()))
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
@@ -486,7 +487,7 @@ class Worker:
         finally:
             self._stop_obeying()
             left = end - _LEAVE_SECONDS - time.monotonic()
-            self._runner.stop(max(_LEAVE_SECONDS, left))
+            self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
             with contextlib.suppress(Exception):  # what is wrong was told before
@@ -564,11 +565,3 @@ def _answer(
 
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
         loop.call_soon_threadsafe(say)
-
-
-def _check_timeout(seconds: object) -> None:
-    if seconds is None:
-        return
-    if not is_number(seconds) or seconds <= 0:  # type: ignore[operator]  # a number
-        message = f"handler_timeout must be seconds, more than 0, not {seconds!r}"
-        raise WorkerSettingError(message)

@@ -5,6 +5,7 @@
 import json
 import random
 import re
+import signal
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -390,6 +391,42 @@ def test_a_producer_that_fails(
     assert ended.stdout.startswith("2 sent back, ")
     assert post.run("replay").stdout == "1 sent back, 0 left; 2 sent before\n"
     assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
+    post: Post,
+    monkeypatch: pytest.MonkeyPatch,
+    is_last: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    Not if all of them were on their way, and have arrived.
+    """
+    for n in range(3):
+        post.put(b"%d" % n)
+    real, value = dead_letters.producer_of, b"2" if is_last else b"1"
+
+    def interrupted(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+        producer = real(base)
+        send = producer.send
+
+        def send_and_press(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+            if kwargs["value"] == value:
+                signal.raise_signal(signal.SIGINT)
+            return send(*args, **kwargs)
+
+        producer.send = send_and_press
+        return producer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "producer_of", interrupted)
+        ended = post.run("replay")
+    sent, status = (3, Status.DONE) if is_last else (2, Status.INTERRUPTED)
+    assert (ended.exit_code, ended.stdout) == (
+        status,
+        f"{sent} sent back, 0 left; 0 sent before\n",
+    )
+    assert post.run("replay").stdout.endswith(f"; {sent} sent before\n")
 
 
 def test_a_group_with_members_is_refused(

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -80,6 +81,9 @@ def alive():
 def tell_state(record, context):
     with open("seen", "a") as file:
         file.write(f"{context.state}\\n")
+
+def leave(record, context):
+    raise SystemExit(3)
 
 def first(record):
     return record.value[:1]
@@ -636,6 +640,57 @@ def test_a_topic_that_does_not_exist(program: Program) -> None:
         _, told = process.communicate(timeout=SECONDS)
         assert process.returncode == Status.MISSING, told
         assert f"topic does not exist: {missing};" in told
+
+
+@pytest.mark.any_broker
+def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
+    """
+    Rather than with the first record that fails.
+    """
+    missing = f"{program.topic}-missing"
+    process = program.start("handlers:note", f"--dead-letter={missing}")
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.MISSING, told
+    assert f"topic does not exist: {missing};" in told
+
+
+@pytest.mark.any_broker
+def test_a_handler_that_exits_has_no_status_of_its_own(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    3 would say that no broker answers, and nothing was committed.
+    """
+    produce(b"a")
+    process = program.start("handlers:leave")
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.FAILED, told
+    assert "safeconsumer: a handler ended the worker: SystemExit(3)" in told
+
+
+def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
+    """
+    130, as of every command.
+    """
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(SECONDS)
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(  # noqa: S603 - our own code
+            command("run", "handlers:note", "t", "--group=g", "--bootstrap", server),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        asked, _ = silent.accept()
+        with asked:
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=SECONDS)
+    assert (process.returncode, told) == (
+        Status.INTERRUPTED,
+        "safeconsumer: interrupted\n",
+    )
 
 
 @pytest.mark.any_broker

@@ -3,6 +3,7 @@ A ledger behind the barrier, and control records as a topic would bring them.
 """
 
 from safeconsumer.group import wire
+from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
 from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -37,10 +38,10 @@ class ControlLab(Lab):
     A lab with the state of its control topics. The wall clock stands at 1.0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: BrokerClock | None = None) -> None:
         super().__init__()
         sources = ControlState.sources(OPS, GROUP_TOPIC)
-        self.state = ControlState("g", self.ledger, sources, SKEW)
+        self.state = ControlState("g", self.ledger, sources, SKEW, clock)
 
     def hear(self, *records: Written, topic: str = OPS) -> None:
         self.state.absorb(topic, records)

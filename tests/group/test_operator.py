@@ -2,6 +2,7 @@
 What an operator is told, against what members do.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from kafka import TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer.group import wire
 from safeconsumer.group.judging import Judge, Quietness
+from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
@@ -118,3 +120,25 @@ class Polled:
 def _share(team: Team, *consumers: SafeConsumer) -> bool:
     owned = [one.assignment() for one in consumers]
     return all(owned) and set().union(*owned) == set(team.partitions)
+
+
+@pytest.mark.real_broker
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_an_operator_with_a_wrong_clock_sees_what_is_held(
+    team: Team, ahead: float
+) -> None:
+    """Judged by the broker's clock, as members do: what is over is left out."""
+    team.operator_holds(f"{team.topic}:0", for_=600)
+    team.operator_holds(f"{team.topic}:1", for_=0.001)
+    consumer = team.subscribed(control=team.quick)
+    clock = LogClock(wall=lambda: time.time() + ahead)
+    with Operator(team.broker.client_config, team.quick, clock) as operator:
+
+        def held() -> list[str]:
+            return [one.key.scope for one in operator.look(team.group).standing]
+
+        poll_until(consumer, lambda: bool(operator.reports(team.group)))
+        poll_until(consumer, lambda: held() == [f"{team.topic}:0"])
+        now = operator.look(team.group).now
+    assert now is not None
+    assert abs(now - time.time()) < 60

@@ -3,8 +3,12 @@ What control topics carry: read back as written; garbage never raises.
 """
 
 import json
+import random
+import zlib
+from base64 import b64encode
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +53,9 @@ reports = st.builds(
     gated=counts,
     is_partial=st.booleans(),
     outages=st.lists(printable, max_size=4).map(tuple),
+    member_id=st.none() | printable,
+    generation=st.none() | st.integers(-1, 2**31 - 1),
+    busy=ranges,
 )
 json_values = st.recursive(
     st.none()
@@ -201,13 +208,70 @@ def test_few_lines_about_outages_are_reported_and_short_ones() -> None:
 
 def test_a_report_that_is_too_big_leaves_partitions_out() -> None:
     """And says so; the counts stay."""
-    many = {f"topic-{n}": ((0, 5), (7, 9)) for n in range(5000)}
+    chance = random.Random(1)  # noqa: S311 - names that cannot be packed
+    many = {f"{chance.getrandbits(256):x}": ((0, 5), (7, 9)) for _ in range(5000)}
     report = Report(
         group="g", member="m", applied={}, holds=4, assigned=many, quiet=many
     )
     read = report_wire.decode_report(report_wire.encode_report(report))
     assert read is not None
     assert (read.is_partial, read.holds, dict(read.assigned)) == (True, 4, {})
+
+
+def long_report(topics: int) -> Report:
+    chance = random.Random(1)  # noqa: S311 - no secret
+    names = [
+        f"team-{n % 30}.orders.{chance.getrandbits(64):016x}.v1" for n in range(topics)
+    ]
+    some = dict.fromkeys(names, ((0, 5), (7, 11)))
+    return Report(
+        group="g",
+        member="m",
+        applied={},
+        assigned=dict.fromkeys(names, ((0, 11),)),
+        quiet=some,
+        busy={names[0]: ((6, 6),)},
+    )
+
+
+@pytest.mark.parametrize("topics", [10, 700, 2000])
+def test_a_report_about_many_topics_is_packed(topics: int) -> None:
+    """Nothing is left out; readers of an earlier version know that they miss it."""
+    report = long_report(topics)
+    data = report_wire.encode_report(report)
+    assert len(data) <= wire.MAX_VALUE_BYTES
+    assert report_wire.decode_report(data) == report
+    plain = json.loads(data)
+    assert plain["is_partial"] is (topics > 10)
+    assert bool(plain["assigned"]) is (topics <= 10)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        "",
+        "!",
+        1,
+        b64encode(b"x").decode(),
+        b64encode(zlib.compress(b"[]")).decode(),
+        b64encode(zlib.compress(b'{"t":[[]]}')).decode(),
+        b64encode(zlib.compress(b"[" * 100_000)).decode(),
+        b64encode(zlib.compress(b" " * (16 << 20))).decode(),
+    ],
+)
+def test_what_is_packed_is_not_trusted(packed: object) -> None:
+    """A bomb neither: it counts as left out."""
+    document = json.loads(report_wire.encode_report(long_report(10_000)))
+    data = json.dumps({**document, "packed": packed}).encode()
+    read = report_wire.decode_report(data)
+    assert read is not None
+    assert (read.is_partial, read.quiet) == (True, {})
+
+
+def test_more_partitions_than_there_can_be_are_none() -> None:
+    """Or whoever counts them one by one would be busy for an hour."""
+    report = evolve(long_report(1), quiet={"t": ((0, 2**31 - 1),)})
+    assert report_wire.decode_report(report_wire.encode_report(report)) is None
 
 
 @patient

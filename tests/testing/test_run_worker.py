@@ -21,6 +21,7 @@ from safeconsumer import (
     DeadLetter,
     DeserializationError,
     HandlersFailError,
+    HandlerTimeoutError,
     LifespanError,
     Limits,
     NoHandlerError,
@@ -276,6 +277,9 @@ def test_handlers_by_topic() -> None:
         ({"records": [b"v"]}, "make_record"),
         ({"records": [make_record(offset=3), make_record(offset=3)]}, "in the order"),
         ({"batch": 0}, "batch"),
+        ({"batch_within": 1.0}, "batch_within needs batch"),
+        ({"rate": 0}, "rate must be"),
+        ({"handler_timeout": 0}, "handler_timeout must be"),
         ({"max_calls": 0}, "max_calls"),
         ({"order": "random"}, "order is"),
         ({"on_exhausted": "drop"}, "on_exhausted"),
@@ -491,3 +495,47 @@ def test_a_lifespan_stands_around_the_run() -> None:
     assert told == ["in", "state", "state", "out"]
     with pytest.raises(LifespanError):
         run_worker(handle, some("a"), lifespan=lambda: 1 // 0)
+
+
+def test_a_rate_is_waited_for() -> None:
+    """
+    Retries count too; and it takes no time here.
+    """
+    run = run_worker(ok, some(*"abcd"), rate=0.5)
+    assert [call.at for call in run.calls] == [0, 2, 4, 6]
+    handler = Failing(a=[RetryLater(1.0)])
+    run = run_worker(handler, some(*"ab"), rate=0.5)
+    assert (places(run), [call.at for call in run.calls]) == ([0, 0, 1], [0, 2, 4])
+    run = run_worker(ok, some(*"abcdef"), batch=3, rate=0.5)
+    assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (3, 6)]
+
+
+def test_a_batch_waits_for_more_in_vain() -> None:
+    """
+    So long as it was told to, once there are too few; a full one does not.
+    """
+    run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
+    assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
+    assert len(run.done) == 5
+
+
+def test_a_coroutine_has_so_much_time() -> None:
+    """
+    Then it is cancelled, and has failed; a function is not, as in a thread.
+    """
+
+    async def hang(record: Record[None, str], _context: Context) -> None:
+        if record.value == "slow":
+            await asyncio.Event().wait()
+
+    run = run_worker(
+        hang, some("slow", "quick"), handler_timeout=0.05, dead_letter=True, retry=PLAIN
+    )
+    (dead,) = run.dead_letters
+    assert (type(dead.error), dead.attempts) == (HandlerTimeoutError, 3)
+    assert [record.value for record in run.done] == ["quick"]
+
+    def slow(_record: object, _context: object) -> None:
+        time.sleep(0.02)
+
+    assert len(run_worker(slow, some("a"), handler_timeout=0.01).done) == 1

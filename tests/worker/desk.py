@@ -2,7 +2,7 @@
 A schedule on a desk: no broker, no threads, and time stands still.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafka.structs import TopicPartition
@@ -14,7 +14,15 @@ from safeconsumer.worker.client import Others
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_at, record_key
+from safeconsumer.worker.queue import (
+    Lanes,
+    Order,
+    Policy,
+    Queue,
+    Task,
+    record_at,
+    record_key,
+)
 from safeconsumer.worker.results import Schedule
 from tests.worker.model.client import Clock, FakeRecord
 
@@ -105,9 +113,7 @@ class Desk:
         """
         found = []
         while tasks := self.schedule.queue.claim():
-            for task in tasks:
-                found += [record_at(task.chunk, i).offset for i in task.indexes]
-            self.schedule.complete([all_done(task, 0.0) for task in tasks])
+            found += done_by(self.schedule, tasks)
         return sorted(found)
 
     def pass_time(self, seconds: float) -> None:
@@ -116,3 +122,12 @@ class Desk:
         """
         self.clock.now += seconds
         self.schedule.turn()
+
+
+def done_by(schedule: Schedule, tasks: Sequence[Task]) -> list[int]:
+    """
+    Complete these, and return the offsets of their records.
+    """
+    found = [record_at(task.chunk, at).offset for task in tasks for at in task.indexes]
+    schedule.complete([all_done(task, 0.0) for task in tasks])
+    return found

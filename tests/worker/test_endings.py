@@ -2,24 +2,36 @@
 However a worker ends, it says so, has committed what it could, and leaves no hold.
 """
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.worker import Commit, Drain, Pump, RetryLater, Worker
+from safeconsumer.worker import (
+    Commit,
+    Drain,
+    HandlersFailError,
+    Pump,
+    RetryLater,
+    Worker,
+)
+from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Retry
 from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import Clock, FakeClient
+from tests.worker.model.client import EVERY, Clock, FakeClient
 from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine
 
 pytestmark = pytest.mark.any_broker
+
+TP = EVERY[0]
 
 
 def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -61,6 +73,180 @@ def test_what_never_joined_has_nothing_to_commit() -> None:
     )
     engine.stop(1.0)
     assert engine.conclude()
+
+
+class Ending:
+    """
+    An engine that owns the only partition with records, four of them.
+    """
+
+    def __init__(self, *, cooperative: bool = False) -> None:
+        self.clock = Clock()
+        self.client = FakeClient(self.clock, cooperative=cooperative, most=4)
+        self.engine = StandingEngine(
+            self.client,
+            limits=LIMITS,
+            drain=DRAIN,
+            commit=Commit(every=0.1),
+            emit=lambda *_kind, **_fields: None,
+            clock=self.clock,
+        )
+        policy = Policy(retry=Retry(), quantum=1)
+        lanes = Lanes(Order.UNORDERED, record_key)
+        self.schedule = Schedule(
+            Queue(self.engine.held, lanes, policy, self.clock, None), lambda *_: None
+        )
+        self.engine.begin(self.schedule)
+        self.client.log[TP] = 4
+        self.client.rebalance(frozenset({TP}), 0)
+        while not self.engine.held.records:
+            self.engine.turn()
+
+    def work(self, count: int) -> None:
+        """
+        Complete so many records.
+        """
+        for _ in range(count):
+            (task,) = self.schedule.queue.claim()
+            self.schedule.complete([all_done(task, 0.0)])
+
+    def turn(self, condition: Callable[[], object]) -> None:
+        """
+        Turn until the condition holds.
+        """
+        for _ in range(100):
+            if condition():
+                return
+            self.engine.turn()
+            self.client.answer_all()
+        pytest.fail("it never came")
+
+    def conclude(self) -> bool:
+        """
+        End it.
+        """
+        self.engine.stop(1.0)
+        return self.engine.conclude()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_what_was_committed_before_a_loss_is_committed(
+    is_noticed: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    And what was not is not, whoever has noticed the loss by then.
+    """
+    for count, is_committed in (4, True), (3, False):
+        ending = Ending()
+        ending.work(3)
+        ending.turn(lambda made=ending: made.client.committed[TP] == 3)
+        ending.work(count - 3 if is_committed else 1)
+        if is_committed:
+            ending.turn(lambda made=ending: made.client.committed[TP] == 4)
+        ending.client.lose()
+        if is_noticed:
+            ending.engine.departures.before_join()
+            assert not ending.engine.held.epochs
+        assert ending.conclude() is is_committed
+
+
+def test_what_went_with_its_partition_is_not_committed() -> None:
+    """
+    The commit at the rebalance was refused; the next one that succeeds is the last.
+    """
+    for goes_on in False, True:
+        ending = Ending()
+        ending.work(3)
+        ending.client.refuses = True
+        ending.client.rebalance(frozenset(), 0)
+        ending.turn(lambda made=ending: not made.engine.held.epochs)
+        ending.client.refuses = False
+        assert ending.client.committed[TP] == 0
+        if goes_on:
+            ending.client.rebalance(frozenset({TP}), 0)
+            ending.turn(lambda made=ending: made.engine.held.records)
+            ending.work(1)
+            ending.turn(lambda made=ending: made.client.committed[TP] == 1)
+        assert ending.conclude() is goes_on
+
+
+def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
+    """
+    It is not committed: whoever gets the partition next gets it again.
+    """
+    ending = Ending()
+    ending.work(1)
+    (task,) = ending.schedule.queue.claim()
+    judge = ending.client.judge
+
+    def during(tp: TopicPartition, offset: int) -> None:
+        ending.schedule.complete([all_done(task, 0.0)])
+        judge(tp, offset)
+
+    ending.client.judge = during
+    assert ending.conclude()
+    held, departures = ending.engine.held, ending.engine.departures
+    assert ending.client.committed[TP] == 1
+    assert (held.done, departures.dropped, held.outlived.total()) == (1, 3, 0)
+
+
+def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
+    """
+    A handler marks each record of a hand-over, and tells of all at its end.
+    """
+    ending = Ending()
+    ending.schedule.queue._most = 4
+    ending.engine.held.epochs[TP].pace = 0.0
+    (task,) = ending.schedule.queue.claim()
+    assert len(task.indexes) > 1
+    task.chunk.finish(task.indexes[0])
+    assert ending.conclude()
+    held, departures = ending.engine.held, ending.engine.departures
+    assert (held.done, departures.dropped) == (1, 3)
+    assert (held.outlived, held.busy()) == ({TP: len(task.indexes)}, {TP})
+    assert ending.client.committed[TP] == 1
+    ending.schedule.complete([all_done(task, 0.0)])
+    assert (held.done, held.outlived, held.busy()) == (1, {TP: 0}, set())
+
+
+@pytest.mark.parametrize("seconds", [30.0, 0.1])
+def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
+    """
+    They are said to run, the lifespan is left after them, or they are given up.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    began, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        yield
+        order.append("left")
+
+    def wait(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        if not began.is_set():
+            began.set()
+            assert go_on.wait(30)
+            order.append("ended")
+
+    running = lab.run(wait, lifespan=lifespan, drain=Drain(shutdown=seconds))
+    worker = running.worker
+    assert began.wait(30)
+    worker._client._consumer._coordinator.reset_generation()
+    wait_for(lambda: worker.stats().dropped, "the loss to be noticed")
+    assert worker.stats().running >= 1
+    worker.stop()
+    wait_for(lambda: worker.stats().state == "draining", "it to drain")
+    is_given_up = seconds < 1
+    if is_given_up:
+        running.wait_end()
+    go_on.set()
+    running.wait_end()
+    wait_for(lambda: len(order) == 2, "both to end")
+    assert order == (["left", "ended"] if is_given_up else ["ended", "left"])
+    assert running.report is not None
+    assert running.report.given_up == is_given_up
 
 
 def plant(consumer: Any) -> None:  # noqa: ANN401
@@ -227,3 +413,48 @@ def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
     """
     with pytest.raises(WorkerSettingError, match="after must be"):
         RetryLater(after)
+
+
+def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
+    """
+    W4: the habit of a loop of one's own would commit all that was polled.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 20})
+    consumer = lab.consumer()
+    refused: list[Exception] = []
+
+    def commit(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        try:
+            consumer.commit_async()
+        except HandlersFailError as error:
+            refused.append(error)
+        consumer.commit()
+
+    running = lab.run(commit, consumer, concurrency=1, on_exhausted="skip")
+    running.wait_end()
+    assert isinstance(running.error, HandlersFailError)
+    assert "without offsets" in str(running.error)
+    assert [str(error) for error in refused] == [str(running.error)]
+    assert lab.committed()[0] in (None, 0)
+
+
+def test_what_nobody_answered_is_not_committed_by_a_pumps_loop(lab: Lab) -> None:
+    """
+    W4: in the block; behind it the consumer is its owner's again.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 20})
+    consumer = lab.consumer()
+
+    def loop() -> None:
+        with Pump(consumer) as pump:
+            next(iter(pump)).done([0, 1])
+            consumer.commit()
+
+    with pytest.raises(HandlersFailError, match="without offsets"):
+        loop()
+    assert lab.committed() == {0: 2}
+    assert consumer.position(TopicPartition(lab.topic, 0)) == 2
+    consumer.commit()
+    assert lab.committed() == {0: 2}

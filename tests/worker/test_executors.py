@@ -20,11 +20,13 @@ import pytest
 from attrs import frozen
 
 from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, health
+from safeconsumer.worker.executors import processes
 from tests.worker.bench import Bench, bench
 from tests.worker.lab import wait_for
 from tests.worker.test_hostile_handlers import TwoArgumentsError
 
 ONCE = {"retry": Retry(attempts=1)}
+FROM_OUTSIDE = "from outside"
 
 
 def reasons(made: Bench) -> tuple[str, ...]:
@@ -226,6 +228,40 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -
     assert set(multiprocessing.active_children()) == before
 
 
+def _end_at_once() -> None:
+    os._exit(1)
+
+
+class EndsInItsImport(HangsInItsImport):
+    """
+    A handler whose process ends there, as by a Ctrl-C that is for all of them.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _end_at_once, ()
+
+
+def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The worker hears of the same Ctrl-C a moment later; its record has not begun.
+    """
+    monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
+    with bench("process", EndsInItsImport(), count=1, **ONCE) as made:
+        made.admit(1)
+        runner: Any = made.runner
+        wait_for(lambda: runner._children, "a process")
+        (child,) = runner._children.values()
+        child.process.join(30)
+        made.schedule.halt()
+        runner.recall()
+        wait_for(lambda: not made.held.running, "the record to be given back")
+        assert made.schedule.fatal is None
+        assert exhausted(made) == []
+        assert (made.held.records, made.runner.slots[0].ended) == (1, None)
+
+
 @frozen
 class NotesItsAttempt:
     """
@@ -265,6 +301,70 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None
         died = [one for one in made.events if one.name == "worker_process_died"]
         assert [(one.exit_code, one.records) for one in died] == [(-9, 0)]
     assert [call[:2] for call in handle.calls()] == [[0, 1], [0, 1], [1, 1]]
+
+
+def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> None:
+    """
+    ``Limits.age`` may be any number, and a process has as long for its imports.
+    """
+    handle = NotesItsAttempt(tmp_path)
+    with bench("process", handle, count=1, start_seconds=1e12, **ONCE) as made:
+        made.admit(3)
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert exhausted(made) == []
+    assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1], [2, 1]]
+
+
+@pytest.mark.parametrize("where", ["_start_child", "_first_word"])
+def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
+    where: str,
+) -> None:
+    """
+    Whatever it is: too many open files, or a first word that cannot be read.
+    """
+
+    def fail(*_its: object) -> Any:  # noqa: ANN401
+        raise RuntimeError(FROM_OUTSIDE)
+
+    before = set(multiprocessing.active_children())
+    with bench("process", HangsInItsImport(), **ONCE) as made:
+        setattr(made.runner, where, fail)
+        made.admit(2)
+        made.wait(lambda: made.schedule.fatal, "it to be given up")
+        assert isinstance(made.schedule.fatal, HandlersFailError)
+        assert "RuntimeError('from outside')" in str(made.schedule.fatal)
+        assert any("has ended" in one for one in reasons(made))
+        assert exhausted(made) == []
+        runner: Any = made.runner
+        assert runner._children == {}
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
+    tmp_path: Path,
+) -> None:
+    """
+    What ends the wait for it ends that process: another one gets what comes next.
+    """
+    handle = NotesItsAttempt(tmp_path)
+    with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
+        runner: Any = made.runner
+        wait, first = runner._is_late, []
+
+        def end(slot: Any, child: Any) -> Any:  # noqa: ANN401
+            if not first:
+                first.append(child.process.pid)
+                raise RuntimeError(FROM_OUTSIDE)
+            return wait(slot, child)
+
+        runner._is_late = end
+        made.admit(3)
+        made.wait(lambda: not made.held.records, "all to be done")
+    assert sorted(call[0] for call in handle.calls() if call[2] not in first) == [
+        0,
+        1,
+        2,
+    ]
 
 
 @frozen
@@ -423,7 +523,8 @@ class Queueing(Executor):
         """
         Run what is queued, as an executor does.
         """
-        for future, call in self.queued:
+        while self.queued:
+            future, call = self.queued.pop(0)
             if future.set_running_or_notify_cancel():
                 future.set_result(call())
 

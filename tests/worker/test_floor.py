@@ -9,11 +9,15 @@ import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import CoordinatorNotAvailableError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Pump
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import Commit, RecordFailedError, Retry, RetryLater
+from safeconsumer.worker import Commit, Limits, RecordFailedError, Retry, RetryLater
+from tests.worker.desk import done_by
 from tests.worker.lab import Lab, wait_for
+from tests.worker.model.client import EVERY
+from tests.worker.standing_loop import Loop
 
 pytestmark = pytest.mark.any_broker
 
@@ -166,17 +170,103 @@ def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
     assert again.worker.stats().commits == 1
 
 
+def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
+    """
+    W12: what the position was reset to is committed before a handler begins.
+    """
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["before"] * 3})
+    tp = TopicPartition(lab.topic, 0)
+    asking = lab.groupless()
+    asking.assign([tp])
+    asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
+    asking.close(autocommit=False)
+    began, go_on = threading.Event(), threading.Event()
+
+    def wait(_record: object, _context: object) -> None:
+        began.set()
+        assert go_on.wait(30)
+
+    consumer = latest(lab)
+    running = lab.run(wait, consumer, commit=Commit(every=60.0))
+    wait_for(lambda: consumer._safe_facade.position(tp) == count, "the reset")
+    lab.produce({0: numbers(2)})
+    assert began.wait(30)
+    assert lab.committed() == {0: count}
+    go_on.set()
+    running.wait_done(2)
+    running.end()
+    assert lab.committed() == {0: count + 2}
+
+
+def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
+    """
+    W12: at once, where nothing has come yet.
+    """
+    loop = Loop(commit=Commit(every=60.0))
+    (tp,) = EVERY[:1]
+    loop.turn(2)
+    loop.client.log[tp] = 10
+    loop.client.reset(tp, 7)
+    loop.turn(3)
+    assert loop.client.committed[tp] == 7
+    loop.turn()
+    assert loop.work() == [7, 8, 9]
+
+
+def test_what_came_before_a_reset_is_done_first() -> None:
+    """
+    W4, W12: nothing is committed past it, and nothing begins without a floor.
+    """
+    loop = Loop(commit=Commit(every=60.0))
+    (tp,) = EVERY[:1]
+    loop.turn(2)
+    loop.client.log[tp] = 2
+    loop.turn(2)
+    (task,) = loop.schedule.queue.claim()
+    loop.client.log[tp] = 10
+    loop.client.reset(tp, 7)
+    loop.turn(5)
+    assert loop.client.committed[tp] == 0
+    assert loop.engine.held.records == 2
+    assert done_by(loop.schedule, [task]) + loop.work() == [0, 1]
+    loop.turn(5)
+    assert loop.client.committed[tp] == 7
+    assert loop.work() == [7, 8, 9]
+
+
+def test_a_reset_to_earlier_offsets_begins_anew() -> None:
+    """
+    W12: as where a topic was deleted and created again.
+    """
+    loop = Loop(commit=Commit(every=60.0))
+    (tp,) = EVERY[:1]
+    loop.client.committed[tp] = loop.client.log[tp] = 20
+    loop.turn(2)
+    loop.client.log[tp] = 3
+    loop.client.reset(tp, 3)
+    loop.turn(3)
+    assert loop.client.committed[tp] == 3
+    loop.client.log[tp] = 5
+    loop.turn(3)
+    assert loop.work() == [3, 4]
+
+
 @pytest.mark.embedded_broker
 def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> None:
     """
     W12: while the broker refuses, the partition is held, visibly; then all comes.
+
+    And it is not well: nothing can be handled.
     """
     lab.new_topic(partitions=1)
     lab.produce({0: numbers(5)})
     lab.broker.fail("OffsetCommit", CoordinatorNotAvailableError, times=1000)
     handling = Handling()
     consumer = lab.consumer()
-    running = lab.run(handling, consumer, commit=Commit(timeout=0.5))
+    running = lab.run(
+        handling, consumer, commit=Commit(timeout=0.5), limits=Limits(age=0.2)
+    )
     wait_for(
         lambda: {hold.owner for hold in consumer.holds()} == {"worker:floor"}, "a hold"
     )
@@ -184,9 +274,15 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> Non
     wait_for(lambda: running.worker.stats().commits_failed > refused + 1, "refusals")
     assert handling.values == []
     assert "worker:floor" in running.worker.stats().paused
+    health = running.worker.healthy()
+    assert health.is_alive
+    (reason,) = health.reasons
+    assert reason.startswith("no commit has gone through for ")
+    assert "CoordinatorNotAvailableError" in reason
     assert [one for one in running.events if type(one) is worker_events.CommitRejected]
     lab.broker.clear_faults()
     running.wait_done(5)
+    assert running.worker.healthy()
     running.end()
     assert handling.values == [value.encode() for value in numbers(5)]
 

@@ -5,6 +5,7 @@ W10: what somebody else holds is not begun; it waits in its place, and comes fir
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from safeconsumer.worker.queue import Order, Outcome
 from tests.worker.desk import TP, Desk
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for
+from tests.worker.test_executors import Queueing
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 
@@ -287,3 +289,85 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
     wait_for(lambda: not busy(), "nothing to run")
     consumer.resume_all(owner="somebody")
     running.wait_done(3)
+
+
+@pytest.mark.any_broker
+def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
+    """
+    W10: the executor may begin it minutes after the hold.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"] * 3, 1: ["v"] * 3})
+    handled: list[tuple[int, int]] = []
+    pool = Queueing()
+    consumer = lab.consumer()
+    running = lab.run(
+        lambda record, _context: handled.append((record.partition, record.offset)),
+        consumer,
+        executor=pool,
+        concurrency=2,
+        order="partition",
+    )
+    wait_for(lambda: len(pool.queued) == 2, "both partitions to wait")
+    consumer.pause(TopicPartition(lab.topic, 0), owner="somebody")
+    wait_for(lambda: len(running.worker._busy()) == 1, "one to be back")
+
+    def work() -> bool:
+        pool.run_all()
+        return running.worker.stats().done >= 3
+
+    wait_for(work, "the other one to be done")
+    assert {partition for partition, _ in handled} == {1}
+    consumer.resume(TopicPartition(lab.topic, 0), owner="somebody")
+    wait_for(lambda: work() and running.worker.stats().done == 6, "all to be done")
+    assert handled == [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
+    assert running.end().done == 6
+
+
+class Late(ThreadPoolExecutor):
+    """
+    A pool that has taken a call and not begun it yet, until it may.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.took, self.may = threading.Event(), threading.Event()
+
+    def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
+        """
+        Submit it so.
+        """
+
+        def late() -> Any:  # noqa: ANN401 - the call's own
+            self.took.set()
+            assert self.may.wait(30)
+            return call(*args, **named)
+
+        return super().submit(late)
+
+
+@pytest.mark.any_broker
+def test_a_call_that_a_pool_has_taken_asks_once_more(lab: Lab) -> None:
+    """
+    W10: it is no longer to be cancelled then, and not begun.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    handled: list[int] = []
+    consumer = lab.consumer()
+    with Late() as pool:
+        running = lab.run(
+            lambda record, _context: handled.append(record.offset),
+            consumer,
+            executor=pool,
+            concurrency=1,
+        )
+        assert pool.took.wait(30)
+        consumer.pause_all(owner="somebody")
+        pool.may.set()
+        wait_for(lambda: not running.worker.stats().running, "it to be back")
+        assert handled == []
+        consumer.resume_all(owner="somebody")
+        running.wait_done(1)
+        assert handled == [0]
+        running.end()

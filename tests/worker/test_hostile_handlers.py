@@ -5,11 +5,18 @@ Nothing that a handler raises or returns ends what runs it.
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from safeconsumer.worker import BatchFailure, HandlersFailError, RetryLater, health
+from safeconsumer.worker import (
+    BatchFailure,
+    HandlersFailError,
+    RetryLater,
+    StopWorker,
+    health,
+)
 from safeconsumer.worker.executors import threads
 from safeconsumer.worker.results import Schedule
 from tests.worker.bench import EXECUTORS, Bench, bench
@@ -213,6 +220,9 @@ UNDONE: dict[str, Callable[[], object]] = {
     "a generator": lambda: (one for one in range(3)),
     "an async generator": _async_generator,
     "an awaitable": _Awaitable,
+    "a future": Future,
+    "an exception": lambda: RetryLater(60.0),
+    "the class of one": lambda: StopWorker,
 }
 
 
@@ -253,5 +263,5 @@ def test_what_has_not_run_is_not_done(
         made.admit(6)
         wait_for(lambda: made.schedule.fatal, "the end to be told")
         assert isinstance(made.schedule.fatal, HandlersFailError)
-        assert "was returned, and nobody" in str(made.schedule.fatal)
+        assert "was returned, " in str(made.schedule.fatal)
         assert (made.held.done, made.schedule.skipped) == (0, 0)

@@ -4,15 +4,27 @@ What a dead letter and the log say of a failure, and what becomes of letters at 
 
 import threading
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import WorkerSettingError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import DeadLetter, Drain, Retry, dead_letters
+from safeconsumer.worker import (
+    DeadLetter,
+    Drain,
+    HandlersFailError,
+    Retry,
+    dead_letters,
+)
+from safeconsumer.worker.partition import Lane
+from safeconsumer.worker.queue import Letter, Order
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
+from tests.worker.desk import TP, Desk
 from tests.worker.lab import Lab, wait_for
+from tests.worker.model.client import FakeRecord
 from tests.worker.test_contract import read_all
 
 pytestmark = pytest.mark.any_broker
@@ -100,6 +112,72 @@ def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
     assert lab.committed() == {0: 1}
 
 
+def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
+    """
+    W5: acknowledged in time, they are written once; and those not begun never.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["bad"], 1: ["bad"]})
+    assignor = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+    answers: dict[int, Future[None]] = {}
+    again: list[int] = []
+
+    def first_sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+        return answers.setdefault(record.partition, Future())
+
+    def second_sink(record: Any, _failure: object) -> None:  # noqa: ANN401
+        again.append(record.partition)
+
+    first = lab.run(fails, lab.consumer(**assignor), dead_letter=first_sink, retry=ONCE)
+    wait_for(lambda: len(answers) == 2, "two letters on their way")
+    epochs = dict(first.worker._engine.held.epochs)
+    second = lab.run(
+        fails, lab.consumer(**assignor), dead_letter=second_sink, retry=ONCE
+    )
+    wait_for(
+        lambda: any(epoch.revoked.is_set() for epoch in epochs.values()),
+        "a revocation",
+    )
+    (gone,) = (tp for tp, epoch in epochs.items() if epoch.revoked.is_set())
+    answers[gone.partition].set_result(None)
+    wait_for(lambda: second.worker._engine.held.epochs, "the other to have it")
+    answers[1 - gone.partition].set_result(None)
+    first.wait_done(2)
+    lab.produce({gone.partition: ["good"]})
+    second.wait_done(1)
+    assert (first.end().dead_letters, second.end().dead_letters, again) == (2, 0, [])
+
+
+def test_a_letter_of_a_revoked_partition_is_not_begun() -> None:
+    """
+    W5: its record is handled again elsewhere, and would be written twice.
+    """
+    desk = Desk(Order.PARTITION, retry=ONCE)
+    sent: list[object] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> None:  # noqa: ANN401
+        sent.append(record.offset)
+        over.set()
+
+    letters = dead_letters.DeadLetters(sink, 60.0, ONCE, desk.emit)
+    gone, there = (
+        Letter(
+            lane=lane, chunk=None, index=0, record=record, attempt=1, error=KeyError()
+        )  # type: ignore[arg-type]  # as much as is asked
+        for lane, record in (
+            (Lane(Desk(Order.PARTITION).epoch, None), FakeRecord(*TP, 0)),
+            (Lane(desk.epoch, None), FakeRecord(*TP, 1)),
+        )
+    )
+    gone.lane.epoch.revoked.set()
+    letters.post(gone)
+    letters.post(there)
+    assert over.wait(30)
+    letters.stop()
+    assert sent == [1]
+
+
 def test_a_letter_that_fails_again_and_again_does_not_hold_up_the_end(
     lab: Lab,
 ) -> None:
@@ -142,11 +220,147 @@ def test_a_sink_that_does_not_return_is_told(
     assert list(map(type, running.events)).count(kind) == 1
 
 
+class Silent:
+    """
+    A future without callbacks that has no answer until it is told one.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.answers: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def get(self, timeout: float) -> None:
+        """
+        Wait so long for an answer.
+        """
+        self.asked.release()
+        error = self.answers.get(timeout=timeout)
+        if error is not None:
+            self.answers.put(error)
+            raise error
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError("planted")])
+def test_a_letter_without_an_answer_is_not_sent_beside_itself(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception | None,
+) -> None:
+    """
+    W7: it may arrive yet; it is sent again once its producer has given it up.
+    """
+    monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+    futures: list[Future[None]] = []
+
+    def sink(_record: object, _failure: object) -> Future[None]:
+        futures.append(Future())
+        return futures[-1]
+
+    running = lab.run(fails, dead_letter=sink, retry=ONCE)
+    kind = worker_events.DeadLetterSlow
+    wait_for(lambda: list(map(type, running.events)).count(kind) == 3, "three events")
+    (first,) = futures
+    first.set_exception(error) if error else first.set_result(None)
+    if error:
+        wait_for(lambda: len(futures) == 2, "another try")
+        futures[1].set_result(None)
+    running.wait_done(1)
+    assert running.end().dead_letters == 1
+    assert len(futures) == 1 + (error is not None)
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError("planted")])
+def test_the_same_of_a_future_that_calls_nobody_back(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception | None,
+) -> None:
+    """
+    W7: it is asked again.
+    """
+    monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+    futures: list[Silent] = []
+
+    def sink(_record: object, _failure: object) -> Silent:
+        futures.append(Silent())
+        return futures[-1]
+
+    running = lab.run(fails, dead_letter=sink, retry=ONCE)
+    wait_for(lambda: futures, "a letter")
+    for _ in range(3):
+        assert futures[0].asked.acquire(timeout=30)
+    assert len(futures) == 1
+    futures[0].answers.put(error)
+    if error:
+        wait_for(lambda: len(futures) == 2, "another try")
+        futures[1].answers.put(None)
+    running.wait_done(1)
+    assert running.end().dead_letters == 1
+    assert len(futures) == 1 + (error is not None)
+
+
+def test_a_letter_without_an_answer_ends_with_its_worker(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W8: it is waited for as long as the drain lasts, and its record comes again.
+    """
+    monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+    silent = Silent()
+    running = lab.run(
+        fails,
+        dead_letter=lambda _record, _failure: silent,
+        retry=ONCE,
+        drain=Drain(shutdown=0.2),
+    )
+    assert silent.asked.acquire(timeout=30)
+    report = running.end()
+    assert (report.dead_letters, report.dropped) == (0, 1)
+    letters = running.worker._letters
+    assert letters is not None
+    letters._thread.join(30)
+    assert not letters._thread.is_alive()
+
+
 @pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")
-def test_a_producer_with_serializers_is_refused(make_producer: Any) -> None:  # noqa: ANN401 - a fixture
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"value_serializer": bytes.hex}, "no value_serializer"),
+        ({"acks": 0, "enable_idempotence": False}, "acks=0"),
+        ({"transactional_id": "dead"}, "no transactional_id"),
+    ],
+)
+def test_a_producer_that_would_lose_letters_is_refused(
+    make_producer: Any,  # noqa: ANN401 - a fixture
+    config: dict[str, Any],
+    said: str,
+) -> None:
     """
-    Letters are bytes: it would refuse each of them, or write them twice over.
+    W7: one writes other bytes; of one nobody knows; one sends nothing by itself.
     """
-    producer = make_producer(value_serializer=bytes.hex)
-    with pytest.raises(WorkerSettingError, match="no value_serializer"):
+    producer = make_producer(**config)
+    with pytest.raises(WorkerSettingError, match=said):
         DeadLetter(producer, "dead")
+
+
+def test_a_sink_that_does_nothing_for_any_record_ends_the_worker(lab: Lab) -> None:
+    """
+    W7: what it returns is a coroutine, which nobody awaits; it was tried for ever.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+
+    async def send(_record: Any) -> None: ...  # noqa: ANN401
+
+    running = lab.run(fails, dead_letter=lambda record, _: send(record), retry=ONCE)
+    running.wait_end()
+    assert isinstance(running.error, HandlersFailError)
+    assert "was returned, and nobody" in str(running.error)
+    assert lab.committed()[0] in (None, 0)

@@ -241,6 +241,23 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
     assert desk.events == []
 
 
+@pytest.mark.parametrize("scope", ["topic", "all"])
+def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:  # noqa: ANN401 - a name
+    """
+    W11: in the second for which a cooperative revocation waits; the record is dropped.
+    """
+    desk = Desk(Order.PARTITION)
+    desk.admit(2)
+    task = claim(desk)
+    desk.schedule.drop_queued([desk.epoch])
+    fail(desk, Pause(60.0, scope=scope), task)
+    assert owners(desk) == {OUTAGE}
+    assert desk.work() == []
+    assert desk.held.running == 0
+    desk.held.close(desk.epoch)
+    assert desk.held.records == 0
+
+
 def test_a_paused_record_goes_with_its_partition() -> None:
     """
     W6: it is dropped and not committed past; the hold stays until it expires.
@@ -672,6 +689,40 @@ def test_a_record_that_tries_may_go_with_its_partition() -> None:
     assert not owners(desk)
     desk.schedule.complete([all_done(late, 0.0)])
     assert desk.work() == [1, 2, 3, 4, 5]
+
+
+def test_a_failure_of_what_is_being_taken_away_counts() -> None:
+    """
+    W11: it is the topic's breaker, and the rest of the topic stays.
+    """
+    desk = Desk(Order.KEY, breaker=BREAKS, quantum=1)
+    desk.admit(6)
+    tasks = [claim(desk), claim(desk)]
+    desk.schedule.drop_queued([desk.epoch])
+    for task in tasks:
+        fail(desk, DOWN, task)
+    assert owners(desk) == {BREAKER}
+    desk.held.close(desk.epoch)
+    desk.epoch = desk.held.open(TP, 2, 0, 0)
+    desk._next = 0
+    desk.admit(6)
+    assert desk.work() == []
+    desk.pass_time(10.0)
+    assert desk.work() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
+    """
+    W11: as any other; the next one tries later.
+    """
+    desk = broken()
+    desk.pass_time(10.0)
+    task = claim(desk)
+    desk.schedule.drop_queued([desk.epoch])
+    fail(desk, DOWN, task)
+    (hold,) = desk.ledger.view().state
+    assert hold.expires_at == desk.clock.now + 30.0
+    desk.held.close(desk.epoch)
 
 
 def test_nothing_begins_before_the_hold_is_placed() -> None:

@@ -901,6 +901,29 @@ def _next(pump: Pump) -> list[Batch]:
 
 
 @ON_BROKER
+def test_a_batch_that_was_taken_away_is_not_quiet(lab: Lab) -> None:
+    """
+    G8: somebody still works on it, whoever owns the partition by then.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    consumer = lab.consumer()
+    with Pump(consumer, drain=Drain(shutdown=0.2)) as pump:
+        batch, ledger = next(iter(pump)), pump._client.membership.ledger
+        consumer._coordinator.reset_generation()
+        wait_for(
+            lambda: (
+                ledger.ownership().epochs.get(batch.partition, 0)
+                > batch.assignment_epoch
+            ),
+            "the partition to be back",
+        )
+        assert ledger.busy() == {batch.partition}
+        batch.done()
+        wait_for(lambda: not ledger.busy(), "it to be quiet")
+
+
+@ON_BROKER
 def test_a_signal_handler_stops_it(lab: Lab) -> None:
     """
     W8: in the middle of waiting for a batch too.

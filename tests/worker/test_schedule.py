@@ -2,6 +2,9 @@
 What a schedule hands out next, decided without a broker and while time stands still.
 """
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from safeconsumer.worker import (
     BatchFailure,
     RecordFailedError,
     Reject,
+    Retry,
     RetryLater,
     StopWorker,
 )
@@ -22,6 +26,7 @@ from safeconsumer.worker.handlers import (
     context_of,
 )
 from safeconsumer.worker.queue import Letter, Order, Outcome, record_at
+from safeconsumer.worker.throttle import PerTopic
 from tests.worker.desk import TP, Desk
 
 
@@ -414,6 +419,120 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     assert desk.work() == []
     desk.pass_time(2.0)
     assert sorted(desk.work()) == [0, 1]
+
+
+def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
+    """
+    W6: a batch's record too, whose time comes while the revocation waits for others.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=1)
+    desk.admit(3)
+    bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
+    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    desk.schedule.drop_queued([desk.epoch])
+    desk.pass_time(1.0)
+    assert desk.work() == []
+    desk.schedule.complete([all_done(running, 0.0)])
+    assert desk.schedule.queue.claim() == []
+
+
+def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
+    """
+    W6: once that one's task comes back, though something else has failed.
+    """
+    desk = Desk(Order.KEY, is_batch=True, quantum=1)
+    desk.admit(1)
+    (left_behind,) = desk.schedule.queue.claim()
+    desk.regain()
+    desk.admit(3)
+    (bad,) = desk.schedule.queue.claim()
+    assert bad.lane.key != left_behind.lane.key
+    desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    (running,) = desk.schedule.queue.claim()
+    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.complete([all_done(left_behind, 0.0)])
+    assert desk.work() == []
+    desk.schedule.complete([all_done(running, 0.0)])
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
+    order: Order,
+    is_batch: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    W5: it was waited for, so nobody handles the record and writes the letter again.
+    """
+    letters: list[Letter] = []
+    desk = Desk(
+        order,
+        is_batch=is_batch,
+        quantum=1,
+        post=letters.append,
+        retry=Retry(attempts=1),
+    )
+    desk.admit(2)
+    (bad,) = desk.schedule.queue.claim()
+    desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
+    desk.schedule.drop_queued([desk.epoch])
+    for _ in range(2):  # it may arrive twice
+        desk.schedule.letter_acknowledged(letters[0])
+    assert desk.epoch.progress.watermark().offset == 1
+    assert (desk.held.records, desk.held.done, desk.schedule.dead_letters) == (1, 1, 1)
+    assert desk.work() == []
+
+
+def _answer(desk: Desk, error: Exception) -> None:
+    for task in desk.schedule.queue.claim():
+        failed, left = [(task.indexes[0], error)], task.indexes[1:]
+        desk.schedule.complete([Outcome(task=task, failed=failed, left=left)])
+
+
+def _ask_for_later(desk: Desk) -> None:
+    _answer(desk, RetryLater(3600.0))
+
+
+def _fail_for_good(desk: Desk) -> None:
+    _answer(desk, Reject("planted"))
+
+
+def _hang(desk: Desk) -> None:
+    desk.schedule.queue.claim()
+
+
+def _leave(_desk: Desk) -> None:
+    pass
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("is_batch", [True, False])
+@pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
+def test_ended_ownerships_keep_no_records(
+    step: Callable[[Desk], None],
+    order: Order,
+    is_batch: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """
+    W1: no limit counts them any more, and what waits may wait for ever.
+    """
+    places = PerTopic({"orders": 1})
+    settings = {"is_batch": is_batch, "per_topic": places, "quantum": 2}
+    desk = Desk(order, on_exhausted="block", **settings)
+    before: list[weakref.ref[Any]] = []
+    for _ in range(3):
+        chunks = [desk.admit(10), desk.admit(10)]
+        step(desk)
+        before += [weakref.ref(one) for chunk in chunks for one in chunk.records[2:]]
+        del chunks
+        desk.regain()
+        desk.pass_time(0.1)
+    queue, (waiting,) = desk.schedule.queue, places.all()
+    gc.collect()
+    assert not [one for one in before if one() is not None]
+    assert not queue.ready
+    assert not queue._asleep
+    assert not waiting.waiting
 
 
 @pytest.mark.parametrize("is_full", [True, False])

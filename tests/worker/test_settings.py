@@ -4,9 +4,11 @@ What a worker refuses, before anything is started.
 
 import functools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kafka import KafkaProducer
@@ -20,6 +22,13 @@ def handle(_record: object, _context: object) -> None:
     """
     Do nothing.
     """
+
+
+async def key_async(_record: object) -> int:
+    """
+    Make a key that is another one each time.
+    """
+    return 1
 
 
 async def handle_async(_record: object, _context: object) -> None:
@@ -53,23 +62,83 @@ class YieldingHandler:
         yield from handle_and_yield(record, context)
 
 
+class Handling:
+    """
+    Handlers of a kind that is easily given wrongly.
+    """
+
+    def __init__(self, *_connections: object) -> None: ...
+
+    def __call__(self, record: object, context: object) -> None:
+        """
+        Do nothing.
+        """
+
+    def work(self, _record: object, _context: object) -> None:
+        """
+        Do nothing.
+        """
+
+
+def only_one(_record: object) -> None:
+    """
+    Take a record alone.
+    """
+
+
+def with_more(handle: Callable[..., None]) -> Callable[..., None]:
+    """
+    Call it with an argument more, as what injects dependencies does.
+    """
+
+    @functools.wraps(handle)
+    def call(*args: object) -> None:
+        handle(*args, None)
+
+    return call
+
+
+@with_more
+def injected(_record: object, _context: object, _connection: object) -> None:
+    """
+    Do nothing.
+    """
+
+
+def letter(_record: object, _failure: object) -> None:
+    """
+    Do nothing.
+    """
+
+
 SENDS = SimpleNamespace(send=handle)
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
 
+@pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
     ("config", "settings", "said"),
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit=False"),
         ({"group_id": None}, {}, "group_id"),
         ({}, {"handle": 3}, "must be callable"),
+        ({}, {"handle": Handling}, "the class Handling"),
+        ({}, {"handle": functools.partial(Handling, 1)}, "the class Handling"),
+        ({}, {"handle": None, "handlers": {"@all": Handling}}, "the class Handling"),
+        ({}, {"handle": only_one}, "called with .record, context."),
+        ({}, {"handle": Handling.work}, "called with .record, context."),
+        ({}, {"handle": None, "handlers": {"@all": only_one}}, "called with"),
         ({}, {"key": "id"}, "key must be callable"),
+        ({}, {"key": handle, "order": "key"}, "called with .record."),
+        ({}, {"key": key_async, "order": "key"}, "plain function"),
+        ({}, {"key": only_one}, "order='key'"),
+        ({}, {"key": only_one, "order": "unordered"}, "order='key'"),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
         ({}, {"executor": "fork"}, "concurrent.futures.Executor"),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
         ({}, {"executor": "asyncio"}, "async def"),
         ({}, {"handle": handle_and_yield}, "generator function"),
-        ({}, {"handle": functools.partial(handle_and_yield, 1)}, "generator function"),
+        ({}, {"handle": functools.partial(handle_and_yield)}, "generator function"),
         ({}, {"handle": YieldingHandler()}, "generator function"),
         ({}, {"handle": handle_async_and_yield}, "generator function"),
         (
@@ -87,6 +156,15 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"topic_concurrency": {"@all": 1}}, "per topic"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({}, {"dead_letter": only_one}, "called with .record, failure."),
+        ({}, {"dead_letter": DeadLetter}, "the class DeadLetter"),
+        ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
+        ({"key_deserializer": handle}, {}, "called with .data."),
+        ({}, {"limits": 1000}, "limits must be a Limits"),
+        ({}, {"drain": 30}, "drain must be a Drain"),
+        ({}, {"commit": 5}, "commit must be a Commit"),
+        ({}, {"retry": None}, "retry must be a Retry"),
+        ({}, {"retry": 3}, "retry must be a Retry"),
         ({}, {"dead_letter": DeadLetter(SENDS, "orders")}, "is consumed here"),
         ({}, {"limits": Limits(records=10)}, "below one poll"),
         ({}, {"limits": Limits(bytes=10)}, "below one fetch"),
@@ -106,15 +184,62 @@ def test_what_is_impossible_is_refused(
         assert before == threading.active_count()
 
 
-def test_a_pump_refuses_the_same() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"handle": injected},
+        {"handle": Handling()},
+        {"handle": Handling().work},
+        {"handle": functools.partial(injected, 1)},
+        {"handle": Mock()},
+        {"handle": print},
+        {"key": str, "order": "key"},
+        {"dead_letter": letter},
+        {"dead_letter": Mock()},
+    ],
+)
+def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
+    """
+    What a decorator's result takes nobody knows; some functions do not say it.
+    """
+    with offline(SafeConsumer, "orders", **CONFIG) as consumer:
+        Worker(consumer, settings.pop("handle", handle), **settings)
+
+
+def test_a_handler_that_cannot_be_sent_is_refused_with_a_pool_too() -> None:
+    """
+    It would be blamed on each record.
+    """
+    with (
+        offline(SafeConsumer, "orders", **CONFIG) as consumer,
+        ProcessPoolExecutor(1) as pool,
+        pytest.raises(WorkerSettingError, match="top of a module"),
+    ):
+        Worker(consumer, lambda _r, _c: None, executor=pool)
+
+
+@pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("config", "settings", "said"),
+    [
+        ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
+        ({}, {"retry": 3}, "retry must be a Retry"),
+        ({}, {"limits": 3}, "limits must be a Limits"),
+        ({}, {"dead_letter": only_one}, "called with .record, failure."),
+        ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
+    ],
+)
+def test_a_pump_refuses_the_same(
+    config: dict[str, Any], settings: dict[str, Any], said: str
+) -> None:
     """
     It shares the checks.
     """
     with (
-        offline(SafeConsumer, "orders", group_id="g") as consumer,
-        pytest.raises(WorkerSettingError, match="enable_auto_commit"),
+        offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
+        pytest.raises(WorkerSettingError, match=said),
     ):
-        Pump(consumer)
+        Pump(consumer, **settings)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +250,10 @@ def test_a_pump_refuses_the_same() -> None:
         (Drain, {"revoke": -1}),
         (RetryLater, {"after": -1}),
         (DeadLetter, {"producer": None, "topic": "t"}),
-        (DeadLetter, {"producer": KafkaProducer, "topic": ""}),
-        (DeadLetter, {"producer": KafkaProducer, "topic": "t", "max_ratio": 2}),
+        (DeadLetter, {"producer": SENDS, "topic": ""}),
+        (DeadLetter, {"producer": SENDS, "topic": "t", "max_ratio": 2}),
+        (DeadLetter, {"producer": KafkaProducer, "topic": "t"}),
+        (DeadLetter, {"producer": SimpleNamespace(send=handle_async), "topic": "t"}),
     ],
 )
 def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401

@@ -56,6 +56,7 @@ class LedgerSubscription(SubscriptionState):
     _pinned: PartitionSet | None = None
     _undelivered: Undelivered | None = None
     journal: PositionJournal | None = None
+    refusal: Callable[[], Exception] | None = None
 
     @property
     def ledger(self) -> PauseLedger:
@@ -147,7 +148,13 @@ class LedgerSubscription(SubscriptionState):
         Upstream's positions move when a poll drains its records. A commit meanwhile,
         by another thread or by a rebalance, must not have the end of records that the
         poll may yet give back, or never return.
+
+        Raises:
+            Exception: what :attr:`refusal` makes, where somebody else commits.
         """
+        refusal = self.refusal
+        if refusal is not None:
+            raise refusal()
         with self._lock:
             return {
                 tp: position

@@ -17,6 +17,7 @@ from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import (
     Context,
     Errors,
+    Handler,
     HandlerTimeoutError,
     Slot,
     all_done,
@@ -42,7 +43,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._call = calls.handle if calls.timeout is None else self._call_in_time
+        self._call = in_time(calls.handle, calls.timeout)
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -89,6 +90,11 @@ class Coroutines:
         return is_over
 
     def recall(self) -> None:
+        """
+        Do nothing: what a coroutine has claimed it begins at once.
+        """
+
+    def recall_held(self) -> None:
         """
         Do nothing: what a coroutine has claimed it begins at once.
         """
@@ -271,17 +277,6 @@ class Coroutines:
         finally:
             slot.task = None
 
-    async def _call_in_time(self, given: Any, context: Context) -> object:  # noqa: ANN401 - records
-        limit = self._calls.timeout
-        try:
-            async with asyncio.timeout(limit) as over:
-                return await self._calls.handle(given, context)
-        except TimeoutError as error:
-            if not over.expired():  # the handler's own
-                raise
-            message = f"the handler took longer than {limit:g} s, and was cancelled"
-            raise HandlerTimeoutError(message) from error
-
     async def _run_batch(self, task: Task, slot: Slot, context: Context) -> Outcome:
         slot.index, slot.began = task.indexes[0], time.monotonic()
         records = [task.chunk.records[index] for index in task.indexes]
@@ -340,6 +335,26 @@ class Coroutines:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             _forget_cancelling(ours)
+
+
+def in_time(handle: Handler, limit: float | None) -> Handler:
+    """
+    Return a coroutine handler, each of whose calls is cancelled after so many seconds.
+    """
+    if limit is None:
+        return handle
+
+    async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        try:
+            async with asyncio.timeout(limit) as over:
+                return await handle(given, context)
+        except TimeoutError as error:
+            if not over.expired():  # the handler's own
+                raise
+            message = f"the handler took longer than {limit:g} s, and was cancelled"
+            raise HandlerTimeoutError(message) from error
+
+    return call
 
 
 def _forget_cancelling(task: "asyncio.Task[None]") -> None:

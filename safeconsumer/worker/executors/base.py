@@ -16,6 +16,9 @@ from safeconsumer.worker.tracebacks import shown
 _GRACE = 1.0
 # For the imports of a process, and the user's lifespan there, at least.
 START_SECONDS = 60.0
+# One wait, whatever settings say: where it is for a pipe or a process, the system
+# counts milliseconds in 31 bits.
+LONGEST = 86_400.0
 # What ending may take where nobody says how long.
 END_SECONDS = 1.0
 
@@ -47,6 +50,11 @@ class Runner(Protocol):
     def recall(self) -> None:
         """
         Have come back what was handed over and has not begun; nothing is from now on.
+        """
+
+    def recall_held(self) -> None:
+        """
+        Have come back what is held by now and has not begun. Any thread.
         """
 
     def stop(self, seconds: float = END_SECONDS) -> None:

@@ -11,31 +11,61 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
+    ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
 from typing import Any
 
+from attrs import define
+
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls
-from safeconsumer.worker.executors.processes import call_and_send
+from safeconsumer.worker.executors.processes import call_and_send, check_picklable
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
+from safeconsumer.worker.queue import Task
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
+
+
+@define(eq=False)
+class _Call:
+    """
+    A call in the executor.
+
+    Attributes:
+        is_recalled: whether we have cancelled it, and not the executor.
+    """
+
+    task: Task
+    future: Future[Answer]
+    is_recalled: bool = False
+
+    def recall(self) -> None:
+        """
+        Have it come back, unless it runs.
+        """
+        self.is_recalled = True
+        self.future.cancel()
 
 
 class Foreign(Elsewhere):
     """
     Handlers run in somebody's ``concurrent.futures`` executor, which stays theirs.
+
+    Raises:
+        WorkerSettingError: the handler cannot be sent to another process.
     """
 
     def __init__(
         self, schedule: Schedule, calls: Calls, count: int, executor: Executor
     ) -> None:
         super().__init__(schedule, calls, count)
+        if isinstance(executor, ProcessPoolExecutor):
+            check_picklable(calls.handle)
         self._executor = executor
         self._threads_there: dict[int, int] = {}
-        self._futures: dict[int, Future[Answer]] = {}
+        self._calls_there: dict[int, _Call] = {}
         self._is_recalled = False
 
     def recall(self) -> None:
@@ -43,8 +73,16 @@ class Foreign(Elsewhere):
         Cancel the calls that wait in the executor.
         """
         self._is_recalled = True
-        for future in list(self._futures.values()):
-            future.cancel()  # not one that runs
+        for call in list(self._calls_there.values()):
+            call.recall()
+
+    def recall_held(self) -> None:
+        """
+        Cancel those of what is held.
+        """
+        for call in list(self._calls_there.values()):
+            if call.task.epoch.is_held:
+                call.recall()
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
@@ -57,6 +95,9 @@ class Foreign(Elsewhere):
         return tracebacks.of_thread(self._threads_there.get(id(slot)))
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+        # It may have waited there for long, and can be cancelled no more.
+        if slot.task is None or slot.task.epoch.is_held:
+            raise NotBegunError
         self._threads_there[id(slot)] = threading.get_ident()
         slot.began = time.monotonic()
         try:
@@ -65,20 +106,22 @@ class Foreign(Elsewhere):
             del self._threads_there[id(slot)]
 
     def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
-        future = self._submit(slot, records, about)
-        self._futures[id(slot)] = future
-        if self._is_recalled:  # before it was known to be there
-            future.cancel()
+        task = slot.task
+        assert task is not None  # noqa: S101 - it was just set
+        call = _Call(task, self._submit(slot, records, about))
+        self._calls_there[id(slot)] = call
+        if self._is_recalled or task.epoch.is_held:  # before it was known to be there
+            call.recall()
         try:
-            return future.result()
+            return call.future.result()
         except (BrokenExecutor, CancelledError) as error:
-            if self._is_recalled and isinstance(error, CancelledError):
+            if call.is_recalled and isinstance(error, CancelledError):
                 raise NotBegunError from error
             # With all that was in it, whoever is to blame.
             message = f"the executor broke, or cancelled what it took: {shown(error)}"
             raise HandlersFailError(message) from error
         finally:
-            del self._futures[id(slot)]
+            del self._calls_there[id(slot)]
 
     def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Answer]:  # noqa: ANN401 - passed on
         call: Any = call_and_send

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
@@ -20,7 +21,7 @@ from attrs import define, evolve, field
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import END_SECONDS, Calls
+from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.executors.travel import sendable
@@ -35,6 +36,7 @@ from safeconsumer.worker.handlers import (
     call_elsewhere,
 )
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tracebacks import shown
 
 # What a child and its parent both see: how many records of the hand-over are finished,
 # and when the next one was begun, by the clock that all processes share.
@@ -136,7 +138,7 @@ def check_picklable(handle: Handler) -> None:
         pickle.dumps(handle)
     except Exception as error:
         message = (
-            f"executor='process' sends the handler by name, and {handle!r} has none "
+            f"the handler goes to another process by name, and {handle!r} has none "
             f"that can be imported: define it at the top of a module"
         )
         raise WorkerSettingError(message) from error
@@ -146,6 +148,9 @@ def check_picklable(handle: Handler) -> None:
 _GONE_SECONDS = 1.0
 # Whoever asks where a handler stands may be the one that polls.
 _LOOK_SECONDS = 0.25
+# What ends a process, such as a Ctrl-C, may be for the worker, which is told when its
+# loop turns.
+_TOLD_SECONDS = 1.0
 # How often it is looked at which record a process is at.
 _WATCH_SECONDS = 1.0
 # So many processes one after the other that end before they take a record are no
@@ -227,6 +232,7 @@ class Processes(Elsewhere):
         self._context: Any = multiprocessing.get_context(method)
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
+        self._recalled = threading.Event()
         self._is_stopped = False
 
     def start(self) -> None:
@@ -241,11 +247,18 @@ class Processes(Elsewhere):
         for child in list(self._children.values()):
             child.process.kill()
 
+    def recall(self) -> None:
+        """
+        Start no process any more: what waits for one has not begun.
+        """
+        self._recalled.set()
+
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
         End the processes; those in a handler by force.
         """
         until = time.monotonic() + seconds
+        self.recall()
         atexit.unregister(self._kill)
         with self._starting:  # one that starts is there, or never will be
             self._is_stopped = True
@@ -273,6 +286,8 @@ class Processes(Elsewhere):
             if answer is not None:
                 return answer
             self._prepare(slot)
+            if slot.task is None or slot.task.epoch.is_held:  # since the last one
+                raise NotBegunError
         message = (
             f"{_STARTS} processes one after the other ended before they took a record"
         )
@@ -282,15 +297,24 @@ class Processes(Elsewhere):
         self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
     ) -> Answer | None:
         # None if it has ended before it took them.
+        sent = ForkingPickler.dumps(question)
         child.progress[_FINISHED] = _NOT_TAKEN
         try:
-            child.pipe.send(question)
+            child.pipe.send_bytes(sent)
             if self._is_late(slot, child):
                 return self._end_late(slot, child)
             answer: Answer = child.pipe.recv()
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)
+        except BaseException:  # its answer would be taken for that to the next question
+            self._forget(slot, child)
+            raise
         return answer
+
+    def _forget(self, slot: Slot, child: _Child) -> None:
+        self._children.pop(id(slot), None)
+        child.kill()
+        child.close()
 
     def _is_late(self, slot: Slot, child: _Child) -> bool:
         # Returns once there is an answer, or one record has taken too long.
@@ -311,9 +335,7 @@ class Processes(Elsewhere):
 
     def _end_late(self, slot: Slot, child: _Child) -> Answer:
         began = child.began
-        self._children.pop(id(slot), None)
-        child.kill()
-        child.close()
+        self._forget(slot, child)
         finished = child.finished
         if child.began != began:  # it went on in the last moment: none has failed
             return finished, None
@@ -352,9 +374,15 @@ class Processes(Elsewhere):
             return
         try:
             self._wait_ready(slot, self._start_child(slot))
+        except NotBegunError:
+            raise
         except HandlersFailError as error:
             slot.ended = error
             raise
+        except Exception as error:
+            message = f"no process can be started: {shown(error)}"
+            slot.ended = HandlersFailError(message)
+            raise slot.ended from error
 
     def _start_child(self, slot: Slot) -> _Child:
         calls = self._calls
@@ -376,20 +404,20 @@ class Processes(Elsewhere):
             daemon=True,
         )
         with theirs, asked, self._starting:
-            if self._is_stopped:
+            if self._recalled.is_set():
                 raise NotBegunError
-            try:
-                process.start()
-            except OSError as error:
-                message = f"no process can be started: {error}"
-                raise HandlersFailError(message) from error
+            process.start()
             child = _Child(process, ours, asking, progress)
             self._children[id(slot)] = child
         return child
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
         # One that ends before it was given a record is the fault of none.
-        wrong = self._first_word(child)
+        try:
+            wrong = self._first_word(child)
+        except BaseException:
+            self._forget(slot, child)
+            raise
         if wrong is None:
             return
         self._children.pop(id(slot), None)
@@ -399,13 +427,15 @@ class Processes(Elsewhere):
         raise wrong
 
     def _first_word(self, child: _Child) -> HandlersFailError | None:
-        limit = self._calls.start_seconds
+        limit = min(self._calls.start_seconds, LONGEST)
         try:
             if child.pipe.poll(limit):
                 said: HandlersFailError | None = child.pipe.recv()
                 return said
         except (EOFError, OSError):
             child.process.join(_GONE_SECONDS)
+            if self._recalled.wait(_TOLD_SECONDS):
+                raise NotBegunError from None
             return HandlersFailError(
                 f"a process ended with {child.process.exitcode} before it took a "
                 f"record; what it wrote says why: the handler must be importable "

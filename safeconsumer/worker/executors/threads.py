@@ -68,6 +68,11 @@ class Threads:
         Do nothing: what a thread has claimed it begins at once.
         """
 
+    def recall_held(self) -> None:
+        """
+        Do nothing: what a thread has claimed it begins at once.
+        """
+
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
         Let the threads end; one that is in a handler ends after it.

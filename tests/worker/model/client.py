@@ -85,6 +85,7 @@ class FakeClient:
         self.positions: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}
         self.committed = {} if latest else dict.fromkeys(EVERY, 0)
+        self.resets: dict[TopicPartition, int] = {}
         self.begun_at_end: Callable[[TopicPartition, int], None] = lambda _tp, _at: None
         self.generation = 0
         self.losses = 0
@@ -243,6 +244,16 @@ class FakeClient:
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         return tp not in self.committed
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        return self.resets.get(tp, 0)
+
+    def reset(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Find that the position is out of range, and go on elsewhere.
+        """
+        self.resets[tp] = self.resets.get(tp, 0) + 1
+        self.positions[tp] = offset
 
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, at in self.positions.items() if at < self.log[tp]]

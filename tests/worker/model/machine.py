@@ -549,6 +549,14 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         if held.running != running:
             raise Violated(f"5: {held.running} are said to run, {running} do")
+        gone = Counter(
+            task.epoch.tp
+            for task in self.tasks
+            if task.epoch.is_closed
+            for _ in task.indexes
+        )
+        if held.outlived != gone:
+            raise Violated(f"5: {held.outlived} are said to outlive, {gone} do")
         ends = held.records + held.done + self.engine.departures.dropped
         if len(self.client.delivered) != ends:
             raise Violated("3: a record ended twice, or not at all")

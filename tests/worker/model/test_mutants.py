@@ -46,21 +46,22 @@ def commits_what_was_polled(patch: pytest.MonkeyPatch) -> None:
 def takes_lost_for_revoked(patch: pytest.MonkeyPatch) -> None:
     drop = Departures.drop
 
-    def dropping(self: Any, epochs: Any, reason: str) -> None:  # noqa: ANN401
-        drop(self, epochs if reason != "lost" else (), reason)
+    def dropping(self: Any, epochs: Any, reason: str) -> Any:  # noqa: ANN401
+        return drop(self, epochs if reason != "lost" else (), reason)
 
     patch.setattr(Departures, "drop", dropping)
 
 
 def counts_stale_results(patch: pytest.MonkeyPatch) -> None:
-    close = Held.close
+    complete = Schedule._complete
 
-    def closing(self: Held, epoch: Any) -> Any:  # noqa: ANN401
-        dropped = close(self, epoch)
-        epoch.is_closed = False
-        return dropped
+    def completing(self: Any, outcome: Any) -> None:  # noqa: ANN401
+        epoch = outcome.task.epoch
+        was, epoch.is_closed = epoch.is_closed, False
+        complete(self, outcome)
+        epoch.is_closed = was
 
-    patch.setattr(Held, "close", closing)
+    patch.setattr(Schedule, "_complete", completing)
 
 
 def runs_lanes_twice(patch: pytest.MonkeyPatch) -> None:
