@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -91,7 +91,7 @@ def groups(request: Request) -> Response:
     Return all groups, each in a line.
     """
     desk, snapshot = _look(request)
-    rows = [_row_document(one.row) for one in desk.views(snapshot)]
+    rows = [_row_document(one) for one in desk.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
 
@@ -105,7 +105,7 @@ def group(request: Request) -> Response:
     return _json(
         snapshot,
         verdict=_row_document(view.row),
-        **status_document(snapshot.pictures[name]),
+        **status_document(evolve(snapshot.pictures[name], now=snapshot.now)),
     )
 
 

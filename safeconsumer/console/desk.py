@@ -7,14 +7,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from attrs import define, field
+from attrs import define, field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.console.guard import Door
 from safeconsumer.console.problems import Problem
-from safeconsumer.console.views import PartitionRow, View, view_of
+from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+
+# For how long a verdict on an unchanged picture stands, seconds: it says how long
+# committed offsets have not moved.
+_KEPT = 2.0
+
+
+@frozen(eq=False)
+class _Kept:
+    picture: Picture
+    at: float
+    view: View
 
 
 @define(eq=False)
@@ -43,7 +55,7 @@ class Desk:
     is_closing: bool = False
     _operator: Operator | None = field(default=None, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
-    _views: dict[str, tuple[object, View]] = field(factory=dict, init=False)
+    _views: dict[str, _Kept] = field(factory=dict, init=False)
 
     def snapshot(self) -> Snapshot:
         """
@@ -51,11 +63,14 @@ class Desk:
         """
         return self.follower.snapshot()
 
-    def views(self, snapshot: Snapshot) -> list[View]:
+    def rows(self, snapshot: Snapshot) -> list[GroupRow]:
         """
-        Say everything of all groups; what did not change is not judged again.
+        Say how all groups do, each in a line.
         """
-        return [self._view(snapshot, group) for group in snapshot.pictures]
+        return [
+            self._view(snapshot, group).row if picture.standing else row_of(picture)
+            for group, picture in snapshot.pictures.items()
+        ]
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
@@ -91,18 +106,17 @@ class Desk:
         )
 
     def _view(self, snapshot: Snapshot, group: str) -> View:
-        picture = snapshot.pictures[group]
+        picture, now = snapshot.pictures[group], time.monotonic()
         known = self._views.get(group)
-        if known is not None and known[0] is picture:
-            return known[1]
-        now = time.monotonic()
+        if known is not None and known.picture is picture and now - known.at < _KEPT:
+            return known.view
 
         def stands_for(tp: TopicPartition) -> float | None:
             moved = snapshot.moved.get((group, tp))
             return None if moved is None else now - moved
 
         view = view_of(picture, stands_for)
-        self._views[group] = picture, view
+        self._views[group] = _Kept(picture, now, view)
         return view
 
     @contextmanager

@@ -61,7 +61,7 @@ def groups(request: Request) -> Response:
     Show all groups, those that matter most first.
     """
     desk, snapshot = _look(request)
-    rows = [one.row for one in desk.views(snapshot)]
+    rows = desk.rows(snapshot)
     worst, said = headline(rows)
     if not snapshot.is_complete:
         worst, said = LEVELS[1], "What is held is not known yet."

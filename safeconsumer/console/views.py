@@ -147,15 +147,28 @@ def view_of(
     """
     judge = Judge(picture)
     partitions = tuple(_partition(one) for one in sights(judge, stands_for))
+    held = tuple(one for one in partitions if one.holds)
     loud = {one.tp for one in partitions if one.level is Level.ALARM}
     members = [_member(one, loud) for one in (*judge.members, *judge.others)]
     return View(
-        row=_group(judge, partitions),
+        row=_group(picture, held, _verdict(judge, held)),
         members=tuple(sorted(members, key=lambda one: _WORST.index(one.level))),
         partitions=tuple(
             sorted(partitions, key=lambda one: (not one.holds, _rank(one.level)))
         ),
     )
+
+
+def row_of(picture: Picture) -> GroupRow:
+    """
+    Say how a group does of which nothing is held: no partition is looked at.
+    """
+    return _group(picture, (), _without_holds(picture))
+
+
+def _reporting(picture: Picture) -> int:
+    said = {one.member_id for one in picture.reports}
+    return sum(one.member_id in said for one in picture.facts.members)
 
 
 def _rank(level: Level) -> int:
@@ -176,12 +189,11 @@ def _partition(sight: Sight) -> PartitionRow:
 # ---------------------------------------------------------------- the group
 
 
-def _group(judge: Judge, partitions: Sequence[PartitionRow]) -> GroupRow:
-    picture = judge.picture
-    held = [one for one in partitions if one.holds]
+def _group(
+    picture: Picture, held: Sequence[PartitionRow], verdict: tuple[Level, str, str]
+) -> GroupRow:
+    level, words, sentence = verdict
     flowing = [one.name for one in held if one.level is Level.ALARM]
-    quiet = sum(one.level is Level.QUIET for one in held)
-    level, words, sentence = _verdict(judge, held, quiet, len(flowing))
     expiries = [one.expires_at for one in picture.standing if one.expires_at]
     lags = [one.lag for one in held]
     return GroupRow(
@@ -191,10 +203,10 @@ def _group(judge: Judge, partitions: Sequence[PartitionRow]) -> GroupRow:
         sentence=sentence,
         state=picture.facts.state,
         members=len(picture.facts.members),
-        reporting=sum(one.report is not None for one in judge.members),
+        reporting=_reporting(picture),
         holds=picture.standing,
         held=len(held),
-        quiet=quiet,
+        quiet=_count(held, Level.QUIET),
         flowing=tuple(flowing[:_FEW]),
         more_flowing=max(0, len(flowing) - _FEW),
         next_expiry=min(expiries, default=None),
@@ -202,11 +214,14 @@ def _group(judge: Judge, partitions: Sequence[PartitionRow]) -> GroupRow:
     )
 
 
-def _verdict(
-    judge: Judge, held: Sequence[PartitionRow], quiet: int, flowing: int
-) -> tuple[Level, str, str]:
+def _count(held: Sequence[PartitionRow], level: Level) -> int:
+    return sum(one.level is level for one in held)
+
+
+def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, str]:
     if not judge.picture.standing:
         return _without_holds(judge.picture)
+    flowing = _count(held, Level.ALARM)
     if flowing:
         verb = "is" if flowing == 1 else "are"
         said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
@@ -219,6 +234,7 @@ def _verdict(
         return _all_quiet(judge, len(held))
     worst = min(rest, key=lambda one: _rank(one.level))
     alike = partitions_text(one.tp for one in rest if one.words == worst.words)
+    quiet = _count(held, Level.QUIET)
     said = f"{quiet} of {_many(len(held), 'held partition')} quiet. "
     words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
     return worst.level, words, f"{said}{alike}: {worst.sentence}."

@@ -438,7 +438,7 @@ class Follower:
                 for tp, at in self._positions.items()
                 if tp.topic in self._sources
             }
-        return {
+        pictures = {
             group: Picture(
                 group=group,
                 facts=survey.facts.get(group, _UNKNOWN),
@@ -452,10 +452,22 @@ class Follower:
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
+        known = self._snapshot.pictures
+        return {
+            group: known[group] if _is_same(known.get(group), one) else one
+            for group, one in pictures.items()
+        }
+
+
+def _is_same(known: Picture | None, one: Picture) -> bool:
+    # What did not change but for its time is not judged again.
+    return (
+        known == evolve(one, now=known.now, taken_at=known.taken_at) if known else False
+    )
 
 
 def _trouble(error: Exception) -> Trouble:
-    detail = f"{type(error).__name__}: {error}"[:300]
+    detail = str(error)[:300] or type(error).__name__
     if isinstance(error, _AWAY):
         return Trouble("The broker does not answer.", detail)
-    return Trouble("The cluster cannot be read.", str(error)[:300] or detail)
+    return Trouble("The cluster cannot be read.", detail)
