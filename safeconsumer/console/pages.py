@@ -93,6 +93,7 @@ def group(request: Request) -> Response:
         title=view.row.group,
         row=view.row,
         members=view.members,
+        unread=snapshot.pictures[view.row.group].unread,
         **_paged(request, view.partitions, "partitions"),
     )
 

@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import kafka.errors as kafka_errors
@@ -106,6 +107,7 @@ class _Heard:
 class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
+    unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
     done_at: float | None = None
     trouble: Trouble | None = None
 
@@ -205,7 +207,10 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._survey = evolve(self._survey, trouble=why)
-            self._publish()
+            # What was known stays as it was: nothing is judged by what nobody hears.
+            self._snapshot = evolve(
+                self._snapshot, version=self._snapshot.version + 1, trouble=why
+            )
 
     # ------------------------------------------------------------ the control topics
 
@@ -290,10 +295,11 @@ class Follower:
             for tp, records in polled.items():
                 self._take(tp.topic, records)
             self._positions.update(reader.positions())
+            was_lost = self._reading_trouble is not None
             if all(self._positions[tp] >= end for tp, end in ends.items()):
                 self._read_at = time.monotonic() - reader.silence()
                 self._reading_trouble = None
-            if polled or self._snapshot.trouble:
+            if polled or was_lost:
                 self._publish()
 
     def _take(self, name: str, records: Iterable[Any]) -> None:
@@ -336,21 +342,19 @@ class Follower:
             for one in admin.list_groups()
             if one["protocol_type"] == "consumer" or not one["protocol_type"]
         }
-        described = admin.describe_groups(sorted(names)) if names else {}
-        committed = admin.list_group_offsets(sorted(names)) if names else {}
-        facts = {
-            name: facts_of(one, committed.get(name, {}))
-            for name, one in described.items()
-        }
-        lags = self._lags(asker, facts)
+        facts, unread = _facts_of_all(admin, sorted(names))
+        lags = self._lags(admin, asker, facts)
         with self._lock:
             now = time.monotonic()
-            self._survey = _Survey(facts=facts, lags=lags, done_at=now)
+            self._survey = _Survey(facts=facts, lags=lags, unread=unread, done_at=now)
             self._note_moves(facts, now)
             self._publish()
 
     def _lags(
-        self, asker: KafkaConsumer, facts: Mapping[str, GroupFacts]
+        self,
+        admin: KafkaAdminClient,
+        asker: KafkaConsumer,
+        facts: Mapping[str, GroupFacts],
     ) -> dict[str, dict[TopicPartition, int]]:
         since = time.monotonic() - _VIEWED
         wanted = {
@@ -359,12 +363,18 @@ class Follower:
             if picture.standing or self._viewed.get(group, 0.0) > since
         }
         asked = {group: one for group, one in facts.items() if group in wanted}
-        partitions = sorted({tp for one in asked.values() for tp in one.committed})
+        partitions = _existing(
+            admin, {tp for one in asked.values() for tp in one.committed}
+        )
         if not partitions:
             return {}
         ends = asker.end_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
         return {
-            group: {tp: max(0, ends[tp] - at) for tp, at in one.committed.items()}
+            group: {
+                tp: max(0, ends[tp] - at)
+                for tp, at in one.committed.items()
+                if tp in ends
+            }
             for group, one in asked.items()
         }
 
@@ -448,7 +458,7 @@ class Follower:
                 lags=survey.lags.get(group, {}),
                 now=now,
                 taken_at=time.monotonic(),
-                unread=self._unread,
+                unread=(*self._unread, *survey.unread.get(group, ())),
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
@@ -457,6 +467,57 @@ class Follower:
             group: known[group] if _is_same(known.get(group), one) else one
             for group, one in pictures.items()
         }
+
+
+def _facts_of_all(
+    admin: KafkaAdminClient, names: Sequence[str]
+) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
+    """
+    Return what the cluster tells of groups, and what it does not tell of which.
+    """
+    facts: dict[str, GroupFacts] = {}
+    unread: dict[str, tuple[str, ...]] = {}
+    committed = _committed(admin, names) if names else {}
+    described = admin.describe_groups(names) if names else {}
+    for name, one in described.items():
+        offsets = committed.get(name)
+        if one.get("error"):
+            unread[name] = (f"the group cannot be described: {one['error']}"[:200],)
+            facts[name] = _UNKNOWN
+            continue
+        if offsets is None:
+            unread[name] = ("its committed offsets cannot be read",)
+        facts[name] = facts_of(one, offsets or {})
+    return facts, unread
+
+
+def _committed(
+    admin: KafkaAdminClient, names: Sequence[str]
+) -> dict[str, Mapping[TopicPartition, Any]]:
+    try:
+        return dict(admin.list_group_offsets(list(names)))
+    except _AWAY:
+        raise
+    except kafka_errors.KafkaError:  # of one of them: the others are told one by one
+        found: dict[str, Mapping[TopicPartition, Any]] = {}
+        for name in names:
+            with suppress(kafka_errors.AuthorizationError):
+                found.update(admin.list_group_offsets(name))
+        return found
+
+
+def _existing(
+    admin: KafkaAdminClient, partitions: AbstractSet[TopicPartition]
+) -> list[TopicPartition]:
+    # Asking for the end of a topic that is gone, or not for us to see, waits in vain.
+    names = sorted({tp.topic for tp in partitions})
+    described = admin.describe_topics(names) if names else []
+    counts = {
+        one["name"]: len(one["partitions"])
+        for one in described
+        if not one["error_code"]
+    }
+    return sorted(tp for tp in partitions if tp.partition < counts.get(tp.topic, 0))
 
 
 def _is_same(known: Picture | None, one: Picture) -> bool:

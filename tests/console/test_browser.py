@@ -461,7 +461,7 @@ def painted(page: Page, still: Still, url: str) -> float:
     """
     still.known = big().known
     page.goto(url)
-    page.wait_for_function(_PAINTED)
+    wait_for(lambda: page.evaluate(_PAINTED) is not None, "paint")
     return float(page.evaluate(_PAINTED)) / 1000
 
 
