@@ -313,7 +313,8 @@ class HandlerStalled(WorkerEvent):
 
     Attributes:
         partition: as ``orders:3``.
-        offset: of the record.
+        offset: of the record; -1 if nobody knows which it is of those that an executor
+            of yours was given together, or if it has just ended.
         seconds: since it began.
         stack: where it stands, innermost call last; None if that cannot be seen.
     """

@@ -9,6 +9,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -93,7 +94,8 @@ class _Post:
     since: float = 0.0
 
 
-_Answer: TypeAlias = tuple[_Post, object, BaseException | None]
+# What is said when letters of ended ownerships are to be forgotten.
+_ENDED = object()
 
 
 class DeadLetters:
@@ -110,21 +112,28 @@ class DeadLetters:
     Attributes:
         then: is told of a letter that was acknowledged.
         refused: is told of a record that can never be a letter, and why.
-        broken: is told why the sink can be called for no record at all.
+        broken: is told why there will be no more letters.
     """
 
     def __init__(
         self, sink: Sink, timeout: float, retry: Retry, emit: Callable[..., None]
     ) -> None:
         self._sink = sink
-        self._timeout = timeout
+        self._timeout = min(timeout, threading.TIMEOUT_MAX)
         self._retry = retry
         self._emit = emit
-        self._inbox: queue.SimpleQueue[_Answer | Letter | None] = queue.SimpleQueue()
+        # Posts, answers, _ENDED, and None at the end.
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._posts: dict[int, _Post] = {}
         self._lock = threading.Lock()  # of _posts; nothing is called under it
-        self._due: list[tuple[float, int, _Post, object]] = []
+        # Its thread's: letters not begun, those that wait for an answer, by when they
+        # will have waited too long, and those that wait for another try.
+        self._new: deque[_Post] = deque()
+        self._awaited: dict[_Post, float] = {}
+        self._again_at: list[tuple[float, int, _Post]] = []
         self._numbers = itertools.count()
+        self._closed = 0
+        self._is_over = False
         self._sending: tuple[_Post, float] | None = None
         self._told_slow: object = None
         self.then: Acknowledged = _nothing
@@ -141,9 +150,10 @@ class DeadLetters:
         if not self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # another letter was quicker
                 self._thread.start()
+        post = _Post(letter)
         with self._lock:
-            self._posts[id(letter)] = _Post(letter)
-        self._inbox.put(letter)
+            self._posts[id(letter)] = post
+        self._inbox.put(post)
 
     def in_flight(self, epochs: Epochs = None) -> int:
         """
@@ -151,6 +161,8 @@ class DeadLetters:
 
         One that failed and waits for another try is not. Any thread.
         """
+        if self._is_over:
+            return 0
         with self._lock:
             return sum(
                 not post.is_waiting
@@ -159,10 +171,20 @@ class DeadLetters:
                 for post in self._posts.values()
             )
 
-    def tell_slow(self) -> None:
+    def turn(self, closed: int) -> None:
         """
-        Emit an event, once, if the sink has been at one letter for long. Any thread.
+        Look after the letters. The polling thread's.
+
+        Args:
+            closed: how many ownerships have ended: their letters are forgotten.
         """
+        if closed != self._closed:
+            self._closed = closed
+            self._inbox.put(_ENDED)
+        self._tell_slow()
+
+    def _tell_slow(self) -> None:
+        # Once, if the sink has been at one letter for long.
         sending = self._sending
         if sending is None or self._told_slow is sending:
             return
@@ -181,38 +203,73 @@ class DeadLetters:
     # ------------------------------------------------------------ its thread
 
     def _work(self) -> None:
-        while True:
-            try:
-                said = self._inbox.get(timeout=self._until_next())
-            except queue.Empty:
-                self._is_due()
-                continue
-            if said is None:
+        try:
+            while not self._is_over:
+                self._hear()
+                self._try_one_again()
+                if self._new and not self._is_over:
+                    self._try(self._new.popleft())
+        except BaseException as error:  # noqa: BLE001 - told by run()
+            wrong = HandlersFailError(f"dead letters have ended: {shown(error)}")
+            wrong.__cause__ = error
+            self.broken(wrong)
+        finally:
+            self._is_over = True
+
+    def _hear(self) -> None:
+        # All answers first: what is answered by now is not late.
+        now = time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=self._until_next()))
+            for _ in range(self._inbox.qsize()):
+                self._take(self._inbox.get_nowait())
+        while not self._is_over and self._awaited:
+            post, until = next(iter(self._awaited.items()))
+            if until > now:
                 return
-            if isinstance(said, Letter):
-                self._try(self._posts[id(said)])
-            else:
-                self._answered(*said)
+            del self._awaited[post]
+            if post.letter.lane.epoch.is_closed:
+                self._forget(post)
+                continue
+            # Another one would arrive beside it: whoever sends it gives it up, not we.
+            self._tell_is_slow(post.letter, now - post.since)
+            self._awaited[post] = now + self._timeout
+
+    def _take(self, said: Any) -> None:  # noqa: ANN401 - any of what is put in
+        if said is None:
+            self._is_over = True
+        elif said is _ENDED:
+            self._forget_closed()
+        elif isinstance(said, _Post):
+            self._new.append(said)
+        else:
+            self._answered(*said)
 
     def _until_next(self) -> float | None:
-        if not self._due:
-            return None
-        return max(0.0, self._due[0][0] - time.monotonic())
+        if self._new:
+            return 0.0
+        due = [next(iter(self._awaited.values()))] if self._awaited else []
+        due += [self._again_at[0][0]] if self._again_at else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _is_due(self) -> None:
-        _, _, post, ticket = heapq.heappop(self._due)
-        if post.ticket is not ticket:
+    def _try_one_again(self) -> None:
+        # One each time: others get their turn, whatever the sink's time is.
+        if self._is_over or not self._again_at:
             return
-        if post.is_waiting or post.letter.lane.epoch.is_closed:
-            self._try(post)
-            return
-        # Another one would arrive beside it: whoever sends it gives it up, not we.
-        self._tell_is_slow(post.letter, time.monotonic() - post.since)
-        self._after(self._timeout, post)
+        if self._again_at[0][0] <= time.monotonic():
+            _, _, post = heapq.heappop(self._again_at)
+            if id(post.letter) in self._posts:
+                self._try(post)
 
-    def _after(self, seconds: float, post: _Post) -> None:
-        due = time.monotonic() + seconds
-        heapq.heappush(self._due, (due, next(self._numbers), post, post.ticket))
+    def _forget_closed(self) -> None:
+        with self._lock:
+            posts = [*self._posts.values()]
+        for post in posts:
+            if post.letter.lane.epoch.is_closed:
+                self._forget(post)
+        again = [one for one in self._again_at if id(one[2].letter) in self._posts]
+        heapq.heapify(again)
+        self._again_at = again
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
@@ -222,6 +279,7 @@ class DeadLetters:
             self._forget(post)
             return
         ticket = post.ticket = object()
+        self._awaited.pop(post, None)
         post.tries += 1
         post.is_waiting = False
         failure = Failure(
@@ -250,7 +308,8 @@ class DeadLetters:
             answer.add_done_callback(lambda one: say((post, ticket, _error_of(one))))
         else:
             return False
-        self._after(self._timeout, post)
+        # All wait as long, so that the first of them is due first.
+        self._awaited[post] = time.monotonic() + self._timeout
         return True
 
     def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
@@ -283,6 +342,7 @@ class DeadLetters:
 
     def _forget(self, post: _Post) -> None:
         post.ticket = object()
+        self._awaited.pop(post, None)
         with self._lock:
             self._posts.pop(id(post.letter), None)
 
@@ -303,7 +363,9 @@ class DeadLetters:
         delay = max(0.01, self._retry.delay(post.tries, random.random()))  # noqa: S311 - jitter
         post.ticket = object()
         post.is_waiting = True
-        self._after(delay, post)
+        self._awaited.pop(post, None)
+        due = time.monotonic() + delay
+        heapq.heappush(self._again_at, (due, next(self._numbers), post))
         self._tell(
             worker_events.DeadLetterFailed,
             post.letter,

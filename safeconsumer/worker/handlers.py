@@ -102,6 +102,9 @@ class Reject(WorkerControl):
     """
     Never: the record has failed for good, without another attempt.
 
+    Raised for a batch it does not say of which record: as after any other error, they
+    come again one by one. :class:`BatchFailure` says it.
+
     Args:
         reason: for people; it goes into the dead letter.
     """
@@ -272,7 +275,8 @@ class Slot:
 
     Attributes:
         task: what it works on; None while it waits.
-        index: of the record it works on.
+        index: of the record it works on; -1 if it is one of the task's, and nobody
+            knows which.
         began: when it began with that, seconds of the monotonic clock.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
@@ -280,15 +284,27 @@ class Slot:
         limit: seconds after which a handler there is told of, if that is earlier than
             ``Limits.age``.
         ended: why nothing runs there any more; None while it does.
+        goes_on: whether what stands behind it in the task begins without a word here.
     """
 
-    __slots__ = ("began", "ended", "index", "limit", "name", "stack", "task", "told")
+    __slots__ = (
+        "began",
+        "ended",
+        "goes_on",
+        "index",
+        "limit",
+        "name",
+        "stack",
+        "task",
+        "told",
+    )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
         self.name = name
         self.limit = math.inf if limit is None else limit
         self.ended: BaseException | None = None
         self.task: Task | None = None
+        self.goes_on = False
         self.index = 0
         self.began = 0.0
         self.stack: StackOf = _nobody_knows
@@ -464,7 +480,10 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-_NOT_THE_RECORDS = (WorkerControl, HandlersFailError)
+def _is_of_one(error: Exception) -> bool:
+    # Whether it speaks of one record of the batch, and nobody knows of which.
+    is_control = isinstance(error, (WorkerControl, HandlersFailError))
+    return isinstance(error, Reject) or not is_control
 
 
 def broken(task: Task, error: BaseException) -> Outcome:
@@ -493,16 +512,15 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     match error:
         case BatchFailure():
             return _partly_failed(task, error, seconds)
-        case Reject():
-            return Outcome(task=task, failed=[(index, error) for index in indexes])
-        case Exception() if not isinstance(error, _NOT_THE_RECORDS) and indexes[1:]:
+        case Exception() if indexes[1:] and _is_of_one(error):
             failed = [(index, error) for index in indexes]
             return Outcome(task=task, failed=failed, is_suspect=True)
     return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    wrong = misfit(error.errors, len(task.indexes))
+    errors = getattr(error, "errors", None)  # it may have lost them on its way here
+    wrong = misfit(errors, len(task.indexes))
     if wrong is not None:  # nothing of it is believed
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
@@ -548,12 +566,14 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
     """
     Call the handler where nothing but pickled values arrives, for about so long.
 
-    ``begin`` is told how many records are finished before each, and at the end.
+    ``begin`` is told how many records are finished before each, and at the end; False
+    from it ends the call.
     """
     until = time.monotonic() + seconds
     partition, attempt, epoch = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
-    begin(0)
+    if begin(0) is False:
+        return 0, None
     if is_batch:
         try:
             refuse_undone(handle(records, context))
@@ -566,8 +586,7 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
             refuse_undone(handle(record, context))
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count - 1, blamed(error)
-        begin(count)
-        if time.monotonic() > until:
+        if begin(count) is False or time.monotonic() > until:
             return count, None
     return len(records), None
 

@@ -254,17 +254,30 @@ def at_work(
 ) -> dict[TopicPartition, list[int]]:
     """
     Return the offsets that handlers are at; of a batch, all that are not finished.
+
+    And those behind it that begin without asking, in a process.
     """
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
         task, index = slot.task, slot.index
         if task is None:
             continue
-        records = task.chunk.records
-        there = [records[at] for at in task.indexes if is_batch or at == index]
+        indexes: list[int] = list(task.indexes)
+        if not is_batch and index >= 0:
+            at = indexes.index(index) if index in indexes else len(indexes)
+            indexes = indexes[at:] if slot.goes_on else indexes[at : at + 1]
+        there = [task.chunk.records[at] for at in indexes]
         offsets = [record.offset for record in there if record is not None]
         found.setdefault(task.epoch.tp, []).extend(offsets)
     return found
+
+
+def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
+    """
+    Count the records that handlers are at.
+    """
+    tasks = [task for slot in slots if (task := slot.task) is not None]
+    return sum(len(task.indexes) if is_batch else 1 for task in tasks)
 
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
@@ -276,7 +289,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
             continue
         slot.told = (task, slot.index)
         tp = task.epoch.tp
-        record = task.chunk.records[slot.index]
+        record = None if slot.index < 0 else task.chunk.records[slot.index]
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",
@@ -288,8 +301,12 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 
 def place(task: Task, index: int) -> str:
     """
-    Name a record.
+    Name a record, or those of which it is one.
     """
-    record = task.chunk.records[index]
-    where = "a finished record" if record is None else f"offset {record.offset}"
-    return f"{task.epoch.tp.topic}:{task.epoch.tp.partition} {where}"
+    tp = task.epoch.tp
+    there = task.indexes if index < 0 else (index,)
+    offsets = [one.offset for at in there if (one := task.chunk.records[at])]
+    where = f"offset {offsets[0]}" if offsets else "a finished record"
+    if offsets[1:]:
+        where = f"one of offsets {offsets[0]} to {offsets[-1]}"
+    return f"{tp.topic}:{tp.partition} {where}"

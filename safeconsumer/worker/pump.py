@@ -234,9 +234,9 @@ class Batch:
         holds what it says meanwhile; a :class:`Reject` is final; any other exception
         has them come again as ``retry`` says, and then go to ``dead_letter``, or as
         ``on_exhausted`` says. Several that fail together without indexes come again one
-        by one. Nothing is committed past a record before it is done, acknowledged as a
-        dead letter, or skipped by that policy. Any thread; again, or too late, changes
-        nothing.
+        by one, also for a :class:`Reject`. Nothing is committed past a record before it
+        is done, acknowledged as a dead letter, or skipped by that policy. Any thread;
+        again, or too late, changes nothing.
 
         Args:
             error: what went wrong.
@@ -616,7 +616,7 @@ class Pump:
             self._engine.soon = self._schedule.turn()
             self._engine.turn()
             if self._letters is not None:
-                self._letters.tell_slow()
+                self._letters.turn(self._engine.held.closed)
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
             time.sleep(BUSY_POLL)  # it may be raised by each poll from now on

@@ -417,7 +417,9 @@ class Worker:
         """
         Return the offsets of the records that handlers are at, by partition.
 
-        Once a hold is in force nothing else of its partitions begins.
+        Once a hold is in force nothing else of its partitions begins. Where records are
+        handed over to a process several at a time, all that it may still begin with are
+        among them.
         """
         return health.at_work(self._runner.slots, is_batch=self._is_batch)
 
@@ -464,7 +466,7 @@ class Worker:
         self._engine.soon = self._schedule.turn()
         self._engine.turn()
         if self._letters is not None:
-            self._letters.tell_slow()
+            self._letters.turn(self._engine.held.closed)
         health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
 
     def _must_stop(self) -> bool:
@@ -479,7 +481,7 @@ class Worker:
     def _close(self) -> Report:
         committed = False
         self._schedule.queue.end()
-        self._given_up = sum(map(len, self.running().values()))
+        self._given_up = health.given_up(self._runner.slots, is_batch=self._is_batch)
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -500,6 +501,54 @@ def test_an_error_keeps_its_class_on_its_way_here(
             assert all(handle.__name__ in one.traceback for one in gone)
 
 
+def of_a_module_made_there(record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Raise what only this process can import, as a plugin that the handler has loaded.
+    """
+    if record.offset == 15:
+        module = types.ModuleType("plugin_of_the_child")
+        kind = type("RefusedError", (LookupError,), {"__module__": module.__name__})
+        module.RefusedError = kind  # type: ignore[attr-defined]  # made here
+        sys.modules[module.__name__] = module
+        raise kind(15, "poison")
+
+
+def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: ANN401
+    """
+    Raise it inside of what says so of each record.
+    """
+    failed = {}
+    for at, record in enumerate(records):
+        try:
+            of_a_module_made_there(record, context)
+        except LookupError as error:
+            failed[at] = error
+    if failed:
+        raise BatchFailure(failed)
+
+
+@pytest.mark.parametrize("executor", ["process", "processes of theirs"])
+@pytest.mark.parametrize(
+    ("handle", "batch"),
+    [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
+)
+def test_an_error_that_only_the_child_knows_blames_its_record(
+    executor: str, handle: Callable[..., Any], batch: int | None
+) -> None:
+    """
+    W7: those before it are done, and what it is a kind of is known here.
+    """
+    retry = Retry(attempts=3, first=0.01, never=(LookupError,))
+    with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
+        made.admit(20)
+        made.wait(lambda: not made.held.records, "all")
+        (gone,) = (one for one in made.events if one.name == "record_exhausted")
+        assert (gone.offset, gone.attempt) == (15, 1)
+        assert "RefusedError(15, 'poison')" in gone.error
+        assert handle.__name__ in gone.traceback or batch
+        assert (made.held.done, made.schedule.retries) == (20, 0)
+
+
 # ------------------------------------------------------------ executors of others
 
 
@@ -551,6 +600,24 @@ def test_calls_that_an_executor_has_not_begun_are_taken_back(how: str) -> None:
         assert made.held.records == 2
         assert made.schedule.fatal is None
         assert made.schedule.retries == 0
+
+
+@pytest.mark.parametrize("handle", [with_a_lock, two_arguments])
+def test_an_error_may_stay_in_its_process(handle: Callable[..., Any]) -> None:
+    """
+    W7: an executor of yours need not be one of processes.
+    """
+    pool = Queueing()
+    retry = Retry(attempts=5, first=0.01, never=(WithALockError, TwoArgumentsError))
+    with bench(pool, handle, count=1, retry=retry) as made:
+        made.admit(1)
+
+        def is_over() -> bool:
+            pool.run_all()
+            return not made.held.records
+
+        made.wait(is_over, "it to be given up")
+        assert (exhausted(made), made.schedule.retries) == ([0], 0)
 
 
 def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:

@@ -13,8 +13,10 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.worker import Drain, Pump, RetryLater
 from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
+from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.loop import BACKPRESSURE
 from safeconsumer.worker.queue import Order, Outcome
+from tests.worker.bench import bench
 from tests.worker.desk import TP, Desk
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for
@@ -146,6 +148,48 @@ def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:
     assert desk.work() == []
     desk.resume()
     assert desk.work() == list(range(len(seen), 6))
+
+
+def test_each_record_asks_in_threads_of_theirs() -> None:
+    """
+    Of a hand-over that has begun; and it is known which one is worked on.
+    """
+    began: list[int] = []
+    seen: list[Any] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        began.append(record.offset)
+        seen.append(at_work(made.runner.slots, is_batch=False))
+        if record.offset == 2:
+            made.held.epochs[TP].is_held = True
+
+    with bench(
+        "threads of theirs", handle, count=1, order=Order.PARTITION, lane_seconds=1.0
+    ) as made:
+        made.admit(5)
+        made.wait(lambda: len(began) > 2 and not made.held.running, "it to be held")
+        made.schedule.turn()
+        assert made.held.records == 2
+    assert began == [0, 1, 2]
+    assert seen == [{TP: [offset]} for offset in began]
+
+
+def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
+    """
+    What stands behind the record that it is at, or all of it if nobody knows which.
+    """
+    desk = Desk(Order.PARTITION, lane_seconds=1.0)
+    desk.admit(4)
+    (task,) = desk.schedule.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert at_work([slot], is_batch=False) == {TP: [1]}
+    slot.goes_on = True
+    assert at_work([slot], is_batch=False) == {TP: [1, 2, 3]}
+    slot.index = -1
+    assert at_work([slot], is_batch=False) == {TP: [0, 1, 2, 3]}
+    assert place(task, slot.index) == "orders:0 one of offsets 0 to 3"
+    assert place(task, 2) == "orders:0 offset 2"
 
 
 def test_a_retry_that_is_due_waits_for_the_resume() -> None:
@@ -310,7 +354,7 @@ def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
     )
     wait_for(lambda: len(pool.queued) == 2, "both partitions to wait")
     consumer.pause(TopicPartition(lab.topic, 0), owner="somebody")
-    wait_for(lambda: len(running.worker._busy()) == 1, "one to be back")
+    wait_for(lambda: len(consumer._safe_ledger.busy()) == 1, "one to be back")
 
     def work() -> bool:
         pool.run_all()

@@ -2,7 +2,10 @@
 What a dead letter and the log say of a failure, and what becomes of letters at the end.
 """
 
+import gc
 import threading
+import time
+import weakref
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
@@ -176,6 +179,157 @@ def test_a_letter_of_a_revoked_partition_is_not_begun() -> None:
     assert over.wait(30)
     letters.stop()
     assert sent == [1]
+
+
+def _letter(desk: Desk, offset: int) -> Letter:
+    (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
+    return Letter(
+        lane=lane,
+        chunk=None,  # type: ignore[arg-type]  # as much as is asked
+        index=0,
+        record=FakeRecord(*TP, offset),
+        attempt=1,
+        error=KeyError(),
+    )
+
+
+def test_a_letter_that_failed_is_tried_again_while_others_come() -> None:
+    """
+    W5: so its record does not block its lane for as long as they do.
+    """
+    desk, most = Desk(Order.PARTITION), 30_000
+    sent: list[int] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+        sent.append(record.offset)
+        answer: Future[None] = Future()
+        if record.offset == 0 and sent.count(0) == 1:
+            answer.set_exception(ConnectionError())
+        elif record.offset == 0 or len(sent) == most:
+            over.set()
+        else:  # there is always one more
+            letters.post(_letter(desk, len(sent) + 1))
+            answer.set_result(None)
+        return answer
+
+    letters = dead_letters.DeadLetters(
+        sink, 60.0, Retry(first=0.01, jitter=False), desk.emit
+    )
+    letters.post(_letter(desk, 0))
+    letters.post(_letter(desk, 1))
+    assert over.wait(60)
+    letters.stop()
+    assert len(sent) < most
+
+
+def test_a_letter_that_was_answered_is_not_late() -> None:
+    """
+    W5: it would be written twice, since the sink took its time with the next one.
+    """
+    desk = Desk(Order.PARTITION)
+    sent: list[int] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+        sent.append(record.offset)
+        if record.offset == 1:
+            answers[0].set_result(None)
+            until = time.monotonic() + 0.3
+            wait_for(lambda: time.monotonic() > until, "more than the timeout")
+        if record.offset == 2:
+            over.set()
+        return answers[record.offset]
+
+    answers: list[Future[None]] = [Future(), Future(), Future()]
+    answers[1].set_result(None)
+    letters = dead_letters.DeadLetters(sink, 0.2, ONCE, desk.emit)
+    for offset in range(3):
+        letters.post(_letter(desk, offset))
+    assert over.wait(30)
+    letters.stop()
+    assert sent == [0, 1, 2]
+
+
+def test_a_letter_that_has_arrived_keeps_no_record() -> None:
+    """
+    W1: neither until its answer would have been late.
+    """
+    desk = Desk(Order.PARTITION)
+    over = threading.Event()
+    letters = dead_letters.DeadLetters(
+        lambda _record, _failure: done, 3600.0, ONCE, desk.emit
+    )
+    done: Future[None] = Future()
+    done.set_result(None)
+    arrived: list[None] = []
+
+    def then(_letter: Letter) -> None:
+        arrived.append(None)
+        if len(arrived) == 4:
+            over.set()
+
+    letters.then = then
+    posted = [_letter(desk, offset) for offset in range(3)]
+    records = [weakref.ref(one.record) for one in posted]
+    while posted:
+        letters.post(posted.pop())
+    letters.post(_letter(desk, 3))
+    assert over.wait(30)
+    letters.stop()
+    letters._thread.join(30)
+    gc.collect()
+    assert [one() for one in records] == [None] * 3
+
+
+def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try() -> None:
+    """
+    W1: its record is no longer counted, and the wait may be long.
+    """
+    desk = Desk(Order.PARTITION)
+    failed = threading.Event()
+
+    def emit(_kind: object, **_fields: object) -> None:
+        failed.set()
+
+    def sink(_record: object, _failure: object) -> None:
+        raise ConnectionError
+
+    slow = Retry(first=3600.0, most=3600.0, jitter=False)
+    letters = dead_letters.DeadLetters(sink, 60.0, slow, emit)
+    posted = _letter(desk, 0)
+    record = weakref.ref(posted.record)
+    letters.post(posted)
+    del posted
+    assert failed.wait(30)
+    desk.regain()
+    letters.turn(desk.held.closed)
+    wait_for(lambda: not letters._posts, "it to be forgotten")
+    letters.stop()
+    letters._thread.join(30)
+    gc.collect()
+    assert record() is None
+
+
+def test_what_ends_the_thread_of_letters_ends_the_worker(lab: Lab) -> None:
+    """
+    A hook that ends the program, for example: nobody would send letters any more.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["bad"]})
+
+    def hook(event: object) -> None:
+        if isinstance(event, worker_events.DeadLetterFailed):
+            raise SystemExit(3)
+
+    def sink(_record: object, _failure: object) -> None:
+        raise ConnectionError
+
+    running = lab.run(fails, dead_letter=sink, retry=ONCE, on_event=hook)
+    running.wait_end()
+    assert isinstance(running.error, HandlersFailError)
+    assert isinstance(running.error.__cause__, SystemExit)
+    assert lab.committed() == {0: 0}
 
 
 def test_a_letter_that_fails_again_and_again_does_not_hold_up_the_end(

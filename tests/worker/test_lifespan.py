@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -328,6 +329,80 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     assert running.error is None
     assert running.report is not None
     assert running.report.seconds < 0.3 + 2.0 + 1.0
+
+
+@frozen
+class Entering(Noting):
+    """
+    A lifespan that says that it is being entered, and is not for a minute.
+    """
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[str]:
+        self.note("entering")
+        time.sleep(60)
+        yield "never"
+
+
+@pytest.mark.any_broker
+def test_a_worker_can_be_stopped_while_a_process_enters_it(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """
+    W8; it is not left over, and no handler was given up: none had begun.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    before = set(multiprocessing.active_children())
+    lifespan = Entering(tmp_path)
+    running = lab.run(
+        NotingHandler(lifespan),
+        executor="process",
+        lifespan=lifespan,
+        drain=Drain(shutdown=0.3),
+    )
+    wait_for(lifespan.notes, "one to enter it")
+    assert running.worker.healthy().is_alive
+    running.worker.stop()
+    running.wait_end(15)
+    assert running.error is None
+    assert running.report is not None
+    assert running.report.seconds < 0.3 + 2.0 + 1.0
+    assert (running.report.dropped, running.report.given_up) == (1, 0)
+    wait_for(
+        lambda: set(multiprocessing.active_children()) <= before, "them to be gone"
+    )
+    assert {note.split()[0] for note in lifespan.notes()} == {"entering"}
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_one_that_is_entered_after_the_stop_is_left(
+    lab: Lab,
+    executor: Any,  # noqa: ANN401
+) -> None:
+    """
+    Though nothing runs in it; and no handler is called.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    entering, go_on, left = (threading.Event() for _ in range(3))
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        entering.set()
+        assert go_on.wait(60)
+        yield
+        left.set()
+
+    running = lab.run(of(executor), executor=executor, lifespan=lifespan)
+    assert entering.wait(30)
+    running.worker.stop()
+    go_on.set()
+    running.wait_end(15)
+    assert left.wait(30)
+    assert running.error is None
+    assert running.worker.stats().done == 0
 
 
 def test_kinds_that_do_not_fit_are_refused() -> None:

@@ -279,6 +279,43 @@ def test_a_paused_record_goes_with_its_partition() -> None:
     assert desk.work() == [0, 1]
 
 
+@EACH_ORDER
+@pytest.mark.parametrize("error", [None, DOWN])
+def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
+    order: Order, error: Exception | None
+) -> None:
+    """
+    Another record tries, of the ownership that is, and is heard.
+    """
+    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1)
+    desk.admit(3)
+    fail(desk, DOWN)
+    desk.pass_time(0.0)
+    fail(desk, DOWN)
+    assert owners(desk) == {BREAKER}
+    desk.pass_time(10.0)
+    old = claim(desk)
+    desk.regain()
+    desk.admit(3)
+    tasks = desk.schedule.queue.claim()  # none, if what runs of it is waited for
+    is_over = (
+        all_done(old, 0.0)
+        if error is None
+        else Outcome(task=old, failed=[(old.indexes[0], error)])
+    )
+    desk.schedule.complete([is_over])
+    desk.schedule.turn()
+    assert desk.schedule.outages._circuits[TP.topic].tries == 0
+    tasks = tasks or desk.schedule.queue.claim()
+    (trial,) = tasks
+    assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
+    assert desk.schedule.queue.claim() == []
+    desk.schedule.complete([all_done(trial, 0.0)])
+    assert desk.schedule.queue.tripped == {}
+    desk.work()
+    assert (desk.held.records, desk.held.done) == (0, 3)
+
+
 def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
     """
     Its record is complete; what stands behind it waits.

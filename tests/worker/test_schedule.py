@@ -168,15 +168,34 @@ def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
     assert not desk.epoch.failures
 
 
-def test_a_batch_that_rejects_all_is_given_up_whole() -> None:
+def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
     """
     W7: however many there are, and none is handled again.
     """
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip")
     desk.admit(2000)
-    (task,) = desk.schedule.queue.claim()
-    desk.schedule.complete([batch_failed(task, Reject("planted"), 0.0)])
+    _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
     assert (desk.work(), desk.schedule.skipped) == ([], 2000)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
+    """
+    W7: its records come one by one, and only the one that is meant has failed.
+    """
+    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
+    desk.admit(8)
+    while tasks := desk.schedule.queue.claim():
+        for task in tasks:
+            is_meant = any(record_at(task.chunk, at).offset == 5 for at in task.indexes)
+            desk.schedule.complete(
+                [
+                    batch_failed(task, Reject("planted"), 0.0)
+                    if is_meant
+                    else all_done(task, 0.0)
+                ]
+            )
+    assert (desk.schedule.skipped, desk.held.records) == (1, 0)
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])

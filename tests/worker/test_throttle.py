@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import WorkerSettingError
+from safeconsumer import StopWorker, WorkerSettingError
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Order, Outcome, Task, record_at
 from safeconsumer.worker.throttle import PerTopic
 from tests.worker.desk import Desk
+from tests.worker.handlers import AsyncBatchRecording, BatchRecording, Recording
 from tests.worker.lab import Lab, wait_for
 
 MANY = {"key": lambda record: record.offset, "quantum": 1}
@@ -236,3 +237,48 @@ def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
     running.wait_done(6)
     assert sizes == [4, 2]
     running.end()
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("executor", ["thread", "asyncio", "process"])
+def test_a_worker_that_stops_waits_for_no_batch(
+    lab: Lab, recording: Recording, executor: str
+) -> None:
+    """
+    W8: what waits for more is not begun, not committed past, and comes again.
+    """
+    lab.new_topic(partitions=1)
+    handle: Any = AsyncBatchRecording if executor == "asyncio" else BatchRecording
+    settings: dict[str, Any] = {"batch": 4, "batch_within": 3600.0}
+    running = lab.run(handle(recording.folder), executor=executor, **settings)
+    held = running.worker._engine.held
+    lab.produce({0: ["v"] * 2})
+    wait_for(lambda: held.records == 2, "the records")
+    report = running.end()
+    assert (report.done, report.dropped, report.given_up) == (0, 2, 0)
+    assert report.seconds < 10
+    assert (recording.traces(), lab.committed()) == ([], {0: 0})
+
+
+@pytest.mark.any_broker
+def test_a_batch_that_waits_for_more_goes_when_its_handler_stops_the_worker(
+    lab: Lab,
+) -> None:
+    """
+    W8: as with any other stop; the partition that waits has begun nothing.
+    """
+    lab.new_topic(partitions=2)
+    sizes: list[int] = []
+
+    def handle(records: list[Any], _context: object) -> None:
+        sizes.append(len(records))
+        raise StopWorker
+
+    running = lab.run(handle, batch=4, batch_within=3600.0)
+    held = running.worker._engine.held
+    lab.produce({0: ["v"] * 2})
+    wait_for(lambda: held.records == 2, "what waits")
+    lab.produce({1: ["v"] * 4})
+    running.wait_end()
+    assert sizes == [4]
+    assert lab.committed() == {0: 0, 1: 0}

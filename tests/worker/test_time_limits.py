@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import SafeConsumerError, WorkerSettingError
@@ -25,6 +26,7 @@ from safeconsumer.worker import (
     Worker,
     health,
 )
+from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Order
 from tests.kafka.offline import offline
@@ -113,6 +115,44 @@ def test_only_the_record_that_takes_too_long_fails(
         # A killed process is no accident here.
         assert not [one for one in made.events if one.name == "worker_process_died"]
     assert handle.calls() == [*range(6)]
+
+
+@frozen
+class WaitsAtFirst:
+    """
+    A handler that waits at its first record for a file.
+    """
+
+    folder: Path
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        while record.offset == 0 and not (self.folder / "go").exists():
+            time.sleep(0.01)
+
+
+def test_what_ends_as_its_limit_passes_blames_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    W7: it is done, and its process is killed all the same.
+    """
+    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    is_late = Processes._is_late
+
+    def decide(self: Processes, slot: Any, child: Any) -> bool:  # noqa: ANN401
+        decided = is_late(self, slot, child)
+        if decided:
+            (tmp_path / "go").touch()
+            wait_for(lambda: child.finished == 1, "the record to be done")
+        return decided
+
+    monkeypatch.setattr(Processes, "_is_late", decide)
+    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **ONCE}
+    with bench("process", WaitsAtFirst(tmp_path), **how) as made:
+        made.admit(3)
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert failed(made) == {}
+        assert made.schedule.fatal is None
 
 
 @pytest.mark.parametrize("executor", ["asyncio", "process"])
@@ -398,3 +438,43 @@ def test_a_rebalance_waits_for_a_handler_until_its_limit(
     drained = [one for one in first.events if one.name == "work_drained"]
     assert all(one.seconds < 10 for one in drained), drained
     assert lab.committed() == {0: 6, 1: 6}
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize("executor", ["asyncio", "process"])
+def test_a_limit_is_reached_under_a_hold(
+    lab: Lab, tmp_path: Path, executor: str
+) -> None:
+    """
+    W10: quiet from then on, and the record begins again after the resume only.
+    """
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["v"] * 10})
+    handle = {"asyncio": AsyncSlowAtFive, "process": SlowAtFive}[executor](tmp_path)
+    consumer = lab.consumer()
+    running = lab.run(
+        handle,
+        consumer,
+        executor=executor,
+        handler_timeout=2.0,
+        retry=Retry(attempts=2, first=0.01),
+        on_exhausted="skip",
+    )
+    calls = tmp_path / "calls"
+
+    def offsets() -> list[int]:
+        return [int(line.split()[0]) for line in calls.read_text().splitlines()]
+
+    wait_for(lambda: calls.exists() and 5 in offsets(), "it to hang")
+    consumer.pause_all(owner="somebody")
+    assert consumer._safe_ledger.busy() == {TopicPartition(lab.topic, 0)}
+    wait_for(lambda: running.worker.stats().retries, "its limit")
+    assert consumer._safe_ledger.busy() == set()
+    engine, since = running.worker._engine, time.monotonic()
+    wait_for(lambda: engine.polled_at > since + 0.5, "many times its wait")
+    assert offsets() == [0, 1, 2, 3, 4, 5]
+    consumer.resume_all(owner="somebody")
+    running.wait_done(count)
+    running.end()
+    assert offsets() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+    assert lab.committed() == {0: 10}

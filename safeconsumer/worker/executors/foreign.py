@@ -22,6 +22,7 @@ from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls
 from safeconsumer.worker.executors.processes import call_and_send, check_picklable
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
+from safeconsumer.worker.executors.travel import opened
 from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
 from safeconsumer.worker.queue import Task
 from safeconsumer.worker.results import Schedule
@@ -38,7 +39,7 @@ class _Call:
     """
 
     task: Task
-    future: Future[Answer]
+    future: Future[Any]
     is_recalled: bool = False
 
     def recall(self) -> None:
@@ -67,6 +68,11 @@ class Foreign(Elsewhere):
         self._threads_there: dict[int, int] = {}
         self._calls_there: dict[int, _Call] = {}
         self._is_recalled = False
+        self._is_here = isinstance(executor, ThreadPoolExecutor)
+
+    def _first(self, task: Task) -> int:
+        is_known = self._is_here or self._calls.is_batch or not task.indexes[1:]
+        return task.indexes[0] if is_known else -1
 
     def recall(self) -> None:
         """
@@ -96,12 +102,20 @@ class Foreign(Elsewhere):
 
     def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
         # It may have waited there for long, and can be cancelled no more.
-        if slot.task is None or slot.task.epoch.is_held:
+        task = slot.task
+        if task is None or task.epoch.is_held:
             raise NotBegunError
         self._threads_there[id(slot)] = threading.get_ident()
-        slot.began = time.monotonic()
+
+        def begin(count: int) -> bool:
+            slot.began = time.monotonic()
+            if count < len(task.indexes):
+                slot.index = task.indexes[count]
+            return not task.epoch.is_held  # asked once it is said that this one begins
+
         try:
-            return call_elsewhere(*args, **settings, state=self._lifespan.state)
+            state = self._lifespan.state
+            return call_elsewhere(*args, **settings, state=state, begin=begin)
         finally:
             del self._threads_there[id(slot)]
 
@@ -113,7 +127,7 @@ class Foreign(Elsewhere):
         if self._is_recalled or task.epoch.is_held:  # before it was known to be there
             call.recall()
         try:
-            return call.future.result()
+            return opened(call.future.result())
         except (BrokenExecutor, CancelledError) as error:
             if call.is_recalled and isinstance(error, CancelledError):
                 raise NotBegunError from error
@@ -123,9 +137,9 @@ class Foreign(Elsewhere):
         finally:
             del self._calls_there[id(slot)]
 
-    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Answer]:  # noqa: ANN401 - passed on
+    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Any]:  # noqa: ANN401 - passed on
         call: Any = call_and_send
-        if isinstance(self._executor, ThreadPoolExecutor):
+        if self._is_here:
             call = functools.partial(self._call_there, slot)
             slot.began = math.inf  # it may wait there, and that is no handler's time
         try:

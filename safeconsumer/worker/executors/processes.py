@@ -24,7 +24,7 @@ from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors.travel import Parcel, sendable
 from safeconsumer.worker.handlers import (
     Answer,
     Handler,
@@ -118,7 +118,7 @@ def _tell_stack(questions: Connection, thread: int) -> None:
             questions.send(tracebacks.of_thread(thread))
 
 
-def call_and_send(*args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+def call_and_send(*args: Any, **settings: Any) -> tuple[int, Parcel | None]:  # noqa: ANN401 - passed on
     """
     Call the handler in a process of somebody's executor.
 
@@ -232,6 +232,8 @@ class Processes(Elsewhere):
         self._context: Any = multiprocessing.get_context(method)
         self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
+        for slot in self.slots:
+            slot.goes_on = True
         self._recalled = threading.Event()
         self._is_stopped = False
 
@@ -334,10 +336,9 @@ class Processes(Elsewhere):
         return False
 
     def _end_late(self, slot: Slot, child: _Child) -> Answer:
-        began = child.began
         self._forget(slot, child)
         finished = child.finished
-        if child.began != began:  # it went on in the last moment: none has failed
+        if child.began != slot.began:  # it went on in the last moment: none has failed
             return finished, None
         message = (
             f"the handler took longer than {self._calls.timeout:g} s: its process was "

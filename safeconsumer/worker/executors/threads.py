@@ -133,7 +133,7 @@ class Elsewhere(Threads, ABC):
         began = time.monotonic()
         try:
             self._prepare(slot)
-            slot.index, slot.began = task.indexes[0], (began := time.monotonic())
+            slot.index, slot.began = self._first(task), (began := time.monotonic())
             slot.task = task
             if task.epoch.is_held:  # since it was claimed
                 return Outcome(task=task, left=task.indexes)
@@ -146,6 +146,12 @@ class Elsewhere(Threads, ABC):
             slot.task = None
         seconds = time.monotonic() - began
         return outcome_of(task, answer, seconds, is_batch=self._calls.is_batch)
+
+    def _first(self, task: Task) -> int:
+        """
+        Return the index of the record that is begun with; -1 if nobody ever knows.
+        """
+        return task.indexes[0]
 
     def _prepare(self, slot: Slot) -> None:
         """

@@ -4,88 +4,135 @@ Sends what a handler raised to another process, with its class and its traceback
 
 import contextlib
 import pickle
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from attrs import define
 
 from safeconsumer.worker.handlers import Answer, BatchFailure
 from safeconsumer.worker.tracebacks import chain, shown
 
+Pickled: TypeAlias = bytes | None
 
-def sendable(answer: Answer) -> Answer:
+
+def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
     """
-    Return an answer that arrives wherever it is sent.
+    Return an answer that can be sent, whatever its error is.
 
-    An error arrives as one of its own class, or of the nearest parent that can be
-    imported there, so that ``Retry.never`` and ``except`` mean the same.
+    The error arrives as one of its own class, or of the nearest parent that can be
+    imported there, so that ``Retry.never`` and ``except`` mean the same. What can be
+    is known only there, so it travels in parts.
     """
     count, error = answer
-    return count, None if error is None else _sendable(error)
+    if error is None:
+        return count, None
+    _note_chain(error)
+    return count, Parcel(error)
 
 
-def _sendable(error: BaseException) -> BaseException:
+def opened(answer: tuple[int, Any]) -> Answer:
+    """
+    Return an answer that may not have left its process.
+    """
+    count, error = answer
+    return count, error.error if isinstance(error, Parcel) else error
+
+
+@define
+class Parcel:
+    """
+    An error on its way: what is unpickled is the error.
+    """
+
+    error: BaseException
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
+        error = self.error
+        whole = [_dumped(error), _dumped(_each_apart(error))]
+        kinds = [_dumped(kind) for kind in type(error).__mro__]
+        return _arrived, (whole, kinds, *_inside(error), shown(error))
+
+
+def _note_chain(error: BaseException) -> None:
     with contextlib.suppress(Exception):  # whatever its class does
         error.add_note(chain(error))  # a traceback does not travel by itself
-    if _travels(error):
-        return error
-    if isinstance(error, BatchFailure) and isinstance(error.errors, dict):
-        each = BatchFailure({at: _inner(one) for at, one in error.errors.items()})
-        if _travels(each):
-            return each
-    found: BaseException = next(one for one in _stand_ins(error) if _travels(one))
-    return found
+
+
+def _each_apart(error: BaseException) -> object:
+    if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
+        return None
+    return BatchFailure({at: _inner(one) for at, one in error.errors.items()})
 
 
 def _inner(one: Any) -> Any:  # noqa: ANN401 - it may be anything
-    return _sendable(one) if isinstance(one, BaseException) else one
+    if not isinstance(one, BaseException):
+        return one
+    _note_chain(one)
+    return Parcel(one)
 
 
-def _travels(error: object) -> bool:
+def _inside(error: BaseException) -> tuple[list[Pickled], dict[str, Pickled]]:
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes, made just now
+        args = [_dumped(one) for one in error.args]
+        state = {str(name): _dumped(one) for name, one in error.__dict__.items()}
+    except Exception:  # noqa: BLE001 - whatever its class does
+        return [None], {}
+    return args, state
+
+
+def _dumped(thing: object) -> Pickled:
+    try:
+        return pickle.dumps(thing)
     except BaseException:  # noqa: BLE001 - whatever its class does
-        return False
-    return True
+        return None
 
 
-def _stand_ins(error: BaseException) -> Iterator[Any]:
-    text = shown(error)
-    notes = _notes(error)
-    kinds = [one for one in type(error).__mro__ if issubclass(one, BaseException)]
-    if all(map(_travels, error.args)):
-        yield _Remade(kinds[0], error.args, _state(error))
-    for kind in kinds:
-        yield _Remade(kind, (text,), _state(error))
-    yield _Remade(RuntimeError, (text,), notes)
+# ------------------------------------------------------------ where it arrives
+
+_MISSING = object()
 
 
-class _Remade:
-    """
-    Arrives as an exception that nobody has constructed.
-    """
-
-    def __init__(
-        self, kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]
-    ) -> None:
-        self._parts = (kind, args, dict(state))
-
-    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
-        return _remake, self._parts
-
-
-def _remake(
-    kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]
+def _arrived(
+    whole: list[Pickled],
+    kinds: list[Pickled],
+    args: list[Pickled],
+    state: dict[str, Pickled],
+    text: str,
 ) -> BaseException:
+    for error in map(_loaded, whole):
+        if isinstance(error, BaseException):
+            return error
+    given = tuple(map(_loaded, args))
+    had = {name: _loaded(one) for name, one in state.items()}
+    had = {name: one for name, one in had.items() if one is not _MISSING}
+    if not any(one is _MISSING for one in given):
+        error = _remade(_loaded(kinds[0]), given, had)
+        if error is not None:
+            return error
+    for kind in [*map(_loaded, kinds), RuntimeError]:
+        error = _remade(kind, (text,), had)
+        if error is not None:
+            return error
+    return RuntimeError(text)
+
+
+def _loaded(one: Pickled) -> Any:  # noqa: ANN401 - anything
+    try:
+        return _MISSING if one is None else pickle.loads(one)  # noqa: S301 - ours
+    except BaseException:  # noqa: BLE001 - whatever its class does
+        return _MISSING
+
+
+def _remade(
+    kind: object, args: tuple[Any, ...], state: Mapping[str, Any]
+) -> BaseException | None:
     # Its constructor may want anything, so it is not asked.
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return None
+    try:
+        error = kind.__new__(kind, *args)
+        error.args = args
+        error.__dict__.update(state)
+    except Exception:  # noqa: BLE001 - whatever its class does
+        return None
     return error
-
-
-def _state(error: BaseException) -> dict[str, Any]:
-    state = getattr(error, "__dict__", None) or {}
-    return {name: one for name, one in state.items() if _travels(one)}
-
-
-def _notes(error: BaseException) -> dict[str, Any]:
-    return {"__notes__": [chain(error)]}
