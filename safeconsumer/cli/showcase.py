@@ -58,7 +58,7 @@ def show() -> None:
     settings = Control(trust_topic=True)  # this broker does not tell topics' settings
     with EmbeddedBroker() as broker, running(broker, settings):
         setup = serving.Setup(
-            base=broker.client_config, settings=settings, owner="you", port=PORT
+            base=broker.client_config, settings=settings, owner=_HOLDS[0][2], port=PORT
         )
         with suppress(KeyboardInterrupt):
             serving.serve(setup, _tell)

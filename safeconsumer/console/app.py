@@ -2,8 +2,6 @@
 The console as an ASGI application: its pages, its REST, and who may see them.
 """
 
-from pathlib import Path
-
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -16,8 +14,6 @@ from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN, Door, Guard
 from safeconsumer.console.problems import Problem
 
-STATIC = Path(__file__).parent / "static"
-
 
 def create(desk: Desk) -> Starlette:
     """
@@ -26,7 +22,7 @@ def create(desk: Desk) -> Starlette:
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
         Route(LOGIN, _login),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", StaticFiles(directory=pages.STATIC)),
         Mount("/api/v1", routes=api.routes(is_read_only=desk.is_read_only)),
         *pages.routes(is_read_only=desk.is_read_only),
     ]

@@ -5,7 +5,7 @@ Decides who may talk to the console, and tells browsers what its pages may do.
 import hashlib
 import hmac
 import secrets
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -20,7 +20,6 @@ LOGIN = "/login"
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
 _HEADERS = {
-    "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
     "style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'",
@@ -157,12 +156,16 @@ class Guard:
         request = Request(scope)
         refused = self._door.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
-        await app(scope, receive, lambda message: send(_with_headers(message)))
+        # Pages name assets by what is in them, so that one is loaded once.
+        is_asset = refused is None and request.url.path.startswith("/static/")
+        kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
+        headers = {**_HEADERS, "Cache-Control": kept}
+        await app(scope, receive, lambda message: send(_with(headers, message)))
 
 
-def _with_headers(message: Message) -> MutableMapping[str, Any]:
+def _with(headers: Mapping[str, str], message: Message) -> MutableMapping[str, Any]:
     if message["type"] == "http.response.start":
-        headers = MutableHeaders(scope=message)
-        for name, value in _HEADERS.items():
-            headers.setdefault(name, value)
+        found = MutableHeaders(scope=message)
+        for name, value in headers.items():
+            found.setdefault(name, value)
     return message

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -27,6 +28,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.why import LEVELS
 from safeconsumer.holds.explain import utc
 
+STATIC = Path(__file__).parent / "static"
 SIZE = 100
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
@@ -359,6 +361,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     found.filters.update(
+        asset=_asset,
         ago=_ago,
         clock=_clock,
         distance=_distance,
@@ -368,6 +371,12 @@ def _templates() -> Environment:
         words=words_of,
     )
     return found
+
+
+@cache
+def _asset(name: str) -> str:
+    made = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?{made}"
 
 
 def _shown(value: object) -> object:

@@ -127,7 +127,7 @@ def why(sight: Sight) -> Answer:
         answer = ask(sight)
         if answer is not None:
             return Answer(*answer, number)
-    said = f"{sight.owner} takes records of it"
+    said = f"Not held, and {sight.owner} has not paused it"
     return Answer(Level.FLOWS, "flows", said, len(_ASKED))
 
 

@@ -108,7 +108,15 @@ def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - o
         port=0,
         token=TOKEN,
     )
-    setup = evolve(setup, **changed)
+    with serving(evolve(setup, **changed)) as served:
+        yield served
+
+
+@contextmanager
+def serving(setup: Setup) -> Iterator[Served]:
+    """
+    Serve a console.
+    """
     with ExitStack() as closing:
         listener = closing.enter_context(serve.listening(0))
         following = closing.enter_context(serve.follower(setup))

@@ -15,16 +15,21 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from safeconsumer.cli import showcase
 from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import Door
+from safeconsumer.console.serve import Setup
 from safeconsumer.group.follower import Follower
+from safeconsumer.group.settings import Control
+from safeconsumer.testing import EmbeddedBroker
 from tests.console.harness import (
     TOKEN,
     Polled,
     Served,
     console,
     row_of,
+    serving,
     settled,
     until_complete,
     until_level,
@@ -420,6 +425,33 @@ def test_both_colour_schemes_can_be_read(
         go(page, served, "/group", group=team.group)
         check_accessible(page)
         shoot(page, f"group-{scheme}")
+
+
+def test_the_demo(browser: Browser) -> None:
+    """What ``safeconsumer demo --console`` shows: a quiet group, and one to look at."""
+    settings = Control(trust_topic=True)
+    with EmbeddedBroker() as broker, showcase.running(broker, settings):
+        setup = Setup(
+            base=broker.client_config,
+            settings=settings,
+            owner="anna",
+            port=0,
+            token=TOKEN,
+        )
+        with serving(setup) as served, opened(browser, served) as page:
+            until_level(served, "billing", "quiet")
+            until_level(served, "shipping", "unknown")
+            until_settled(served, "billing", members=3, reporting=3)
+            wait_for(lambda: row_of(served, "shipping")["quiet"] == 3, "shipping")
+            go(page, served, "/")
+            row = page.get_by_role("row", name="shipping")
+            expect(row.locator(".pill")).to_have_text("cannot tell")
+            shoot(page, "demo-groups")
+            page.get_by_role("link", name="billing").click()
+            expect(page.get_by_text("All 2 held partitions are quiet.")).to_be_visible()
+            expect(page.locator("td.n", has_text="unknown")).to_have_count(0)
+            shoot(page, "demo-group")
+            check_accessible(page)
 
 
 def test_a_big_cluster_paints_at_once_and_follows(
