@@ -3,6 +3,7 @@
 """
 
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,16 +26,33 @@ def ends(result: Result) -> tuple[int, int]:
     return result.exit_code, result.stderr.count("\n")
 
 
+_WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+sys.argv[1:] = ["console", "--bootstrap", "127.0.0.1:1"]
+from safeconsumer.cli.main import main
+main()
+"""
+
+
 @pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
-def test_without_the_extra_it_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    for name in [one for one in sys.modules if "safeconsumer.console" in one]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    result = run()
-    assert ends(result) == (Status.USAGE, 1)
-    assert f"needs {package}: pip install 'safeconsumer[console]'" in result.stderr
+def test_without_the_extra_it_says_how_to_install_it(package: str) -> None:
+    """
+    In a process of its own, where nothing of it was imported before.
+    """
+    program = _WITHOUT.format(package=package)
+    ended = subprocess.run(  # noqa: S603 - our own text
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    line = (
+        f"safeconsumer: the console needs {package}: "
+        "pip install 'safeconsumer[console]'\n"
+    )
+    assert (ended.returncode, ended.stderr) == (Status.USAGE, line)
 
 
 def test_a_port_that_is_taken() -> None:
