@@ -55,7 +55,7 @@ async def _log_in(manager: Any, broker: Any, until: float) -> None:  # noqa: ANN
         if manager.config["security_protocol"].startswith("SASL"):
             await _authenticate(connection, manager.config["sasl_mechanism"], until)
     finally:
-        connection.close()
+        transport.close()
 
 
 async def _authenticate(connection: Any, mechanism: str, until: float) -> None:  # noqa: ANN401 - kafka-python is untyped

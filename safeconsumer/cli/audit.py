@@ -5,8 +5,9 @@
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from kafka.errors import KafkaError
@@ -17,7 +18,9 @@ from safeconsumer.audit.journal import Journal, Source, tp_of
 from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.audit.stream import opened, pack
+from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
+from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
@@ -28,7 +31,9 @@ Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
 Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
 
-_EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE)
+_EPILOG = epilog(
+    Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
+)
 
 
 @click.command(epilog=_EPILOG)
@@ -44,7 +49,6 @@ _EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE)
     is_flag=True,
     help="Read the topics too: finds what a client lost without noticing.",
 )
-@click.option("--bootstrap", metavar="HOST:PORT,...", help="For --against-topic.")
 @click.option(
     "--partition",
     metavar="TOPIC:NUMBER",
@@ -58,6 +62,7 @@ _EPILOG = epilog(Status.DONE, Status.FAILED, Status.USAGE)
     help="Keep the journals as Parquet there, too; this command reads them as well.",
 )
 @click.option("--master", help="Run it on Spark, for example local[*].")
+@cluster_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -69,7 +74,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     patience: float,
     report: Path | None,
     against_topic: bool,
-    bootstrap: str | None,
+    base: Callable[[], dict[str, Any]],
     partition: str | None,
     packed: Path | None,
     master: str | None,
@@ -85,15 +90,18 @@ def audit(  # noqa: PLR0913 - one parameter per option
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     paths = files(journals, "*.journal", "*.parquet")
     judge = _here if master is None else _on_spark(master)
-    if against_topic != bool(bootstrap):
-        message = "--against-topic and --bootstrap belong together"
-        raise click.UsageError(message)
     try:
         only = None if partition is None else _named(partition)
-        more = _topics(paths, bootstrap) if bootstrap else ()
+        more = _topics(paths, base()) if against_topic else ()
         rows, troubles = judge(paths, settings, more)
         _pack(paths, packed, troubles)
-    except (CommandError, KafkaError, SafeConsumerError) as error:
+    except KafkaError as error:
+        give_up(context, errors.said(error), errors.status_of(error))
+        return
+    except CommandError as error:
+        give_up(context, str(error), error.status)
+        return
+    except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
     if only is not None:
@@ -109,10 +117,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
     context.exit(status)
 
 
-def _topics(paths: Sequence[Path], bootstrap: str) -> tuple[Journal, ...]:
+def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ...]:
     told, _ = _digested(paths, Settings())
     named = {tp for tp, _ in told if tp is not None}
-    base = {"bootstrap_servers": bootstrap.split(",")}
     return (topic_journal(base, sorted(named)),) if named else ()
 
 

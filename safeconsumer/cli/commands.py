@@ -67,6 +67,17 @@ _COMMANDS: Mapping[str, _Command] = {
         "doctor",
         "Look at versions, topics, ACLs, clocks and members, and say what to do.",
     ),
+    "extend": _Command(
+        "holding",
+        "extend",
+        "Let your holds of exactly these scopes last longer, counted from now.",
+    ),
+    "groups": _Command(
+        "watching",
+        "groups",
+        "Show all groups: holds, members, what does not obey, and which hold ends "
+        "next.",
+    ),
     "history": _Command(
         "watching",
         "history",
@@ -78,7 +89,7 @@ _COMMANDS: Mapping[str, _Command] = {
         "Hold partitions for every member of a group, now and in the future.",
     ),
     "resume": _Command(
-        "holding",
+        "lifting",
         "resume",
         "Lift holds of exactly these scopes; others stay, and are named.",
     ),

@@ -21,9 +21,9 @@ from safeconsumer.cli.errors import (
     said,
     status_of,
 )
-from safeconsumer.group import topics
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.properties import client_configs, read_properties
-from safeconsumer.group.settings import Control
+from safeconsumer.group.settings import PREFIX, Control, names
 
 _LOGIN_SECONDS = 2.0
 
@@ -118,7 +118,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--topic-prefix",
         metavar="TEXT",
-        default=topics.PREFIX,
+        default=PREFIX,
         show_default=True,
         envvar="SAFECONSUMER_TOPIC_PREFIX",
         help="What the control topics' names begin with; a team may have its own.",
@@ -126,23 +126,37 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--operator-topic", help="Another name for the operators' topic.")
     @click.option("--group-topic", help="Another name for the members' own topic.")
     @click.option("--status-topic", help="Another name for the topic of reports.")
+    @click.option(
+        "--clock-skew",
+        metavar="DURATION",
+        default="30s",
+        show_default=True,
+        envvar="SAFECONSUMER_CLOCK_SKEW",
+        help="So much later members lift what has expired: as their Control has it.",
+    )
     @functools.wraps(command)
-    def with_connection(
+    def with_connection(  # noqa: PLR0913 - one parameter per option
         *args: Any,  # noqa: ANN401 - the command's own
         base: Callable[[], dict[str, Any]],
         topic_prefix: str,
         operator_topic: str | None,
         group_topic: str | None,
         status_topic: str | None,
+        clock_skew: str,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
         def control() -> Control:
-            names = topics.names(topic_prefix)
             given = (operator_topic, group_topic, status_topic)
             first, second, third = (
-                one or name for one, name in zip(given, names, strict=True)
+                one or name
+                for one, name in zip(given, names(topic_prefix), strict=True)
             )
-            return Control(operator_topic=first, group_topic=second, status_topic=third)
+            return Control(
+                operator_topic=first,
+                group_topic=second,
+                status_topic=third,
+                clock_skew=_skew(clock_skew),
+            )
 
         return command(
             *args,
@@ -151,6 +165,14 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return with_connection
+
+
+def _skew(text: str) -> float:
+    try:
+        return 0.0 if text == "0s" else seconds_of(text)
+    except ValueError as error:
+        message = f"--clock-skew: {error}"
+        raise CommandError(message) from error
 
 
 def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka import TopicPartition
 
+from safeconsumer.cli.backlog import Backlog
 from safeconsumer.group import judging, report_wire
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
@@ -34,14 +35,25 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def standing_row(one: Standing) -> tuple[str, ...]:
+def standing_row(one: Standing, *, is_wide: bool = False) -> tuple[str, ...]:
     """
     Return a hold as cells: scope, owner, since, until, why.
+
+    Args:
+        one: the hold.
+        is_wide: its id, and where and as whom it was placed, before the reason.
     """
     why = (one.hold.reason if one.hold else None) or ""
     owner = f"{one.source}:{one.key.owner}"
     since = "since unknown" if one.at is None else f"since {utc(one.at)}"
-    return one.key.scope, owner, since, _until(one), why
+    more: tuple[str, ...] = ()
+    if is_wide and one.hold is not None:
+        more = (
+            one.hold.hold_id,
+            f"at {one.hold.host}" if one.hold.host else "",
+            f"as {one.hold.principal}" if one.hold.principal else "",
+        )
+    return one.key.scope, owner, since, _until(one), *more, why
 
 
 def _until(one: Standing) -> str:
@@ -71,16 +83,17 @@ def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...
 
 
 def held_rows(
-    picture: Picture, judge: Judge, held: Sequence[TopicPartition]
+    judge: Judge, held: Sequence[TopicPartition], backlog: Backlog
 ) -> list[tuple[str, ...]]:
     """
-    Return held partitions as cells: partition, where it is quiet, its lag.
+    Return held partitions as cells: partition, where it is quiet, what waits.
     """
     rows: list[tuple[str, ...]] = []
     for tp in held:
-        place, lags = judge.place(tp), picture.lags
-        lag = f"lag {lags[tp]}" if tp in lags else "nothing committed"
-        rows.append((f"{tp.topic}:{tp.partition}", _place_text(place), lag))
+        lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
+        since = f"{backlog.since[tp]:,} since the hold" if tp in backlog.since else ""
+        place = _place_text(judge.place(tp))
+        rows.append((f"{tp.topic}:{tp.partition}", place, lag, since))
     return rows
 
 
@@ -94,7 +107,9 @@ def _place_text(place: Place) -> str:
     return f"{said}: {place.why}" if place.why else said
 
 
-def status_lines(picture: Picture) -> list[str]:
+def status_lines(
+    picture: Picture, backlog: Backlog, *, is_wide: bool = False
+) -> list[str]:
     """
     Return the whole status of a group for people.
     """
@@ -110,7 +125,7 @@ def status_lines(picture: Picture) -> list[str]:
         lines += ["holds: unknown"]
     else:
         lines += ["holds" if standing else "holds: none"]
-    lines += columns(standing_row(one) for one in standing)
+    lines += columns(standing_row(one, is_wide=is_wide) for one in standing)
     silent = [(one.name, one.why) for one in judge.members if one.report is None]
     if reports or silent:
         lines.append("members")
@@ -122,7 +137,8 @@ def status_lines(picture: Picture) -> list[str]:
         lines += columns(outages)
     if held := picture.held:
         lines.append("held partitions")
-        lines += columns(held_rows(picture, judge, held[: 5 * _MANY]))
-        if len(held) > 5 * _MANY:
-            lines.append(f"  and {len(held) - 5 * _MANY} more")
-    return lines
+        most = len(held) if is_wide else 5 * _MANY
+        lines += columns(held_rows(judge, held[:most], backlog))
+        if len(held) > most:
+            lines.append(f"  and {len(held) - most} more")
+    return [*lines, *backlog.lines()]

@@ -321,6 +321,9 @@ def _constructing() -> Iterator[None]:
         raise click.BadParameter(message) from error
 
 
+_CLOSE_SECONDS = 0.5
+
+
 def _work(
     handle: dict[str, Any],
     topics: tuple[str, ...],
@@ -336,7 +339,7 @@ def _work(
         if options["dead_letter"] is not None:
             with _constructing():
                 producer = KafkaProducer(**{**base, "acks": "all"})
-            stack.callback(producer.close, timeout=5)
+            stack.callback(_close, producer)
             settings["dead_letter"] = DeadLetter(producer, options["dead_letter"])
         config = {"enable_auto_commit": False, **base, **options["settings"]}
         with _constructing():
@@ -352,9 +355,10 @@ def _work(
             hooks = Dispatcher([told, *options["hooks"]])
             worker = Worker(consumer, on_event=hooks.dispatch, **settings)
         stack.enter_context(probes.touching(options["probe_file"], worker))
-        stack.enter_context(
-            probes.serving(options["probe_host"], options["probe_port"], worker)
-        )
+        host = options["probe_host"]
+        port = stack.enter_context(probes.serving(host, options["probe_port"], worker))
+        if options["probe_port"] == 0:
+            click.echo(f"safeconsumer: probes at http://{host}:{port}", err=True)
         stack.enter_context(
             watch.watching(worker, consumer, is_on=options["is_watched"])
         )
@@ -363,6 +367,20 @@ def _work(
         except SystemExit as error:  # its status would pass for one of ours
             message = f"a handler ended the worker: {shown(error)}"
             raise CommandError(message, Status.FAILED) from error
+
+
+def _close(producer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+    # The worker has waited for letters as long as it may; what has no answer by now
+    # counts for nothing: its record comes again. kafka-python would wait for it once
+    # more and raise, and do both again when the producer is collected.
+    with contextlib.suppress(KafkaError):
+        producer.close(timeout=0)
+        return
+    sender = producer._sender  # noqa: SLF001 - nothing public closes it then
+    sender.force_close()
+    sender.join(_CLOSE_SECONDS)
+    with contextlib.suppress(KafkaError):
+        producer.close(timeout=0)
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """
-``safeconsumer control init``: the control topics, and who may do what with them.
+``safeconsumer control``: the control topics, and who may do what with them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -10,9 +11,26 @@ from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.rights import Grant, grants
 from safeconsumer.group.settings import Control
+
+
+def _who(command: Callable[..., Any]) -> Callable[..., Any]:
+    # For whom, and for what, ACLs are printed.
+    for name, many, metavar, what in (
+        ("--topic", "topics_", "TOPIC", "A topic that they consume."),
+        ("--group", "groups", "GROUP", "A group that operators look at."),
+        ("--members", "members", "PRINCIPAL", "Who consumes, as User:billing."),
+        ("--operators", "operators", "PRINCIPAL", "Who operates, as User:alice."),
+    ):
+        more = " Several times; billing-* is all that begin so."
+        command = click.option(
+            name, many, multiple=True, metavar=metavar, help=what + more
+        )(command)
+    return command
 
 
 @click.group()
@@ -29,9 +47,22 @@ def control() -> None:
     default=None,
     help="Replicas of each topic; 3 where there are 3 brokers, else 1, by default.",
 )
+@_who
+@output_options
 @connection_options
 @click.pass_context
-def init(context: click.Context, /, replication: int | None, connect: Connect) -> None:
+def init(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    replication: int | None,
+    operators: tuple[str, ...],
+    members: tuple[str, ...],
+    groups: tuple[str, ...],
+    topics_: tuple[str, ...],
+    output: Output,
+    connect: Connect,
+) -> None:
     """
     Create the control topics with the right settings, and print the ACLs to set.
 
@@ -43,9 +74,19 @@ def init(context: click.Context, /, replication: int | None, connect: Connect) -
         if replicas > brokers:
             message = f"--replication {replicas}, but there are {brokers} brokers"
             raise CommandError(message)
-        for name, settings in _wanted(operator.settings, replicas).items():
-            click.echo(f"{_make(operator, name, settings, replicas)} {name}")
-        click.echo("\n".join(acl_lines(operator.settings)))
+        done = {
+            name: _make(operator, name, settings, replicas)
+            for name, settings in _wanted(operator.settings, replicas).items()
+        }
+        found = _grants(operator.settings, operators, members, groups, topics_)
+        if output.is_json:
+            rights = [one.document() for one in found]
+            output.document({"topics": done, "acls": rights})
+            return
+        made = [f"{what} {name}" for name, what in done.items()]
+        commands = [one.command() for one in found]
+        # To be pasted into a shell: never cut.
+        Output(WIDE).lines([*made, "", _heading(operator.settings), *commands])
 
 
 def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
@@ -90,29 +131,58 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     return f"set {', '.join(sorted(lacking))} on"
 
 
-def acl_lines(settings: Control) -> Iterator[str]:
+@control.command(epilog=EPILOG)
+@_who
+@output_options
+@connection_options
+@click.pass_context
+def acls(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    operators: tuple[str, ...],
+    members: tuple[str, ...],
+    groups: tuple[str, ...],
+    topics_: tuple[str, ...],
+    output: Output,
+    connect: Connect,
+) -> None:
     """
-    Yield the commands that give operators and members what they need, and no more.
+    Print the ACLs that operators and members need, and no more; asks no broker.
+
+    Any member may lift the members' own holds of every group whose members write the
+    same topic: teams that do not trust each other have topics of their own, with
+    --topic-prefix. Operators' holds are written by operators only.
     """
-    operators, group = settings.topics
-    yield ""
-    yield "# Set these; replace the principals and the group. Members must not be able"
-    yield f"# to write {operators}: that is what makes an operator's hold one."
-    for who, what, name in (
-        ("OPERATOR", "Read --operation Write --operation DescribeConfigs", operators),
-        ("OPERATOR", "Read --operation Write --operation DescribeConfigs", group),
-        ("MEMBER", "Read --operation DescribeConfigs", operators),
-        ("MEMBER", "Read --operation Write --operation DescribeConfigs", group),
-    ):
-        yield _acl(who, what, f"--topic {name}")
-    if settings.status_topic is not None:
-        yield _acl("OPERATOR", "Read", f"--topic {settings.status_topic}")
-        yield _acl("MEMBER", "Write", f"--topic {settings.status_topic}")
-    yield _acl("OPERATOR", "Describe", "--group GROUP")
+    with explained(context):
+        settings = connect.control()
+        found = tuple(_grants(settings, operators, members, groups, topics_))
+    if output.is_json:
+        output.document([one.document() for one in found])
+        return
+    lines = [_heading(settings), *(one.command() for one in found)]
+    Output(WIDE).lines(lines)  # to be pasted into a shell: never cut
 
 
-def _acl(who: str, what: str, where: str) -> str:
+def _grants(
+    settings: Control,
+    operators: Sequence[str],
+    members: Sequence[str],
+    groups: Sequence[str],
+    topics_: Sequence[str],
+) -> Iterator[Grant]:
+    return grants(
+        settings,
+        operators or ("User:OPERATOR",),
+        members or ("User:MEMBER",),
+        groups or ("GROUP",),
+        topics_ or ("TOPIC",),
+    )
+
+
+def _heading(settings: Control) -> str:
     return (
-        f"kafka-acls.sh --bootstrap-server ... --add --allow-principal User:{who} "
-        f"--operation {what} {where}"
+        "# Set these for your principals, groups and topics. Members must not be able\n"
+        f"# to write {settings.operator_topic}: that is what makes an operator's hold "
+        "one."
     )

@@ -1,15 +1,17 @@
 """
-``safeconsumer status``, ``wait`` and ``history``: who obeys what.
+``safeconsumer status``, ``groups``, ``wait`` and ``history``: who obeys what.
 """
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import click
-from attrs import evolve
+from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text
+from safeconsumer.cli import group_text, scoping, waiting
+from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -17,27 +19,26 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
+    said,
+    status_of,
 )
-from safeconsumer.cli.holding import known
+from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
+from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import printable_lines
-from safeconsumer.group import documents, judging, patterns
-from safeconsumer.group.durations import seconds_of
-from safeconsumer.group.facts import Standing
+from safeconsumer.group import documents
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
+from safeconsumer.holds.scope import Scope
 
 _WATCH_EVERY = 1.0
-_LOOK_EVERY = 0.25
-
-_GROUP = click.option("--group", required=True, help="The consumer group.")
-_JSON = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(epilog=EPILOG)
-@_GROUP
+@GROUP_OPTION
 @click.option("--watch", "is_watching", is_flag=True, help="Again every second.")
-@_JSON
+@output_options
 @connection_options
 @click.pass_context
 def status(
@@ -46,7 +47,7 @@ def status(
     group: str,
     *,
     is_watching: bool,
-    is_json: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -55,86 +56,185 @@ def status(
     Members without safeconsumer do not report, and obey no hold.
     """
     with explained(context), Operator(*connect()) as operator:
+        pace = Pace()
         while True:
-            picture = known(operator.look(group))
-            if is_json:
-                document = documents.status_document(picture)
-                click.echo(json.dumps(document, indent=None if is_watching else 2))
+            try:
+                picture = operator.look(group)
+                waits = backlog(operator, picture, pace)
+            except (KafkaError, OSError) as error:
+                # An outage is when somebody watches; what it looks like is said.
+                if not is_watching or status_of(error) is not Status.UNREACHABLE:
+                    raise
+                _show_outage(output, group, said(error))
             else:
-                if is_watching:
-                    click.clear()
-                click.echo(printable_lines("\n".join(group_text.status_lines(picture))))
+                scoping.refuse_unknown(picture)
+                _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
 
 
+def _show_outage(output: Output, group: str, why: str) -> None:
+    if output.is_json:
+        output.document({"group": group, "unread": [why]}, is_one_line=True)
+        return
+    click.clear()
+    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
+    output.lines([*lines, "members go on obeying what they heard last"])
+
+
+def _show(
+    output: Output, picture: Picture, waits: Backlog, *, is_watching: bool
+) -> None:
+    if output.is_json:
+        document = documents.status_document(picture)
+        document["backlog"] = waits.document()
+        output.document(document, is_one_line=is_watching)
+        return
+    lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
+    if is_watching:
+        click.clear()
+        lines = [_clock(picture.now), *lines]
+    output.lines(lines)
+
+
+def _clock(now: float | None) -> str:
+    here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
+    if now is None:
+        return here
+    apart = now - time.time()
+    differs = abs(apart) >= 1
+    way = "ahead" if apart > 0 else "behind"
+    return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
+
+
 @click.command(epilog=EPILOG)
-@click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
-@_GROUP
-@click.option(
-    "--quiet",
-    "is_quiet",
-    is_flag=True,
-    required=True,
-    help="Until no member delivers any of it.",
-)
+@output_options
+@connection_options
+@click.pass_context
+def groups(context: click.Context, /, *, output: Output, connect: Connect) -> None:
+    """
+    Show all groups: holds, members, what does not obey, and which hold ends next.
+    """
+    with explained(context), Operator(*connect()) as operator:
+        pictures = operator.survey()
+        found = [_group_document(one) for one in pictures]
+        if output.is_json:
+            output.document(found)
+            return
+        if not found:
+            output.lines(["no groups"])
+            return
+        unread = dict.fromkeys(why for one in pictures for why in one.unread)
+        heading = ("GROUP", "STATE", "MEMBERS", "HOLDS", "NEXT END", "")
+        shown = group_text.columns([heading, *map(_group_row, found)], "")
+        output.lines([*(f"UNKNOWN: {why}" for why in unread), *shown])
+
+
+def _group_document(picture: Picture) -> dict[str, Any]:
+    ends = [one.expires_at for one in picture.standing if one.expires_at is not None]
+    return {
+        "group": picture.group,
+        "state": picture.facts.state,
+        "members": len(picture.facts.members),
+        "reporting": len(picture.reports),
+        "holds": None if picture.ends is None else len(picture.standing),
+        "next_end": min(ends) if ends else None,
+        "disobeying": _disobeying(picture),
+    }
+
+
+def _disobeying(picture: Picture) -> str | None:
+    # None: all that is held is quiet. A group without holds has nothing to obey.
+    if not picture.standing or not picture.facts.members:
+        return None
+    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
+    return None if is_quiet else sentence
+
+
+def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    members = str(one["members"])
+    if one["holds"] and one["members"]:
+        members += f", {one['reporting']} report"
+    state = "no such group yet" if one["state"] == "Dead" else one["state"]
+    return (
+        one["group"],
+        state,
+        members,
+        "unknown" if one["holds"] is None else str(one["holds"] or "-"),
+        utc(one["next_end"]) if one["next_end"] else "-",
+        one["disobeying"] or "",
+    )
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
+@GROUP_OPTION
+@click.option("--quiet", "is_quiet", is_flag=True, help="The same as the word.")
 @click.option("--timeout", default="60s", show_default=True, metavar="DURATION")
+@output_options
 @connection_options
 @click.pass_context
 def wait(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
-    scopes: tuple[str, ...],
+    words: tuple[str, ...],
     group: str,
     timeout: str,
     *,
-    is_quiet: bool,  # noqa: ARG001 - the only thing that can be waited for yet
+    is_quiet: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
-    Without SCOPE: everything that a hold covers.
+    Or flowing: no hold covers them, and no member keeps them quiet. Without SCOPE:
+    quiet is everything that a hold covers, flowing the whole group.
     """
-    with explained(context), Operator(*connect()) as operator:
-        limit = _timeout(timeout)
-        found = tuple(map(patterns.parse, scopes))
-        ends = operator.ends()  # what is placed meanwhile is not waited for
-        deadline = time.monotonic() + limit
-        while True:
-            picture = evolve(known(operator.look(group)), ends=ends)
-            covering = found or _in_force(picture)
-            reached = judging.Judge(picture).quietness(covering)
-            if reached.is_reached:
-                click.echo(printable_lines(reached.sentence()))
-                return
-            if time.monotonic() > deadline:
-                give_up(context, reached.sentence(), Status.FAILED)
-            time.sleep(_LOOK_EVERY)
+    with explained(context):
+        what, texts = _condition(words, is_quiet=is_quiet)
+        limit = timeout_of(timeout)
+        found = scoping.scopes_of(texts, group)
+        with Operator(*connect()) as operator:
+            picture = operator.look(group)
+            scoping.refuse_unknown(picture)
+            scoping.refuse_nothing(operator, picture, found)
+            judge = waiting.is_flowing if what == "flowing" else _is_quiet
+            reached = waiting.wait_until(
+                operator, group, lambda seen: judge(seen, found), limit, picture
+            )
+        if output.is_json:
+            output.document(reached.document())
+            context.exit(Status.DONE if reached.is_reached else Status.FAILED)
+        if not reached.is_reached:
+            give_up(context, reached.sentence, Status.FAILED)
+        click.echo(printable_lines(reached.sentence))
 
 
-def _in_force(picture: Picture) -> Sequence[Standing]:
+def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
+    if is_quiet:
+        return "quiet", tuple(words)
+    if not words or words[0] not in {"quiet", "flowing"}:
+        message = "say what to wait for: wait quiet, or wait flowing"
+        raise CommandError(message)
+    return words[0], tuple(words[1:])
+
+
+def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
     now = picture.now
-    found = [one for one in picture.standing if now is None or not one.is_over(now)]
-    if not found:
+    held = [one for one in picture.standing if now is None or not one.is_over(now)]
+    if not found and not held and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
         )
         raise CommandError(message, Status.FAILED)
-    return found
-
-
-def _timeout(text: str) -> float:
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    return waiting.is_quiet(picture, found or held)
 
 
 @click.command(epilog=EPILOG)
 @click.option("--group", default=None, help="Only this consumer group.")
-@_JSON
+@output_options
 @connection_options
 @click.pass_context
 def history(
@@ -142,7 +242,7 @@ def history(
     /,
     group: str | None,
     *,
-    is_json: bool,
+    output: Output,
     connect: Connect,
 ) -> None:
     """
@@ -153,9 +253,8 @@ def history(
     """
     with explained(context), Operator(*connect()) as operator:
         records = operator.records(group)
-        if is_json:
-            found = [documents.standing_document(one) for one in records]
-            click.echo(json.dumps(found, indent=2))
+        if output.is_json:
+            output.document([documents.standing_document(one) for one in records])
             return
         rows = [
             (
@@ -168,6 +267,4 @@ def history(
             )
             for one in records
         ]
-        click.echo(
-            printable_lines("\n".join(group_text.columns(rows, ""))) or "nothing"
-        )
+        output.lines(group_text.columns(rows, "") or ["nothing"])

@@ -145,7 +145,7 @@ def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands the
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # whatever the module does
+    except (Exception, SystemExit) as error:  # whatever the module does
         message = f"{name} cannot be imported: {type(error).__name__}: {error}"
         raise click.BadParameter(message) from error
     return found

@@ -24,6 +24,8 @@ def standing_document(one: Standing) -> dict[str, object]:
         "is_held": one.hold is not None,
         "id": one.hold.hold_id if one.hold else None,
         "reason": one.hold.reason if one.hold else None,
+        "host": one.hold.host if one.hold else None,
+        "principal": one.hold.principal if one.hold else None,
         "at": one.at,
         "expires_at": one.expires_at,
         "offset": one.offset,

@@ -2,31 +2,28 @@
 Looks for what would keep a group hold from working, and says what to do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 
-import kafka.errors as kafka_errors
-from kafka.admin import (
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ResourcePatternFilter,
-    ResourceType,
-)
-
 from safeconsumer.group import patterns, topics
+from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding, member_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.explain import utc
 
-_WRITES = {ACLOperation.WRITE, ACLOperation.ALL}
 
-
-def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
+def findings(
+    operator: Operator, group: str | None, operators: Collection[str] = ()
+) -> Iterator[Finding]:
     """
     Look at versions, topics, ACLs, clocks and members.
+
+    Args:
+        operator: the connection.
+        group: whose members are looked at; None for none.
+        operators: principals who should have rights of operators, and nobody else;
+            empty if that was not said.
     """
     names = ("safeconsumer", "kafka-python")
     said = ", ".join(f"{name} {version(name)}" for name in names)
@@ -34,12 +31,12 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     broker = ".".join(map(str, operator.broker_version()))
     yield Finding(rank=GOOD, what=f"the cluster answers, protocols of Kafka {broker}")
     yield _re2()
-    fit = True
-    for facts in topics.ask(operator.admin, operator.settings.topics):
-        for one in _topic(facts):
-            fit = fit and one.rank != BAD
-            yield one
-    yield from _acls(operator)
+    found = topics.ask(operator.admin, operator.settings.topics)
+    for facts in found:
+        yield from _topic(facts)
+    fit = not any(topics.faults(facts) for facts in found)
+    yield from _status_topic(operator)
+    yield from acl_findings(operator, operators)
     if fit:
         yield from _holds(operator, group)
     if group is not None:
@@ -56,6 +53,18 @@ def _re2() -> Finding:
     )
 
 
+def _status_topic(operator: Operator) -> Iterator[Finding]:
+    name = operator.settings.status_topic
+    if name is None:
+        return
+    (facts,) = topics.ask(operator.admin, (name,))
+    faults = topics.status_faults(facts)
+    for fault in faults:
+        yield Finding(rank=BAD, what=fault, do="safeconsumer control init")
+    if not faults:
+        yield Finding(rank=GOOD, what=f"{name}: settings are right")
+
+
 def _topic(facts: topics.Facts) -> Iterator[Finding]:
     faults = topics.faults(facts)
     for fault in faults:
@@ -64,48 +73,10 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
         return
     for said in topics.advice(facts):
         yield Finding(rank=NOTE, what=said, do="safeconsumer control init")
-    if not topics.advice(facts):
+    for said in topics.shortcomings(facts):
+        yield Finding(rank=BAD, what=said, do="safeconsumer control init")
+    if not topics.advice(facts) and not topics.shortcomings(facts):
         yield Finding(rank=GOOD, what=f"{facts.name}: settings are right")
-
-
-def _acls(operator: Operator) -> Iterator[Finding]:
-    name = operator.settings.operator_topic
-    wanted = ACLFilter(
-        principal=None,
-        host=None,
-        operation=ACLOperation.ANY,
-        permission_type=ACLPermissionType.ANY,
-        resource_pattern=ResourcePatternFilter(
-            ResourceType.TOPIC, name, ACLResourcePatternType.MATCH
-        ),
-    )
-    try:
-        acls, _ = operator.admin.describe_acls(wanted)
-    except kafka_errors.SecurityDisabledError:
-        yield Finding(
-            rank=NOTE,
-            what="the broker has no authorizer: any client can write operators' holds",
-            do="set up an authorizer and the ACLs of safeconsumer control init",
-        )
-    except kafka_errors.KafkaError as error:
-        yield Finding(
-            rank=NOTE,
-            what=f"ACLs could not be read ({type(error).__name__})",
-            do="run doctor as a principal that may describe the cluster",
-        )
-    else:
-        writers = sorted(
-            {
-                one.principal
-                for one in acls
-                if one.operation in _WRITES
-                and one.permission_type == ACLPermissionType.ALLOW
-            }
-        )
-        yield Finding(
-            rank=GOOD,
-            what=f"{name} is written by: {', '.join(writers) or 'super users only'}",
-        )
 
 
 def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:

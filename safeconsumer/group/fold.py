@@ -75,8 +75,8 @@ class Fold:
     order in which they are heard. A topic that was made anew begins a new incarnation:
     its offsets start over, and are later than all before.
 
-    A tombstone is kept until everything up to it has been read: see
-    :meth:`read_through`.
+    A tombstone is kept until everything up to it has been read, which whoever reads for
+    long says with :meth:`read_through`; and no clock is needed for that.
 
     Thread rules: none of its own; whoever shares one locks.
 
@@ -90,6 +90,8 @@ class Fold:
         self._group = group
         self._registers: dict[_SourceKey, Register] = {}
         self._incarnations = dict.fromkeys(sources, 0)
+        self._through = dict.fromkeys(sources, (0, 0))
+        self._lifted: dict[str, set[bytes]] = {name: set() for name in sources}
 
     def take(self, topic: str, records: Iterable[Written]) -> Taken:
         """
@@ -103,6 +105,10 @@ class Fold:
             if one is not None and self._is_news(written, one):
                 self._registers[written] = one.register
                 fresh[written] = one
+                if one.hold is None:
+                    self._lifted[topic].add(written[1])
+                else:
+                    self._lifted[topic].discard(written[1])
         return Taken(fresh=tuple(fresh.values()), skipped=reading.skipped)
 
     def entries(self, topic: str, records: Iterable[Written]) -> Iterator[Entry]:
@@ -119,13 +125,34 @@ class Fold:
         return _Reading(topic, self._incarnations[topic], self._group)
 
     def _is_news(self, written: _SourceKey, one: Entry) -> bool:
-        return self._registers.get(written, _NEVER_HEARD) < one.register
+        known = self._registers.get(written)
+        if known is None:
+            # Its register was there when it was read, and has been forgotten since.
+            return one.register.stamp >= self._through[written[0]]
+        return known < one.register
 
     def begin_again(self, topic: str) -> None:
         """
         Note that the topic was made anew: its offsets start over, what stood stays.
         """
         self._incarnations[topic] += 1
+
+    def read_through(self, topic: str, offset: int) -> None:
+        """
+        Forget what is lifted, where everything below an offset has been read.
+
+        A record of an unknown key that is heard later, with an offset below it, is old:
+        whoever writes hears its own records out of order with what is read.
+        """
+        through = (self._incarnations[topic], offset)
+        if through <= self._through[topic]:
+            return
+        self._through[topic] = through
+        lifted = self._lifted[topic]
+        over = [key for key in lifted if self._registers[topic, key].stamp < through]
+        lifted.difference_update(over)
+        for key in over:
+            del self._registers[topic, key]
 
     def heard(self, topic: str, key: ControlKey) -> Entry:
         """

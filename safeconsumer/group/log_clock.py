@@ -49,6 +49,12 @@ class LogClock:
         """
         return self._is_sure
 
+    def knows(self, newest: float) -> bool:
+        """
+        Tell whether :meth:`now` would answer without waiting.
+        """
+        return self._anchor is not None or abs(self._wall() - newest) <= _AGREE
+
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
         Return the broker's time; infinity if nobody writes and our clock is behind.

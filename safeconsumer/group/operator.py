@@ -5,6 +5,7 @@ What an operator does and sees: placing and lifting holds, and who obeys them.
 import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from operator import itemgetter
 from typing import Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing
 from safeconsumer.group.log_clock import LogClock
@@ -33,6 +35,16 @@ GROUP = "group"
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
 _CLOSE_MS = 500
+_BACKOFF_MS = 20
+
+_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
+_COORDINATOR_SECONDS = 5.0
+_COORDINATOR_BACKOFF = 0.2
+_COORDINATOR_ERRORS = (
+    kafka_errors.CoordinatorLoadInProgressError,
+    kafka_errors.CoordinatorNotAvailableError,
+    kafka_errors.NotCoordinatorError,
+)
 
 T = TypeVar("T")
 
@@ -76,18 +88,29 @@ class Operator:
     ) -> None:
         self.settings = settings
         self._clock = clock or LogClock()
-        self._base = {"client_id": "safeconsumer-cli", **base}
+        # A first question waits that long for what kafka-python does not know yet.
+        hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
+        self._base = {**hasty, **base}
         self._producer = LazyProducer(
             lambda: clients.producer(self._base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
         self._consumer: SafeConsumer | None = None
+        self._other: Operator | None = None
         self._there: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """
+        Close all clients.
+        """
+        if self._other is not None:
+            self._other.close()
         self._close_consumer()
         self._producer.close()
         if self._admin is not None:
@@ -213,24 +236,22 @@ class Operator:
         """
         return self._heard(group)[0]
 
-    def _heard(self, group: str) -> _Heard:
+    def _heard(self, group: str | None) -> _Heard:
         topic = self.settings.status_topic
         if topic is None:
             return (), _Times()
         last: dict[str, tuple[float, Report]] = {}
-        newest, is_anyone_there = 0.0, False
+        newest = 0.0
         for record in self._read((topic,), since=SILENT_AFTER)[0]:
             at = whole.time_of(record) or 0.0
             newest = max(newest, at)
             report = report_wire.decode_report(record.value)
-            if report is not None:
-                is_anyone_there = True
+            if report is not None and group in {None, report.group}:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
-                if report.group == group:
-                    last[report.member] = (at, report)
-        if not is_anyone_there:
-            return (), _Times(newest=newest)
+                last[report.member] = (at, report)
         there = [one for one in last.values() if one[1].state != "stopped"]
+        if not there and not self._clock.knows(newest):
+            return (), _Times(newest=newest)  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
         live = [report for at, report in there if now - at <= SILENT_AFTER]
         found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
@@ -251,10 +272,10 @@ class Operator:
         """
         Ask the cluster about a consumer group.
         """
-        described = self.admin.describe_groups([group])[group]
+        described = _coordinated(lambda: self.admin.describe_groups([group]))[group]
         if described.get("error") and described["group_state"] != "Dead":
             raise kafka_errors.KafkaError(described["error"])
-        committed = self.admin.list_group_offsets(group)[group]
+        committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
         return facts_of(described, committed)
 
     def topics(self) -> tuple[str, ...]:
@@ -297,7 +318,9 @@ class Operator:
 
     # ------------------------------------------------------------ one look
 
-    def look(self, group: str, *, is_strict: bool = False) -> Picture:
+    def look(
+        self, group: str, *, is_strict: bool = False, timeout: float | None = None
+    ) -> Picture:
         """
         Return all that can be known of a group now, on one consumer.
 
@@ -307,7 +330,36 @@ class Operator:
         Args:
             group: the consumer group.
             is_strict: raise, where the control topics cannot be read.
+            timeout: seconds after which it gives up, whatever the brokers do; None for
+                the clients' own limits, of half a minute for each question.
+
+        Raises:
+            KafkaTimeoutError: it was not answered within ``timeout``.
         """
+        if timeout is None:
+            return self._look(group, is_strict=is_strict)
+        return self._within(
+            timeout,
+            lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
+        )
+
+    def _within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
+        # On clients of its own, since nobody can take them from a thread that waits.
+        other, self._other = self._other, None
+        if other is None:
+            other = Operator(self._base, self.settings, copy(self._clock))
+        errand = Errand(lambda: ask(other), other.close)
+        try:
+            answer = errand.result(seconds)
+        except TimeoutError as error:
+            raise kafka_errors.KafkaTimeoutError(*error.args) from error
+        except BaseException:
+            other.close()
+            raise
+        self._other = other
+        return answer
+
+    def _look(self, group: str, *, is_strict: bool) -> Picture:
         unread: list[str] = []
         facts = self.group(group)
         standing, ends = (
@@ -334,6 +386,81 @@ class Operator:
             taken_at=time.monotonic(),
             unread=tuple(unread),
         )
+
+    def survey(self) -> tuple[Picture, ...]:
+        """
+        Return what can be known of every group at once, and of those only held.
+
+        Without committed offsets and lags: of a group that nobody is in, no partition
+        is known.
+        """
+        unread: list[str] = []
+        standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
+        reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        newest = max((one.at or 0.0 for one in standing), default=0.0)
+        now, skew = times.now or max(times.newest, newest), self.settings.clock_skew
+        groups = self._groups()
+        names = {*groups, *(one.key.group for one in standing)}
+        return tuple(
+            Picture(
+                group=name,
+                facts=groups.get(name, _NO_GROUP),
+                standing=tuple(
+                    one
+                    for one in standing
+                    if one.key.group == name and one.in_force(now, skew)
+                ),
+                reports=tuple(one for one in reports if one.group == name),
+                ends=ends,
+                lags={},
+                now=times.now,
+                taken_at=time.monotonic(),
+                unread=tuple(unread),
+            )
+            for name in sorted(names)
+        )
+
+    def _groups(self) -> dict[str, GroupFacts]:
+        listed = [
+            one["group_id"]
+            for one in self.admin.list_groups()
+            if one["protocol_type"] in {"", "consumer"}
+        ]
+        described = self.admin.describe_groups(listed) if listed else {}
+        return {
+            name: GroupFacts(
+                state=one["group_state"],
+                members=tuple(map(_member, one["members"])),
+                committed={},
+            )
+            for name, one in described.items()
+        }
+
+    def written_since(
+        self, moments: Mapping[TopicPartition, float]
+    ) -> dict[TopicPartition, int]:
+        """
+        Return how many offsets were written since; of a broker that can tell.
+
+        Args:
+            moments: seconds since the epoch, by the broker's clock.
+        """
+        if not moments:
+            return {}
+
+        def ask(consumer: SafeConsumer) -> dict[TopicPartition, int]:
+            asked = {tp: int(at * 1000) for tp, at in moments.items()}
+            try:
+                found = consumer.offsets_for_times(asked)
+            except (kafka_errors.KafkaError, ValueError):
+                return {}
+            ends = consumer.end_offsets(list(asked))
+            return {
+                tp: 0 if one is None else max(0, ends[tp] - one.offset)
+                for tp, one in found.items()
+            }
+
+        return self._asked(ask)
 
     # ------------------------------------------------------------ reading
 
@@ -365,6 +492,18 @@ def _tried(ask: Callable[[], T], otherwise: T, unread: list[str]) -> T:
     except (ControlTopicError, kafka_errors.TopicAuthorizationFailedError) as error:
         unread.append(str(error))
         return otherwise
+
+
+def _coordinated(ask: Callable[[], T]) -> T:
+    # A coordinator moves, and the first of a cluster is only then made.
+    deadline = time.monotonic() + _COORDINATOR_SECONDS
+    while True:
+        try:
+            return ask()
+        except _COORDINATOR_ERRORS:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_COORDINATOR_BACKOFF)
 
 
 def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:

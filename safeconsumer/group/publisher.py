@@ -43,13 +43,20 @@ class Acknowledged:
     value: bytes | None
 
 
-def new_hold(reason: str | None, for_: float | None) -> ControlHold:
+def new_hold(
+    reason: str | None,
+    for_: float | None,
+    host: str | None = None,
+    principal: str | None = None,
+) -> ControlHold:
     """
     Return what a new hold says.
 
     Args:
         reason: for people.
         for_: seconds until it expires, or None.
+        host: where it is placed, or None.
+        principal: how its writer is logged in, or None.
 
     Raises:
         HoldSettingError: it would last for more than ten years.
@@ -58,7 +65,8 @@ def new_hold(reason: str | None, for_: float | None) -> ControlHold:
     if ttl_ms is not None and ttl_ms > wire.MAX_TTL_MS:
         message = f"a hold lasts ten years at most, not {for_:.0f} s; or leave it open"
         raise HoldSettingError(message)
-    return ControlHold(uuid.uuid4().hex[:12], reason, ttl_ms)
+    hold_id = uuid.uuid4().hex[:12]
+    return ControlHold(hold_id, reason, ttl_ms, host=host, principal=principal)
 
 
 def changes(

@@ -200,6 +200,8 @@ class Reader:
         positions = session.client.positions()
         if positions != self._positions:
             self._positions.update(positions)
+            for tp, offset in positions.items():
+                self._state.read_through(tp.topic, offset)
             self._barrier.applied(self._positions)
             self.on_change()
         self._barrier.ask_again()

@@ -18,7 +18,6 @@ from kafka.errors import KafkaError
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.fold import NO_TIME_MS
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES
@@ -35,6 +34,9 @@ _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
 )
+# The year 2011: a clock before that is none. librdkafka's mock broker acknowledges
+# everything with the time 1234.
+_KAFKA_MS = 1_293_840_000_000
 # For the last report to be sent.
 _GOODBYE = 0.5
 
@@ -138,7 +140,8 @@ class Reporter:
 
     def _acknowledged(self, at_ms: int, sent: float, written: Any) -> None:  # noqa: ANN401 - upstream's
         now = time.monotonic()
-        if written.timestamp in {at_ms, NO_TIME_MS, None}:  # it has kept ours
+        # One that is ours was kept: the topic has no broker's times.
+        if written.timestamp == at_ms or written.timestamp < _KAFKA_MS:
             self._clock.untold(now, is_final=True)
         else:
             self._clock.told(written.timestamp / 1000, sent, now)

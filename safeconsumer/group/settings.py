@@ -17,9 +17,17 @@ from safeconsumer.holds.ledger import PauseLedger
 if TYPE_CHECKING:
     from safeconsumer.group.member import GroupControl
 
-OPERATOR_TOPIC = "__safeconsumer_holds_ops"
-GROUP_TOPIC = "__safeconsumer_holds_group"
-STATUS_TOPIC = "__safeconsumer_status"
+PREFIX = "__safeconsumer_"
+
+
+def names(prefix: str) -> tuple[str, str, str]:
+    """
+    Return the control topics whose names begin so: operators', the group's, reports.
+    """
+    return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
+
+
+OPERATOR_TOPIC, GROUP_TOPIC, STATUS_TOPIC = names(PREFIX)
 
 
 def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None:
@@ -113,6 +121,24 @@ class Control:
         if len(set(names)) < len(names):
             message = f"control topics must differ: {', '.join(map(str, names))}"
             raise ControlSettingError(message)
+
+    @classmethod
+    def prefixed(cls, prefix: str, **settings: Any) -> "Control":  # noqa: ANN401 - the fields
+        """
+        Return settings whose control topics begin so: those of one team.
+
+        Whoever may write a team's topics may lift holds of every group that reads them.
+
+        Raises:
+            ControlSettingError: a value is not acceptable.
+        """
+        operators, group, status = names(prefix)
+        return cls(
+            operator_topic=operators,
+            group_topic=group,
+            status_topic=status,
+            **settings,
+        )
 
     @property
     def topics(self) -> tuple[str, str]:

@@ -81,6 +81,13 @@ class ControlState:
         with self._lock:
             self._apply([self._fold.heard(topic, key) for key in keys])
 
+    def read_through(self, topic: str, offset: int) -> None:
+        """
+        Note that everything below an offset was absorbed, so that tombstones may go.
+        """
+        with self._lock:
+            self._fold.read_through(topic, offset)
+
     def begin_again(self, topic: str) -> None:
         """
         Note that the topic was made anew: its offsets start over, ours stay in force.

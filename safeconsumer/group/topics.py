@@ -9,13 +9,19 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-PREFIX = "__safeconsumer_"
+from safeconsumer.group import wire
+
+# A member that was out of reach for a day should still hear of what was lifted.
+_LEAST_KEPT_MS = 24 * 3600 * 1000
+# The longest record that is ever written, and what a batch adds.
+_LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 
 # One partition: one order, one end offset. The broker's time, because a hold expires
 # by it. The rest is for keeping what was acknowledged, and for a quick start.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "max.message.bytes": str(1024 * 1024),
     "max.compaction.lag.ms": str(3600 * 1000),
     "message.timestamp.type": "LogAppendTime",
     "min.cleanable.dirty.ratio": "0.1",
@@ -27,18 +33,12 @@ _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
 # Soft state: said again every few seconds.
 STATUS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
+    "max.message.bytes": str(1024 * 1024),
     "message.timestamp.type": "LogAppendTime",
     "min.cleanable.dirty.ratio": "0.1",
     "retention.ms": str(3600 * 1000),
     "segment.ms": str(600 * 1000),
 }
-
-
-def names(prefix: str) -> tuple[str, str, str]:
-    """
-    Return the control topics whose names begin so: operators', the group's, reports.
-    """
-    return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
 
 
 @frozen
@@ -73,7 +73,7 @@ def _check_seen(described: Iterable[Mapping[str, Any]]) -> None:
     refused = [one["name"] for one in described if one["error_code"] == _REFUSED]
     if refused:
         message = (
-            f"no right to read {', '.join(refused)}: safeconsumer control init prints "
+            f"no right to read {', '.join(refused)}: safeconsumer control acls prints "
             "the ACLs that are needed"
         )
         raise kafka_errors.TopicAuthorizationFailedError(message)
@@ -148,3 +148,48 @@ def advice(facts: Facts) -> tuple[str, ...]:
             "acknowledged holds"
         )
     return tuple(said)
+
+
+def shortcomings(facts: Facts) -> tuple[str, ...]:
+    """
+    Return what an operator should not live with, on a topic that is fit; in sentences.
+    """
+    known = facts.settings or {}
+    said = []
+    kept_ms = _number(known, "delete.retention.ms")
+    if kept_ms is not None and kept_ms < _LEAST_KEPT_MS:
+        said.append(
+            f"{facts.name}: delete.retention.ms={kept_ms}: a member that cannot read "
+            "for so long goes on obeying what was lifted meanwhile"
+        )
+    most = _number(known, "max.message.bytes")
+    if most is not None and most < _LEAST_BYTES:
+        said.append(
+            f"{facts.name}: max.message.bytes={most}: holds that are longer cannot be "
+            "written"
+        )
+    return tuple(said)
+
+
+def status_faults(facts: Facts) -> tuple[str, ...]:
+    """
+    Return why reports could not be kept on a topic for a while; () if they can.
+    """
+    if not facts.partitions:
+        return (f"{facts.name} is none: nobody can tell who obeys",)
+    if facts.partitions != 1:
+        return (f"{facts.name} has {facts.partitions} partitions; it must have 1",)
+    most = _number(facts.settings or {}, "max.message.bytes")
+    if most is not None and most < _LEAST_BYTES:
+        said = (
+            f"{facts.name}: max.message.bytes={most}: longer reports cannot be written"
+        )
+        return (said,)
+    return ()
+
+
+def _number(settings: Mapping[str, str], name: str) -> int | None:
+    try:
+        return int(settings[name])
+    except (KeyError, ValueError):
+        return None

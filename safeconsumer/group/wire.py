@@ -20,6 +20,8 @@ MAX_KEY_BYTES = 20_000
 MAX_VALUE_BYTES = 64 * 1024
 # Kafka's group ids are strings of a length that fits an INT16; people's are short.
 MAX_GROUP_LENGTH = 1024
+# A DNS name has 253 characters; a principal may be a certificate's subject.
+MAX_NAME_LENGTH = 255
 # Ten years and a bit: beyond any purpose, below what a date can hold.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
@@ -57,12 +59,17 @@ class ControlHold:
         reason: why, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
         version: of the value; one above ours was not understood but holds.
+        host: where it was placed, as that machine calls itself, or None.
+        principal: how its writer logged in, as it says itself, or None. The broker
+            knows better: who may write a topic is a matter of its ACLs.
     """
 
     hold_id: str = ""
     reason: str | None = None
     ttl_ms: int | None = None
     version: int = VERSION
+    host: str | None = None
+    principal: str | None = None
 
 
 def encode_key(key: ControlKey) -> bytes:
@@ -96,13 +103,16 @@ def encode_hold(hold: ControlHold) -> bytes:
     """
     Return a value as bytes; the same hold always as the same bytes.
     """
-    document = {
+    document: dict[str, object] = {
         "v": hold.version,
         "id": hold.hold_id,
         "reason": hold.reason,
         "ttl_ms": hold.ttl_ms,
     }
-    return as_json(document)
+    # Members that do not know these pass over them.
+    told = {"host": hold.host, "principal": hold.principal}
+    known = {name: text for name, text in told.items() if text is not None}
+    return as_json({**document, **known})
 
 
 def decode_hold(data: object) -> ControlHold | None:
@@ -124,7 +134,14 @@ def decode_hold(data: object) -> ControlHold | None:
         return None
     if ttl_ms is not None and not (is_int(ttl_ms) and 0 < ttl_ms <= MAX_TTL_MS):
         return None
-    return ControlHold(hold_id, reason, ttl_ms)
+    host, principal = _name(document.get("host")), _name(document.get("principal"))
+    return ControlHold(hold_id, reason, ttl_ms, host=host, principal=principal)
+
+
+def _name(value: object) -> str | None:
+    # A claim, for people: what is no good is left out, and the hold counts.
+    is_name = isinstance(value, str) and is_short_text(value, MAX_NAME_LENGTH)
+    return value if is_name and isinstance(value, str) else None
 
 
 # ---------------------------------------------------------------- pieces

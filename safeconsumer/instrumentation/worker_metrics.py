@@ -84,7 +84,8 @@ METRICS = (
         "handler_seconds",
         "handler_seconds",
         "histogram",
-        "Seconds per record; of records handed over together, their mean.",
+        "Seconds per record, failed or not; of records handed over together, their "
+        "mean.",
     ),
     Metric(
         "drain_seconds", "drain_seconds_total", "counter", "Seconds spent draining."

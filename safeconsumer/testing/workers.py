@@ -17,13 +17,19 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import Event
 from safeconsumer.events import worker as worker_events
-from safeconsumer.events.dispatch import Hook
+from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
-from safeconsumer.worker.dead_letters import Failure, Sink, letters_of, sink_of
+from safeconsumer.worker.dead_letters import (
+    Failure,
+    Sink,
+    letters_of,
+    sink_of,
+    wait_of,
+)
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.aio import in_time
 from safeconsumer.worker.executors.lifespan import (
@@ -31,6 +37,7 @@ from safeconsumer.worker.executors.lifespan import (
     check_lifespan,
     enter,
     enter_async,
+    not_left,
 )
 from safeconsumer.worker.handlers import (
     Context,
@@ -72,6 +79,8 @@ from safeconsumer.worker.settings import (
 from safeconsumer.worker.throttle import check_throttles, check_timeout
 
 _GROUP = "run_worker"
+# Seconds to wait for what a sink of dead letters returned, as a worker does.
+_PATIENCE = 30.0
 # Settings of a worker that change nothing here: one handler runs at a time, all records
 # are there at once, nothing is committed, and nobody takes a partition away.
 _NEEDLESS = frozenset({"concurrency", "topic_concurrency", "commit", "drain"})
@@ -287,10 +296,10 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
     Raises:
         WorkerSettingError: a setting is impossible, or one that this cannot do, such
             as ``executor="process"``; or the records are none, or not in order.
-        LifespanError: the lifespan could not be entered.
+        LifespanError: the lifespan could not be entered, or left.
         EndlessRunError: the handler was called ``max_calls`` times.
         BaseException: what is no ``Exception`` and came out of the handler; what
-            ``dead_letter`` raised, but for :class:`Reject`.
+            ``dead_letter`` raised, or its future, but for :class:`Reject`.
     """
     _refuse_unknown(others)
     check_kinds(limits=limits, retry=retry)
@@ -345,12 +354,10 @@ def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes i
     return DeserializeWrapper(check_callable(deserializer, "a deserializer"))
 
 
-def _executor(
-    executor: object, handler: object, handlers: Mapping[str, object] | None
-) -> object:
+def _executor(executor: object, handler: object, handlers: object) -> object:
     if executor is None:
-        every = [handler] if handlers is None else [*handlers.values()]
-        return "asyncio" if any(map(is_async, every)) else "thread"
+        many = handlers if isinstance(handlers, Mapping) else {"": handler}
+        return "asyncio" if any(map(is_async, many.values())) else "thread"
     if executor not in ("thread", "asyncio"):
         message = (
             f"run_worker calls handlers in this thread, one at a time: leave executor "
@@ -366,8 +373,10 @@ def _called_here(
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
     # What is called in this thread, and the value of the lifespan around all calls.
     if not is_async(handle):
-        with contextlib.ExitStack() as stack:
-            yield handle, enter(stack, lifespan)
+        stack = contextlib.ExitStack()
+        state = enter(stack, lifespan)
+        with _leaving(stack.close):
+            yield handle, state
         return
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
@@ -380,10 +389,23 @@ def _called_here(
         around = contextlib.AsyncExitStack()
         state = runner.run(enter_async(around, lifespan))
         call = in_time(handle, seconds)
-        try:
+        with _leaving(lambda: runner.run(around.aclose())):
             yield lambda *args: runner.run(call(*args)), state
-        finally:
-            runner.run(around.aclose())
+
+
+@contextlib.contextmanager
+def _leaving(leave: Callable[[], None]) -> Iterator[None]:
+    # As a worker does: it is not told what ended the run.
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            leave()
+        raise
+    try:
+        leave()
+    except BaseException as error:
+        raise not_left(error) from error
 
 
 def _sink(dead_letter: object, bench: "_Bench") -> Sink | None:
@@ -418,7 +440,7 @@ class _Bench:
         self._events: list[Event] = []
         self._given: dict[Chunk, list[Any]] = {}
         self._epochs: list[Epoch] = []
-        self._on_event = on_event
+        self._dispatcher = Dispatcher(() if on_event is None else (on_event,))
         self.letters: deque[Letter] = deque()
         self.sink: Sink | None = None
         self.state: Any = None
@@ -433,8 +455,7 @@ class _Bench:
         ids = {"client_id": None, "group_id": _GROUP}
         event = kind(at=self._now, **ids, **fields)
         self._events.append(event)
-        if self._on_event is not None:
-            self._on_event(event)
+        self._dispatcher.dispatch(event)
 
     def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
         """
@@ -547,7 +568,11 @@ class _Bench:
             self._sent = None
             try:
                 if self.sink is not None:
-                    refuse_coroutine(self.sink(letter.record, failure))
+                    answer = self.sink(letter.record, failure)
+                    refuse_coroutine(answer)
+                    wait = wait_of(answer)
+                    if wait is not None:
+                        wait(timeout=_PATIENCE)
             except Reject as why:
                 self._schedule.letter_refused(letter, why)
                 continue

@@ -313,10 +313,8 @@ class DeadLetters:
         return True
 
     def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
-        if isinstance(answer, Mapping):  # it has a get(), and is no future
-            return
-        wait = getattr(answer, "get", None) or getattr(answer, "result", None)
-        while callable(wait):
+        wait = wait_of(answer)
+        while wait is not None:
             began = time.monotonic()
             try:
                 wait(timeout=self._timeout)
@@ -385,6 +383,16 @@ class DeadLetters:
             offset=letter.record.offset,
             **fields,
         )
+
+
+def wait_of(answer: Any) -> Callable[..., object] | None:  # noqa: ANN401 - any
+    """
+    Return what waits for a sink's answer, with a ``timeout``; None: it is there.
+    """
+    if isinstance(answer, Mapping):  # it has a get(), and is no future
+        return None
+    wait = getattr(answer, "get", None) or getattr(answer, "result", None)
+    return wait if callable(wait) else None
 
 
 class UnsendableError(Reject):
@@ -484,8 +492,8 @@ def letters_of(
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
-    check_callable(dead_letter, "dead_letter", "record", "failure")
     refuse_class(dead_letter, "dead_letter")
+    check_callable(dead_letter, "dead_letter", "record", "failure")
     if is_async(dead_letter):
         why = (
             f"dead_letter is called in a thread, and {dead_letter!r} is a coroutine "

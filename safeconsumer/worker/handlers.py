@@ -336,7 +336,7 @@ def call_each(
     # The task last: whoever looks for stalls on another thread looks at it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
-    count = 0
+    count, failing = 0, 0.0
     try:
         for index in indexes:
             slot.index = index
@@ -359,7 +359,8 @@ def call_each(
         # Counted, as something thrown in from outside may land between two records.
         count = sum([done[index] for index in indexes])
         failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
-        now = clock()
+        before, now = now, clock()
+        failing = now - before
     finally:
         slot.task = None
     return Outcome(
@@ -368,6 +369,7 @@ def call_each(
         failed=failed,
         left=indexes[count + len(failed) :],
         seconds=now - began,
+        failing=failing,
     )
 
 
@@ -480,8 +482,10 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-def _is_of_one(error: Exception) -> bool:
+def _is_of_one(error: BaseException) -> bool:
     # Whether it speaks of one record of the batch, and nobody knows of which.
+    if not isinstance(error, Exception):
+        return False
     is_control = isinstance(error, (WorkerControl, HandlersFailError))
     return isinstance(error, Reject) or not is_control
 
@@ -509,13 +513,18 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     Tell what a batch's exception means for each of its records.
     """
     indexes = task.indexes
-    match error:
-        case BatchFailure():
-            return _partly_failed(task, error, seconds)
-        case Exception() if indexes[1:] and _is_of_one(error):
-            failed = [(index, error) for index in indexes]
-            return Outcome(task=task, failed=failed, is_suspect=True)
-    return Outcome(task=task, failed=[(indexes[0], error)], left=indexes[1:])
+    if isinstance(error, BatchFailure):
+        return _partly_failed(task, error, seconds)
+    is_suspect = bool(indexes[1:]) and _is_of_one(error)
+    blamed_for = indexes if is_suspect else indexes[:1]
+    return Outcome(
+        task=task,
+        failed=[(index, error) for index in blamed_for],
+        left=indexes[len(blamed_for) :],
+        seconds=seconds,
+        failing=seconds,
+        is_suspect=is_suspect,
+    )
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
@@ -529,7 +538,13 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
     for index in good:
         task.chunk.finish(index)
     failed = [(index, blamed(bad[index])) for index in task.indexes if index in bad]
-    return Outcome(task=task, finished=good, failed=failed, seconds=seconds)
+    return Outcome(
+        task=task,
+        finished=good,
+        failed=failed,
+        seconds=seconds,
+        failing=seconds * len(failed) / len(task.indexes),
+    )
 
 
 def misfit(errors: object, size: int) -> Exception | None:
@@ -592,10 +607,15 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
 
 
 def outcome_of(
-    task: Task, answer: Answer, seconds: float, *, is_batch: bool
+    task: Task,
+    answer: Answer,
+    seconds: float,
+    *,
+    is_batch: bool,
+    last: float | None = None,
 ) -> Outcome:
     """
-    Mark what was finished elsewhere.
+    Mark what was finished elsewhere; the last record took ``last``, or nobody knows.
     """
     count, error = answer
     if is_batch and error is not None:
@@ -605,8 +625,15 @@ def outcome_of(
         task.chunk.finish(index)
     failed = [] if error is None else [(task.indexes[count], error)]
     left = task.indexes[count + len(failed) :]
+    if last is None:
+        last = seconds / (count + 1)
     return Outcome(
-        task=task, finished=finished, failed=failed, left=left, seconds=seconds
+        task=task,
+        finished=finished,
+        failed=failed,
+        left=left,
+        seconds=seconds,
+        failing=last if failed else 0.0,
     )
 
 

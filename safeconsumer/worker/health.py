@@ -72,8 +72,8 @@ class Stats:
             or is to. One that has gone to other members counts as long as its hold.
         paused: owners of ours that hold something now.
         pause_seconds: by owner of ours, for how long it has held something.
-        handler_seconds: how long handlers took for a record; of records that were
-            handed over together, each counts with their mean.
+        handler_seconds: how long handlers took for a record, also for one that failed;
+            of records that were handed over together, each counts with their mean.
         drain_seconds: spent waiting for running handlers.
         poll_gap: the longest time between two polls, in seconds, drains left out.
     """

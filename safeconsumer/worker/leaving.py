@@ -253,6 +253,8 @@ class Commits:
         )
 
 
+# A commit before a rebalance takes no longer than the drain of a stop, or this.
+_LEAST_SECONDS = 1.0
 # A cooperative revocation waits no longer for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
@@ -463,7 +465,8 @@ class Departures:
         self._waiting = None
         if self._group.is_lost():  # the next join drops everything
             return
-        self._commits.now()
+        # Whoever asks to stop meanwhile is heard only afterwards.
+        self._commits.now(seconds=max(_LEAST_SECONDS, self._drain.shutdown))
         departing, self._departing = self._departing, []
         self.drop(departing, REVOKED)
         self._may_join = waiting.reason == REBALANCE

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,20 +21,19 @@ from safeconsumer.errors import (
     WorkerStateError,
 )
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker.assembly import Settings, assembled
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.client import ConsumerClient, Emitter
-from safeconsumer.worker.dead_letters import Sink, letters_of
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
-from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL, Engine
+from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
-    Lanes,
     OnExhausted,
     Order,
     Outcome,
-    Policy,
-    Queue,
     Task,
     order_of,
     record_at,
@@ -47,10 +46,6 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
-    check_breaker,
-    check_consumer,
-    check_kinds,
-    check_on_exhausted,
     refuse_circle,
 )
 
@@ -424,45 +419,27 @@ class Pump:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
-        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
-        check_consumer(consumer, limits, drain)
-        check_breaker(breaker)
+        settings = Settings(
+            consumer=consumer,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+        )
         if order_of(order) is Order.KEY:
             message = "a Pump's order is 'unordered' or 'partition', not 'key'"
             raise WorkerSettingError(message)
-        check_on_exhausted(on_exhausted)
-        config = consumer.config
-        emit = Emitter(on_event, config["client_id"], config["group_id"])
         self._client = client = ConsumerClient(consumer)
         self._dead_letter = dead_letter
         refuse_circle(client.membership.consumes, dead_letter)
-        self._engine = Engine(
-            client, limits=limits, drain=drain, commit=commit, emit=emit
-        )
-        self._letters = letters_of(dead_letter, retry, config["group_id"], emit)
-        policy = Policy(
-            retry=retry,
-            on_exhausted=on_exhausted,
-            post=None if self._letters is None else self._letters.post,
-            max_ratio=getattr(dead_letter, "max_ratio", None),
-            max_consecutive=getattr(dead_letter, "max_consecutive", None),
-            span=limits.span,
-            is_batch=True,
-            quantum=client.most,
-        )
-        queue = Queue(
-            self._engine.held,
-            Lanes(order_of(order), record_key),
-            policy,
-            time.monotonic,
-            client.others,
-        )
-        self._schedule = Schedule(queue, emit, client.pause, breaker)
-        if self._letters is not None:
-            self._letters.then = self._schedule.letter_acknowledged
-            self._letters.refused = self._schedule.letter_refused
-            self._letters.broken = self._schedule.fail
-            self._engine.departures.in_flight = self._letters.in_flight
+        cut = {"is_batch": True, "quantum": client.most}
+        parts = assembled(settings, client, order, record_key, **cut)
+        self._engine, self._letters = parts.engine, parts.letters
+        self._schedule = parts.schedule
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
         self._drain = drain
@@ -588,27 +565,26 @@ class Pump:
         self._engine.stop(max(0.0, self._leave_by - time.monotonic()))
         while not self._is_in_a_hurry and not self._engine.is_drained():
             self._turn()
+        epochs = tuple(self._engine.held.epochs.values())
         try:
-            marks = self._marks()
-            self._engine.conclude()
-            self._go_back(marks)
+            try:
+                self._engine.conclude()
+            finally:
+                self._go_back(epochs)
         except BaseException as error:  # noqa: BLE001 - raised where the block is left
             self._note(error)
         finally:
             self._end()
 
-    def _marks(self) -> dict[TopicPartition, tuple[int, int]]:
-        # By partition: its epoch's number, and up to where it is complete.
-        marks = self._engine.held.watermarks()
-        epochs = self._engine.held.epochs
-        return {tp: (epochs[tp].number, mark.offset) for tp, mark in marks.items()}
-
-    def _go_back(self, marks: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        # The consumer goes on: what was polled and is not done comes to its owner.
+    def _go_back(self, epochs: Iterable[Epoch]) -> None:
+        # The consumer goes on: what was polled and is not done comes to its owner. They
+        # are closed by now: what another thread finished until then is done.
+        with self._engine.held.lock:
+            marks = [(one.tp, one.number, one.progress.watermark()) for one in epochs]
         owned = self._client.epochs()
-        for tp, (number, offset) in marks.items():
-            if owned.get(tp) == number and self._client.position(tp) != offset:
-                self._client.go_back(tp, offset)
+        for tp, number, mark in marks:
+            if owned.get(tp) == number and self._client.position(tp) != mark.offset:
+                self._client.go_back(tp, mark.offset)
 
     def _turn(self) -> None:
         try:

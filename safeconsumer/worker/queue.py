@@ -202,7 +202,8 @@ class Outcome:
         finished: indexes that are done, and marked so.
         failed: indexes with what is wrong.
         left: indexes that were not begun.
-        seconds: how long the others took.
+        seconds: how long all of it took.
+        failing: how much of that the calls took that failed.
         is_suspect: whether several records failed together and any of them, but not
             all, may be to blame: they are tried one by one, and none has failed yet.
     """
@@ -212,6 +213,7 @@ class Outcome:
     failed: Sequence[tuple[int, BaseException]] = ()
     left: Indexes = ()
     seconds: float = 0.0
+    failing: float = 0.0
     is_suspect: bool = False
 
 

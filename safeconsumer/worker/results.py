@@ -233,6 +233,8 @@ class Schedule:
         parts = list(_gathered(outcome)) if task.pieces else [(outcome,)]
         if outcome.finished:
             self._succeed(outcome, parts)
+        if outcome.failing:
+            self.durations.add(outcome.failing, len(outcome.failed))
         if task.bundle and len(outcome.finished) == len(task.indexes):
             self._next_all(task.bundle)
         else:
@@ -252,9 +254,10 @@ class Schedule:
         for part in itertools.chain.from_iterable(parts):
             self._held.release(epoch, part.task.chunk, part.finished)
         self.failing = self.failing.succeeded(count)
-        self.durations.add(outcome.seconds, count)
-        if outcome.seconds:
-            epoch.keep_pace(outcome.seconds / count)
+        seconds = outcome.seconds - outcome.failing
+        self.durations.add(seconds, count)
+        if seconds:
+            epoch.keep_pace(seconds / count)
         tried = outcome.task.tried
         if tried is not None:
             epoch.failures.pop(tried, None)

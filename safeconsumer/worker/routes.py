@@ -114,9 +114,8 @@ def chosen(handle: object, handlers: object, executor: object) -> Handler:
 
 
 def _checked(handle: object, what: str) -> Handler:
-    one = check_callable(handle, what, "record", "context")
-    refuse_class(one, what)
-    return one
+    refuse_class(handle, what)
+    return check_callable(handle, what, "record", "context")
 
 
 def _routes(handlers: Mapping[object, object], executor: object) -> Routes:

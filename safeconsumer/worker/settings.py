@@ -46,7 +46,8 @@ class Commit:
     Args:
         every: seconds between two commits.
         records: commit earlier once so many records were finished; None for no limit.
-        timeout: seconds a commit may take at a drain and at the end.
+        timeout: seconds a commit may take at a drain and at the end; at a drain no more
+            than ``Drain.shutdown``, or 1 s.
 
     Raises:
         WorkerSettingError: a value is impossible.

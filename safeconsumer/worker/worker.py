@@ -18,43 +18,31 @@ from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.worker import health
+from safeconsumer.worker.assembly import Handling, Settings, assembled
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.client import ConsumerClient, Emitter
-from safeconsumer.worker.dead_letters import Sink, letters_of
+from safeconsumer.worker.client import ConsumerClient
+from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
-from safeconsumer.worker.executors import ExecutorName, choose, cut
+from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.aio import Coroutines
-from safeconsumer.worker.executors.base import LONGEST, START_SECONDS, Calls
-from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.executors.base import LONGEST
+from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import commits_alone
 from safeconsumer.worker.health import Report, Stats, taken
-from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import (
-    Lanes,
     OnExhausted,
-    Policy,
-    Queue,
-    order_of,
     record_key,
 )
 from safeconsumer.worker.records import Handle, HandleBatch
-from safeconsumer.worker.results import Schedule
-from safeconsumer.worker.routes import Routes, chosen
+from safeconsumer.worker.routes import Routes
 from safeconsumer.worker.settings import (
     Commit,
     DeadLetter,
     Drain,
     Limits,
     Retry,
-    check_breaker,
-    check_consumer,
-    check_counts,
-    check_key,
-    check_kinds,
-    check_on_exhausted,
     refuse_circle,
 )
-from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
 from safeconsumer.worker.tracebacks import shown
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
@@ -175,76 +163,54 @@ class Worker:
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
     ) -> None:
-        check_kinds(limits=limits, retry=retry, drain=drain, commit=commit)
-        check_consumer(consumer, limits, drain)
-        self._called = called = chosen(handle, handlers, executor)
-        check_key(key, order)
-        check_counts(concurrency=concurrency, batch=1 if batch is None else batch)
-        check_throttles(batch, batch_within, rate)
-        check_timeout(handler_timeout)
-        check_lifespan(lifespan, executor)
-        check_on_exhausted(on_exhausted)
-        check_breaker(breaker)
-        config = consumer.config
-        self._client = ConsumerClient(consumer)
-        self._dead_letter = dead_letter
+        handling = Handling(
+            handle=handle,
+            handlers=handlers,
+            order=order,
+            key=key,
+            executor=executor,
+            concurrency=concurrency,
+            batch=batch,
+            batch_within=batch_within,
+            rate=rate,
+            topic_concurrency=topic_concurrency,
+            handler_timeout=handler_timeout,
+            lifespan=lifespan,
+        )
+        settings = Settings(
+            consumer=consumer,
+            limits=limits,
+            retry=retry,
+            dead_letter=dead_letter,
+            on_exhausted=on_exhausted,
+            drain=drain,
+            commit=commit,
+            breaker=breaker,
+            on_event=on_event,
+        )
+        self._assemble(settings, handling)
+
+    def _assemble(self, settings: Settings, handling: Handling) -> None:
+        self._settings, self._called = settings, handling.called
+        self._client = ConsumerClient(settings.consumer)
         self._check_topics()
+        called, key = handling.called, handling.key
         readers = Readers(*self._client.membership.deserializers())
         if readers:
-            readers.check_executor(executor)
-            called = readers.before(called, is_batch=batch is not None)
+            readers.check_executor(handling.executor)
+            called = readers.before(called, is_batch=handling.is_batch)
             key = readers.key_of(key)
-        self._limits, self._drain = limits, drain
-        self._emit = Emitter(on_event, config["client_id"], config["group_id"])
-        self._engine = Engine(
-            self._client, limits=limits, drain=drain, commit=commit, emit=self._emit
+        parts = assembled(
+            settings, self._client, handling.order, key, **handling.policy()
         )
-        self._letters = letters_of(dead_letter, retry, config["group_id"], self._emit)
-        policy = Policy(
-            retry=retry,
-            on_exhausted=on_exhausted,
-            post=None if self._letters is None else self._letters.post,
-            max_ratio=getattr(dead_letter, "max_ratio", None),
-            max_consecutive=getattr(dead_letter, "max_consecutive", None),
-            span=limits.span,
-            is_batch=batch is not None,
-            within=batch_within,
-            rate=rate,
-            per_topic=None
-            if topic_concurrency is None
-            else PerTopic(topic_concurrency),
-            **cut(executor, batch),
-        )
-        self._schedule = Schedule(
-            Queue(
-                self._engine.held,
-                Lanes(order_of(order), key),
-                policy,
-                time.monotonic,
-                self._client.others,
-            ),
-            self._emit,
-            place=self._client.pause,
-            breaker=breaker,
-        )
+        self._emit, self._engine = parts.emit, parts.engine
+        self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
-        if self._letters is not None:
-            self._letters.then = self._schedule.letter_acknowledged
-            self._letters.refused = self._schedule.letter_refused
-            self._letters.broken = self._schedule.fail
-            self._engine.departures.in_flight = self._letters.in_flight
-        calls = Calls(
-            handle=called,
-            is_batch=batch is not None,
-            seconds=policy.lane_seconds,
-            deadline=lambda: self._engine.departures.deadline,
-            emit=self._emit,
-            timeout=handler_timeout,
-            lifespan=lifespan,
-            start_seconds=max(START_SECONDS, limits.age),
+        calls = handling.calls(called, parts, settings.limits.age)
+        self._runner = choose(
+            handling.executor, self._schedule, calls, handling.concurrency
         )
-        self._runner = choose(executor, self._schedule, calls, concurrency)
-        self._is_batch = batch is not None
+        self._is_batch = handling.is_batch
         self._state = State.NEW
         self._stop_obeying: Callable[[], None] = _nothing
         self._stops = 0
@@ -402,7 +368,7 @@ class Worker:
             return health.Health(is_alive=True, reasons=("it has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
-        age = self._limits.age
+        age = self._settings.limits.age
         broken = self._schedule.outages.broken() + self._engine.commits.broken(age)
         return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
@@ -440,7 +406,7 @@ class Worker:
 
     def _check_topics(self) -> None:
         membership = self._client.membership
-        refuse_circle(membership.consumes, self._dead_letter)
+        refuse_circle(membership.consumes, self._settings.dead_letter)
         if isinstance(self._called, Routes) and membership.consumes_anything():
             self._called.refuse_uncovered(membership.known_topics())
 
@@ -459,7 +425,9 @@ class Worker:
                 # A commit may have been waited for since somebody asked.
                 now = time.monotonic()
                 self._stop_at = now if self._asked_at is None else self._asked_at
-                self._engine.stop(max(0.0, self._stop_at + self._drain.shutdown - now))
+                self._engine.stop(
+                    max(0.0, self._stop_at + self._settings.drain.shutdown - now)
+                )
                 self._runner.recall()
 
     def _turn(self) -> None:
@@ -467,7 +435,7 @@ class Worker:
         self._engine.turn()
         if self._letters is not None:
             self._letters.turn(self._engine.held.closed)
-        health.tell_stalls(self._runner.slots, self._limits.age, self._emit)
+        health.tell_stalls(self._runner.slots, self._settings.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
         why = self._error or self._schedule.fatal
@@ -485,7 +453,7 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - time.monotonic()
-            committed = self._engine.conclude(left)
+            committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             self._stop_obeying()
             left = end - _LEAVE_SECONDS - time.monotonic()
@@ -501,10 +469,9 @@ class Worker:
 
     def _end_by(self) -> float:
         # What is not waited for leaves its time to the last commit, and to leaving.
-        now = time.monotonic()
         if self._stop_at is None or self._stops > 1:
-            return now + _END_SECONDS
-        return max(now, self._stop_at + self._drain.shutdown) + _END_SECONDS
+            return time.monotonic() + _END_SECONDS
+        return self._stop_at + self._settings.drain.shutdown + _END_SECONDS
 
     def _tell_end(self, *, committed: bool) -> Report:
         schedule, engine = self._schedule, self._engine
@@ -544,7 +511,7 @@ class Worker:
 
 
 # All that comes after the drain takes no longer, whatever the broker does; and of it
-# ending what runs handlers, and leaving the group, get this much each.
+# the commit, ending what runs handlers, and leaving the group get this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
 # How often it is asked whether somebody stops a worker that has not begun yet.

@@ -85,6 +85,10 @@ def tell_state(record, context):
 def leave(record, context):
     raise SystemExit(3)
 
+class Noting:
+    def __call__(self, record, context):
+        note(record, context)
+
 def first(record):
     return record.value[:1]
 
@@ -105,6 +109,7 @@ class Program:
         self.connection = ("--bootstrap", broker.bootstrap)
         (folder / "handlers.py").write_text(HANDLERS)
         (folder / "broken.py").write_text("def note(")
+        (folder / "exits.py").write_text("raise SystemExit(0)")
         config = {**broker.client_config, **broker.group_config}
         del config["bootstrap_servers"]
         self._settings = [
@@ -273,6 +278,22 @@ def test_probes_say_that_the_loop_turns(
 
 
 @pytest.mark.any_broker
+def test_a_free_port_for_probes_is_told(program: Program) -> None:
+    """
+    Nobody could ask it otherwise.
+    """
+    process = program.start("handlers:note", "--probe-port=0")
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "probes at" in line)
+    port = int(said.rpartition(":")[2])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/live") as answer:
+        assert json.load(answer)["alive"]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE
+
+
+@pytest.mark.any_broker
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
@@ -281,6 +302,9 @@ def test_probes_say_that_the_loop_turns(
         ("handlers:missing", "cannot be imported"),
         ("handlers:nothing", "must be callable"),
         ("broken:note", "cannot be imported: SyntaxError"),
+        ("exits:note", "cannot be imported: SystemExit"),
+        ("handlers:Noting", "is the class Noting"),
+        ("handlers:first", "called with (record, context)"),
     ],
 )
 def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> None:
@@ -652,6 +676,36 @@ def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.MISSING, told
     assert f"topic does not exist: {missing};" in told
+
+
+@pytest.mark.embedded_broker
+def test_a_letter_without_an_answer_does_not_hold_up_the_end(
+    program: Program,
+    produce: Callable[..., None],
+    kafka_topic: Callable[..., str],
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+) -> None:
+    """
+    Nor does it take the place of the report, and of its status.
+    """
+    produce(b"bad")
+    dead = kafka_topic(partitions=1)
+    with kafka_broker.hold("Produce") as hold:
+        process = program.start(
+            "handlers:note",
+            f"--dead-letter={dead}",
+            "--drain=1",
+            "--attempts=1",
+        )
+        hold.wait(1, SECONDS)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=SECONDS)
+        took = time.monotonic() - began
+    assert took < 4.5  # 2 s, and what ending an interpreter takes
+    assert "KafkaTimeoutError" not in said
+    assert "committed" in said.splitlines()[-1]
+    assert process.returncode == 0
 
 
 @pytest.mark.any_broker

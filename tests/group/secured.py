@@ -18,6 +18,7 @@ from tests.brokers.settings import TEST_SETTINGS
 
 # Long, so that one that leaks is found wherever it is.
 PASSWORDS = {
+    "alice": "alice-77ac03de",
     "broker": "broker-4f0c2ad1",
     "operator": "operator-9b1e77c3",
     "member": "member-d85a06e2",
@@ -27,7 +28,7 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 class SecuredBroker(JavaBroker):
     """
-    SASL/PLAIN for ``operator`` (a super user) and ``member`` (what ACLs allow).
+    SASL/PLAIN for ``operator``, a super user; ``alice`` and ``member`` have ACLs.
     """
 
     def client_of(self, user: str) -> dict[str, Any]:

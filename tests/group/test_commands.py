@@ -3,7 +3,6 @@ The commands for operators, as they are typed: what they print and how they end.
 """
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,17 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
-from safeconsumer import SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
+from tests.group.operating import Polled, run
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
@@ -33,42 +32,6 @@ pytestmark = pytest.mark.real_broker
 def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
     with Team(kafka_broker) as made:
         yield made
-
-
-def run(team: Team, *arguments: str) -> Result:
-    """
-    Run a command against the team's cluster and control topics.
-    """
-    settings = team.settings
-    where = [
-        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
-        *("--operator-topic", settings.operator_topic),
-        *("--group-topic", settings.group_topic),
-        *("--status-topic", str(settings.status_topic)),
-    ]
-    return CliRunner().invoke(safeconsumer, [*arguments, *where])
-
-
-class Polled:
-    """
-    Polls a consumer on a thread of its own while a command runs.
-    """
-
-    def __init__(self, consumer: SafeConsumer) -> None:
-        self._consumer = consumer
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._poll)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _poll(self) -> None:
-        while not self._over.is_set():
-            self._consumer.poll(50)
 
 
 def test_an_operators_day(team: Team) -> None:
@@ -271,23 +234,47 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     team: Team, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """One line says both; the status is that of what went wrong."""
-    group = ("--group", team.group, "--owner", "alice")
-    team.operator_holds("@all")
-    reading = Operator._told
+    looking = Operator.look
+    asked = ["@all", "--group", team.group, "--owner", "alice"]
+    if command == "pause":
+        asked += ["--reason", "x", "--new-group", "--wait"]
+    else:
+        team.operator_holds("@all")
 
-    def refuse(self: Operator, group: str | None = None) -> Any:  # noqa: ANN401 - standing's
+    def refuse(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
         if any(one.hold is None or one.hold.reason == "x" for one in self.records()):
             raise TopicAuthorizationFailedError(team.settings.operator_topic)
-        return reading(self, group)
+        return looking(self, group, **options)
 
-    monkeypatch.setattr(Operator, "_told", refuse)
-    why = ("--reason", "x", "--new-group") if command == "pause" else ()
-    ended = run(team, command, "@all", *group, *why)
+    monkeypatch.setattr(Operator, "look", refuse)
+    ended = run(team, command, *asked)
     assert ended.exit_code == Status.REFUSED
     assert ended.stderr.count("\n") == 1
     said = "held" if command == "pause" else "resumed"
     assert f"{said} and acknowledged: @all; but" in ended.stderr
     assert "the broker refuses" in ended.stderr
+
+
+def test_a_resume_is_written_though_nothing_can_be_read(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it lifts must not stay for want of a look at committed offsets."""
+    team.operator_holds(team.topic)
+    with monkeypatch.context() as patch:
+        for name in ("standing", "group"):
+            patch.setattr(Operator, name, refusing)
+        ended = run(
+            team, "resume", team.topic, "--group", team.group, "--owner", "alice"
+        )
+    assert ended.exit_code == Status.REFUSED
+    assert f"resumed and acknowledged: {team.topic}; but" in ended.stderr
+    past = json.loads(run(team, "history", "--group", team.group, "--json").stdout)
+    assert [one["is_held"] for one in past] == [True, False]
+
+
+def refusing(*_: object) -> Any:  # noqa: ANN401 - of several
+    message = "orders"
+    raise TopicAuthorizationFailedError(message)
 
 
 def test_status_leaves_out_what_is_over(team: Team) -> None:

@@ -2,14 +2,16 @@
 What an operator is told, against what members do.
 """
 
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import wire
 from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
@@ -142,3 +144,33 @@ def test_an_operator_with_a_wrong_clock_sees_what_is_held(
         now = operator.look(team.group).now
     assert now is not None
     assert abs(now - time.time()) < 60
+
+
+def test_a_broker_that_never_answers() -> None:
+    """A look ends within its time, whatever it waits for; a frozen broker accepts."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        base = {"bootstrap_servers": f"127.0.0.1:{frozen.getsockname()[1]}"}
+        with Operator(base, Control()) as operator:
+            for _ in range(2):
+                began = time.monotonic()
+                with pytest.raises(KafkaTimeoutError, match=r"no answer in 0\.5 s"):
+                    operator.look("g", timeout=0.5)
+                assert time.monotonic() - began < 2.0
+
+
+@pytest.mark.embedded_broker
+def test_a_broker_that_stops_answering(team: Team) -> None:
+    """What waits is left behind, and the next look has clients of its own."""
+    team.operator_holds("@all")
+    with Operator(team.broker.client_config, team.quick) as operator:
+
+        def look(seconds: float) -> int:
+            return len(operator._within(seconds, lambda one: one.standing(team.group)))
+
+        assert look(20.0) == 1
+        silence = team.broker.hold("ListOffsets", client_id="safeconsumer-cli")
+        with pytest.raises(KafkaTimeoutError):
+            look(0.3)
+        silence.wait()
+        silence.release()
+        assert look(20.0) == 1

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import ClientPropertyError
-from safeconsumer.group import topics
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
-from safeconsumer.group.settings import Control
+from safeconsumer.group.settings import PREFIX, Control
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -218,11 +217,7 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
 
 def test_a_prefix_names_the_control_topics() -> None:
     """One team's operators, and members, have their own."""
-    assert topics.names("payments_") == (
-        "payments_holds_ops",
-        "payments_holds_group",
-        "payments_status",
-    )
-    settings = Control()
-    own = (*settings.topics, settings.status_topic)
-    assert topics.names(topics.PREFIX) == own
+    settings = Control.prefixed("payments_", clock_skew=5)
+    assert settings.topics == ("payments_holds_ops", "payments_holds_group")
+    assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)
+    assert Control.prefixed(PREFIX) == Control()

@@ -142,6 +142,21 @@ def test_a_refused_login_is_told_in_the_brokers_words(
     assert time.monotonic() - began < 5  # the time of a client's first connection
 
 
+def test_an_audit_can_log_in(team: Team, tmp_path: Path) -> None:
+    """Reading the topics too, with --config; a refused login is told as elsewhere."""
+    consumer = team.subscribed("a", control=None, journal=str(tmp_path))
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.close()
+    for word, status in ((PASSWORDS["operator"], Status.DONE), ("x", Status.REFUSED)):
+        file = properties(tmp_path, team, "operator", word)
+        ended = CliRunner().invoke(
+            safeconsumer,
+            ["audit", str(tmp_path), "--against-topic", "--config", str(file)],
+        )
+        assert ended.exit_code == status, ended.output
+
+
 def test_a_record_that_is_too_large_is_told_so(team: Team, tmp_path: Path) -> None:
     """Not "no answer from the broker"."""
     name = f"small-{team.group}"

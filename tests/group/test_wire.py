@@ -30,6 +30,8 @@ holds = st.builds(
     hold_id=printable,
     reason=st.none() | printable,
     ttl_ms=st.none() | st.integers(1, wire.MAX_TTL_MS),
+    host=st.none() | printable,
+    principal=st.none() | printable,
 )
 ranges = st.dictionaries(
     st.text(max_size=8),
@@ -281,3 +283,21 @@ def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
     spread = [n for first, last in ranges for n in range(first, last + 1)]
     assert spread == sorted(set(numbers))
     assert report_wire.count_of({"t": ranges}) == len(spread)
+
+
+@pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]])
+def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host: object) -> None:
+    """Where and as whom a hold was placed is told to people, and decides nothing."""
+    data = json.dumps({"v": 1, "id": "a", "reason": None, "host": host, "principal": 2})
+    assert wire.decode_hold(data.encode()) == ControlHold("a")
+
+
+def test_members_of_before_read_what_they_know() -> None:
+    """A field that they do not know is passed over: the rest is where it was."""
+    hold = ControlHold("a", "why", 5, host="build7", principal="User:alice")
+    known = json.loads(wire.encode_hold(ControlHold("a", "why", 5)))
+    document = json.loads(wire.encode_hold(hold))
+    assert {**document, **known} == document
+    assert wire.decode_hold(
+        json.dumps({**known, "later": [1]}).encode()
+    ) == ControlHold("a", "why", 5)

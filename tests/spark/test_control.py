@@ -159,7 +159,7 @@ class TestWithPasswords:
             assert isinstance(refused, str)
             assert "TopicAuthorizationFailedError" in refused
             assert f"no right to read {operator.topics[0]}" in refused
-            assert "control init prints the ACLs" in refused
+            assert "control acls prints the ACLs" in refused
             acls = [
                 one
                 for name in operator.topics

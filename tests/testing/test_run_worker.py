@@ -6,7 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -286,6 +287,9 @@ def test_handlers_by_topic() -> None:
         ({"dead_letter": "topic"}, "dead_letter must be callable"),
         ({"value_deserializer": 3}, "a deserializer must be callable"),
         ({"handler": 3}, "must be callable"),
+        ({"handler": None, "handlers": [ok]}, "must name topics"),
+        ({"retry": None}, "retry must be a Retry"),
+        ({"key": ok}, "called with"),
     ],
 )
 def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:
@@ -539,3 +543,65 @@ def test_a_coroutine_has_so_much_time() -> None:
         time.sleep(0.02)
 
     assert len(run_worker(slow, some("a"), handler_timeout=0.01).done) == 1
+
+
+@pytest.mark.parametrize("error", [TimeoutError("not acknowledged"), None])
+def test_what_a_sink_returns_is_waited_for(error: Exception | None) -> None:
+    """
+    A worker would try the letter again for ever, and its record would block.
+    """
+    future: Future[None] = Future()
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+    settings: Any = {"dead_letter": lambda _r, _f: future, "retry": Retry(attempts=1)}
+    records = some("bad")
+    if error is None:
+        run = run_worker(Failing(bad=[ValueError()]), records, **settings)
+        assert len(run.dead_letters) == 1
+        return
+    with pytest.raises(TimeoutError, match="not acknowledged"):
+        run_worker(Failing(bad=[ValueError()]), records, **settings)
+
+
+def test_a_hook_that_raises_ends_no_run() -> None:
+    """
+    As a worker's does not.
+    """
+    failing = Failing(bad=[ValueError()])
+    run = run_worker(failing, some("bad", "good"), on_event=lambda _event: 1 // 0)
+    assert (len(run.done), run.error) == (2, None)
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_a_lifespan_that_cannot_be_left(executor: str) -> None:
+    """
+    Is told as a worker's; it never hears of what ended the run, and hides nothing.
+    """
+
+    @contextmanager
+    def breaks() -> Iterator[None]:
+        yield
+        raise ValueError
+
+    @contextmanager
+    def swallows() -> Iterator[None]:
+        with suppress(BaseException):
+            yield
+
+    async def handle_async(record: object, context: Context) -> None:
+        handle(record, context)
+
+    def handle(_record: object, _context: Context) -> None:
+        if is_late:
+            raise RetryLater(1)
+
+    handler: Any = handle_async if executor == "asyncio" else handle
+    is_late = False
+    with pytest.raises(LifespanError, match="could not be left"):
+        run_worker(handler, some("a"), lifespan=breaks)
+    is_late = True
+    for lifespan in (breaks, swallows):
+        with pytest.raises(EndlessRunError):
+            run_worker(handler, some("a"), lifespan=lifespan, max_calls=2)

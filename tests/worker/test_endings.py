@@ -376,6 +376,43 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
     assert running.report.given_up == 1
 
 
+@pytest.mark.embedded_broker
+def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> None:
+    """
+    W8: the drain and 2 s are all that a stop takes, whatever the broker does.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"], 1: ["v"]})
+    setting = Commit(every=1000.0, timeout=20.0)
+    running = lab.run(
+        handle,
+        lab.consumer(client_id="w"),
+        drain=Drain(shutdown=0.5),
+        commit=setting,
+    )
+    running.wait_done(2)
+    over = threading.Event()
+    second = lab.consumer()
+
+    def poll() -> None:
+        while not over.is_set():
+            second.poll(100)
+
+    thread = threading.Thread(target=poll)
+    with lab.broker.hold("OffsetCommit", "w") as hold:
+        thread.start()
+        hold.wait(1, 30)
+        began = time.monotonic()
+        running.worker.stop()
+        running.wait_end()
+        took = time.monotonic() - began
+        over.set()
+    thread.join(30)
+    assert took < 5  # 2.5 s, on a machine that is free
+    assert running.report is not None
+    assert not running.report.committed
+
+
 def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:
     """
     W9: the consumer is the user's, and goes on.

@@ -22,7 +22,9 @@ from attrs import frozen
 
 from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, health
 from safeconsumer.worker.executors import processes
-from tests.worker.bench import Bench, bench
+from safeconsumer.worker.queue import Order
+from safeconsumer.worker.results import BOUNDS
+from tests.worker.bench import EXECUTORS, Bench, bench
 from tests.worker.lab import wait_for
 from tests.worker.test_hostile_handlers import TwoArgumentsError
 
@@ -49,6 +51,58 @@ def exhausted(made: Bench) -> list[int]:
     Return the offsets of records that failed for good.
     """
     return [one.offset for one in made.events if one.name == "record_exhausted"]
+
+
+def fails_slowly(record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Take its time for one record, in vain.
+    """
+    if record.offset == 2:
+        time.sleep(0.6)
+        raise ValueError
+
+
+async def fails_slowly_there(record: Any, context: Any) -> None:  # noqa: ANN401
+    """
+    As it does.
+    """
+    fails_slowly(record, context)
+
+
+def fails_slowly_as_a_batch(records: Any, context: Any) -> None:  # noqa: ANN401
+    """
+    As it does, if the record is among them.
+    """
+    for record in records:
+        fails_slowly(record, context)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
+    """
+    And no part of that of the records before it.
+    """
+    handle = fails_slowly_there if executor == "asyncio" else fails_slowly
+    pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "retry": Retry(attempts=1)}
+    with bench(executor, handle, count=1, **pair) as made:
+        made.admit(5)
+        made.wait(lambda: made.held.done == 5, "all")
+        taken = made.schedule.durations.taken()
+    assert taken.count == 5
+    if executor != "processes of theirs":  # where nobody knows when it began
+        assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
+
+
+def test_the_time_of_a_batch_that_failed_is_counted() -> None:
+    """
+    Of each of its records the mean.
+    """
+    with bench("thread", fails_slowly_as_a_batch, count=1, batch=4, **ONCE) as made:
+        made.admit(4)
+        made.wait(lambda: made.held.done == 4, "all")
+        taken = made.schedule.durations.taken()
+    assert taken.count == 4 + 4
+    assert taken.total > 1.0
 
 
 # ------------------------------------------------------------ asyncio

@@ -7,15 +7,18 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+from kafka.structs import TopicPartition
 
 from safeconsumer import (
     Breaker,
     DeserializationError,
     Drain,
+    JournalError,
     Pause,
     Pump,
     RecordFailedError,
@@ -604,6 +607,59 @@ def test_it_polls_while_you_work(lab: Lab) -> None:
         )
         assert membership.losses == before
         batch.done()
+
+
+def _leave(consumer: Any, then: Callable[[Any, list[Batch]], object]) -> None:  # noqa: ANN401 - a consumer
+    # Leaves a pump with three records out, and does so instead of the last commit.
+    batches: list[Batch] = []
+    with Pump(consumer, drain=Drain(shutdown=0.0)) as pump:
+
+        def all_out() -> bool:
+            batches.extend(pump.turn())
+            return sum(len(batch.records) for batch in batches) == 3
+
+        wait_for(all_out, "all to be handed out")
+        engine: Any = pump._engine
+        conclude = engine.conclude
+        engine.conclude = lambda: then(conclude, batches)
+
+
+def _answer(conclude: Callable[[], object], batches: list[Batch]) -> object:
+    for batch in batches:
+        batch.done()
+    return conclude()
+
+
+@ON_BROKER
+def test_what_is_done_before_the_last_commit_does_not_come_again(lab: Lab) -> None:
+    """
+    W5: by another thread, while the block is left.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    _leave(consumer, _answer)
+    assert lab.committed() == {0: 3}
+    assert consumer.position(TopicPartition(lab.topic, 0)) == 3
+
+
+def _break(conclude: Callable[[], object], _batches: object) -> object:
+    conclude()
+    message = "planted"
+    raise JournalError(message)
+
+
+@ON_BROKER
+def test_what_is_not_done_comes_again_if_the_last_commit_breaks(lab: Lab) -> None:
+    """
+    W5: the consumer goes on, so its next commit would pass it over.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    with pytest.raises(JournalError, match="planted"):
+        _leave(consumer, _break)
+    assert consumer.position(TopicPartition(lab.topic, 0)) == 0
 
 
 @ON_BROKER

@@ -125,6 +125,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"handle": Handling}, "the class Handling"),
         ({}, {"handle": functools.partial(Handling, 1)}, "the class Handling"),
         ({}, {"handle": None, "handlers": {"@all": Handling}}, "the class Handling"),
+        ({}, {"handle": YieldingHandler}, "the class YieldingHandler"),
         ({}, {"handle": only_one}, "called with .record, context."),
         ({}, {"handle": Handling.work}, "called with .record, context."),
         ({}, {"handle": None, "handlers": {"@all": only_one}}, "called with"),

@@ -298,7 +298,7 @@ class Coroutines:
         chunk, indexes = task.chunk, task.indexes
         began = now = time.monotonic()
         until = began + self._calls.seconds
-        count = 0
+        count, failing = 0, 0.0
         failed: Errors = ()
         try:
             for index in indexes:
@@ -317,6 +317,7 @@ class Coroutines:
             if self._is_over:
                 raise
             failed = [(indexes[count], blamed(error))]
+            failing = time.monotonic() - now
             _forget_cancelling(ours)
         return Outcome(
             task=task,
@@ -324,6 +325,7 @@ class Coroutines:
             failed=failed,
             left=indexes[count + len(failed) :],
             seconds=time.monotonic() - began,
+            failing=failing,
         )
 
     async def _clear_cancelling(self) -> None:

@@ -306,6 +306,7 @@ class Processes(Elsewhere):
             if self._is_late(slot, child):
                 return self._end_late(slot, child)
             answer: Answer = child.pipe.recv()
+            slot.began = child.began
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)
         except BaseException:  # its answer would be taken for that to the next question

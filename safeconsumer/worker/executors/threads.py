@@ -144,8 +144,15 @@ class Elsewhere(Threads, ABC):
             answer = (0, blamed(error))
         finally:
             slot.task = None
-        seconds = time.monotonic() - began
-        return outcome_of(task, answer, seconds, is_batch=self._calls.is_batch)
+        now = time.monotonic()
+        last = min(now - began, max(0.0, now - slot.began))
+        return outcome_of(
+            task,
+            answer,
+            now - began,
+            is_batch=self._calls.is_batch,
+            last=None if slot.index < 0 else last,
+        )
 
     def _first(self, task: Task) -> int:
         """

@@ -1,0 +1,114 @@
+"""
+What waits for a group: now, since it was held, and how long catching up takes.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from attrs import field, frozen
+from kafka import TopicPartition
+
+from safeconsumer.group.durations import words_of
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+
+# Looks at a group that are a second apart; a pace of less than a few is chance.
+_LOOKS, _FEW = 30, 5
+
+
+@frozen(kw_only=True)
+class Backlog:
+    """
+    What waits.
+
+    Attributes:
+        lags: records behind the committed offset, of all partitions of the group that
+            have one.
+        since: offsets written since the first hold on each held partition.
+        pace: records by which the whole lag falls each second, over the last looks;
+            None where it was not looked at for long enough.
+    """
+
+    lags: Mapping[TopicPartition, int]
+    since: Mapping[TopicPartition, int]
+    pace: float | None = None
+
+    @property
+    def lag(self) -> int:
+        """
+        All of it together.
+        """
+        return sum(self.lags.values())
+
+    @property
+    def catch_up(self) -> float | None:
+        """
+        Seconds until it is caught up, if it goes on so; None if unknown, or never.
+        """
+        if self.pace is None or self.pace <= 0:
+            return None
+        return self.lag / self.pace
+
+    def lines(self) -> list[str]:
+        """
+        Say it to people.
+        """
+        if not self.lags:
+            return []
+        said = f"lag {self.lag:,}"
+        if self.since:
+            said += f", {sum(self.since.values()):,} written since the hold"
+        if self.pace is not None and self.lag:
+            said += f", {_pace_text(self.pace)}"
+        if self.lag and self.catch_up is not None:
+            said += f": caught up in {words_of(self.catch_up)}"
+        return [said]
+
+    def document(self) -> dict[str, object]:
+        """
+        Return it as plain JSON values.
+        """
+        return {
+            "lag": self.lag if self.lags else None,
+            "written_since_hold": sum(self.since.values()) if self.since else None,
+            "pace": self.pace,
+            "catch_up_seconds": self.catch_up,
+        }
+
+
+def _pace_text(pace: float) -> str:
+    return f"{'falling' if pace > 0 else 'growing'} by {abs(pace):,.0f}/s"
+
+
+@frozen
+class Pace:
+    """
+    Remembers how a lag changes, for whoever looks again and again.
+    """
+
+    _looks: deque[tuple[float, int]] = field(factory=lambda: deque(maxlen=_LOOKS))
+
+    def of(self, lag: int) -> float | None:
+        """
+        Return by how much it falls each second; None while that is not known.
+        """
+        self._looks.append((time.monotonic(), lag))
+        (began, before), (now, after) = self._looks[0], self._looks[-1]
+        if len(self._looks) < _FEW or now <= began:
+            return None
+        return (before - after) / (now - began)
+
+
+def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
+    """
+    Ask what waits for a group.
+    """
+    lags = operator.lags(picture.facts, picture.facts.partitions)
+    began = {
+        tp: min(one.at for one in picture.standing if one.at and one.covers(tp))
+        for tp in picture.held
+        if any(one.at and one.covers(tp) for one in picture.standing)
+    }
+    falls = None if pace is None else pace.of(sum(lags.values()))
+    return Backlog(lags=lags, since=operator.written_since(began), pace=falls)

@@ -1,0 +1,243 @@
+"""
+``safeconsumer resume``: lifting what was placed, by scope, by owner or by id.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from attrs import frozen
+from kafka.errors import KafkaError
+
+from safeconsumer.cli import group_text, scoping
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
+from safeconsumer.cli.output import Output, output_options
+from safeconsumer.cli.owners import owner_of, owner_option
+from safeconsumer.errors import ControlTopicError
+from safeconsumer.group import patterns
+from safeconsumer.group.documents import standing_document
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.operator import GROUP, OPERATOR, Operator
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.publisher import Acknowledged, Change, changes
+from safeconsumer.holds.scope import Scope
+
+
+@frozen(kw_only=True)
+class _Asked:
+    """
+    What is to be lifted.
+
+    Attributes:
+        group: whose members.
+        source: on which control topic it was placed.
+        owner: whose it is; None where ids say what is meant.
+        scopes: exactly these; none where all of the owner's are meant.
+        ids: what ``pause --json`` and ``status`` called it.
+    """
+
+    group: str
+    source: str
+    owner: str | None
+    scopes: tuple[Scope, ...]
+    ids: tuple[str, ...]
+
+
+@click.command(epilog=EPILOG)
+@click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
+@GROUP_OPTION
+@owner_option
+@click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
+@click.option(
+    "--id", "ids", multiple=True, metavar="ID", help="The hold of this id, anybody's."
+)
+@click.option(
+    "--from-group",
+    "source",
+    flag_value=GROUP,
+    default=OPERATOR,
+    help="Lift a hold that a member placed with pause_group(); its owner is app "
+    "unless --owner says otherwise.",
+)
+@click.option(
+    "--future", "is_future", is_flag=True, help="SCOPE may be held by nobody."
+)
+@output_options
+@connection_options
+@click.pass_context
+def resume(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    group: str,
+    owner: str | None,
+    is_all: bool,
+    ids: tuple[str, ...],
+    source: str,
+    is_future: bool,
+    output: Output,
+    connect: Connect,
+) -> None:
+    """
+    Lift holds of exactly these scopes; others stay, and are named.
+
+    Lifting what is not held is no error if the group consumes it: it also lifts what
+    members still obey after a control topic was lost.
+    """
+    with explained(context):
+        if sum(map(bool, (scopes, is_all, ids))) != 1:
+            message = "say what to lift: SCOPE..., --all, or --id ID"
+            raise CommandError(message)
+        default = "app" if source == GROUP and owner is None else owner
+        asked = _Asked(
+            group=group,
+            source=source,
+            owner=None if ids else owner_of(default),
+            scopes=scoping.scopes_of(scopes, group),
+            ids=ids,
+        )
+        with Operator(*connect()) as operator:
+            operator.check()
+            before = _standing(operator, group)
+            wanted = _wanted(asked, before)
+            if before is not None and not is_future:
+                _refuse_typos(operator, asked, wanted, before)
+            done = operator.write(asked.source, wanted)
+            with written("resumed", done):
+                after = operator.look(group, is_strict=True)
+                _tell(output, asked, done, before, after)
+        if _is_in_vain(asked, done, before, after):
+            context.exit(Status.FAILED)
+
+
+def _standing(operator: Operator, group: str) -> tuple[Standing, ...] | None:
+    # What cannot be read must not keep anybody from lifting it.
+    try:
+        return operator.standing(group)
+    except (KafkaError, OSError, ControlTopicError):
+        return None
+
+
+def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, ...]:
+    if asked.scopes:
+        return changes(asked.group, str(asked.owner), map(str, asked.scopes), None)
+    if before is None:
+        message = "what is held cannot be read now: name the scopes"
+        raise CommandError(message, Status.UNREACHABLE)
+    found = [
+        one
+        for one in before
+        if one.source == asked.source
+        and (
+            one.key.owner == asked.owner
+            if asked.owner is not None
+            else one.hold is not None and one.hold.hold_id in asked.ids
+        )
+    ]
+    if not found:
+        which = f"by {asked.owner}" if asked.owner else f"with id {asked.ids[0]}"
+        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}"
+        raise CommandError(message, Status.FAILED)
+    return tuple(Change(one.key, None) for one in found)
+
+
+def _holders(before: Sequence[Standing]) -> str:
+    owners = sorted({f"{one.source}:{one.key.owner}" for one in before})
+    return f"; there are holds by {', '.join(owners[:5])}" if owners else ""
+
+
+def _refuse_typos(
+    operator: Operator,
+    asked: _Asked,
+    wanted: Sequence[Change],
+    before: Sequence[Standing],
+) -> None:
+    held = {one.key.scope for one in before}
+    unheld = [one for one in asked.scopes if str(one) not in held]
+    if not wanted or not unheld:
+        return
+    try:
+        picture = operator.look(asked.group)
+    except (KafkaError, OSError, ControlTopicError):
+        return  # write first; what could not be read is told afterwards
+    scoping.refuse_unknown(picture)
+    scoping.refuse_nothing(operator, picture, unheld)
+
+
+def _tell(
+    output: Output,
+    asked: _Asked,
+    done: Sequence[Acknowledged],
+    before: Sequence[Standing] | None,
+    after: Picture,
+) -> None:
+    were = {(one.source, one.key): one for one in before or ()}
+    scopes = _scopes(done)
+    covers = scoping.covered(scopes, scoping.partitions_of(after))
+    left = _left(scopes, covers, after)
+    if output.is_json:
+        output.document(
+            {
+                "resumed": [
+                    {
+                        "scope": one.change.key.scope,
+                        "source": asked.source,
+                        "owner": one.change.key.owner,
+                        "was_held": None
+                        if before is None
+                        else (asked.source, one.change.key) in were,
+                    }
+                    for one in done
+                ],
+                "covers": [f"{tp.topic}:{tp.partition}" for tp in covers],
+                "still_held": [standing_document(one) for one in left],
+            }
+        )
+        return
+    lines = []
+    for one in done:
+        key = one.change.key
+        was = before is None or (asked.source, key) in were
+        said = "resumed" if was else "was not held:"
+        lines.append(f"{said} {key.scope} {asked.source}:{key.owner}")
+    lines.append(covers_text(covers))
+    if left:
+        rows = group_text.columns(map(group_text.standing_row, left))
+        lines += ["still held", *rows]
+    output.lines(lines)
+
+
+def _scopes(done: Sequence[Acknowledged]) -> list[Any]:
+    reads = (patterns.read(one.change.key.scope) for one in done)
+    return [one.scope for one in reads if one is not None]
+
+
+def _left(
+    scopes: Sequence[Any], covers: Sequence[Any], after: Picture
+) -> list[Standing]:
+    named = set(map(str, scopes))
+    return [
+        one
+        for one in after.standing
+        if one.key.scope in named or any(one.covers(tp) for tp in covers)
+    ]
+
+
+def _is_in_vain(
+    asked: _Asked,
+    done: Sequence[Acknowledged],
+    before: Sequence[Standing] | None,
+    after: Picture,
+) -> bool:
+    # Somebody who lifts nothing, and finds the scope held by another owner, has lifted
+    # in the wrong name: that is not done.
+    if before is None:
+        return False
+    were = {(one.source, one.key) for one in before}
+    if any((asked.source, one.change.key) in were for one in done):
+        return False
+    scopes = {one.change.key.scope for one in done}
+    return any(one.key.scope in scopes for one in after.standing)

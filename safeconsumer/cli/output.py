@@ -1,0 +1,89 @@
+"""
+How group commands print: a table, a wide one, or JSON.
+"""
+
+import functools
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from attrs import frozen
+
+from safeconsumer.cli.saying import printable_lines
+
+TABLE, JSON, WIDE = "table", "json", "wide"
+_CUT = "…"
+
+
+@frozen
+class Output:
+    """
+    Prints in the form that was asked for.
+
+    Attributes:
+        kind: ``table``, which is cut to the width of a terminal, ``wide`` or ``json``.
+    """
+
+    kind: str = TABLE
+
+    @property
+    def is_json(self) -> bool:
+        """
+        Whether a document is wanted, and no lines.
+        """
+        return self.kind == JSON
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """
+        Print lines, on a terminal no longer than it is wide.
+        """
+        width = None
+        if self.kind == TABLE and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+        shown = printable_lines("\n".join(lines)).split("\n")
+        click.echo("\n".join(cut(line, width) for line in shown))
+
+    def document(self, document: object, *, is_one_line: bool = False) -> None:
+        """
+        Print a document.
+        """
+        click.echo(json.dumps(document, indent=None if is_one_line else 2))
+
+
+def cut(line: str, width: int | None) -> str:
+    """
+    Return as much of a line as fits; None for all of it.
+    """
+    if width is None or len(line) <= width:
+        return line
+    return line[: max(0, width - len(_CUT))] + _CUT
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command ``-o`` and ``--json``; it is called with ``output``.
+    """
+
+    @click.option(
+        "-o",
+        "--output",
+        "kind",
+        type=click.Choice([TABLE, JSON, WIDE]),
+        default=TABLE,
+        show_default=True,
+        help="wide: nothing is cut to the terminal's width.",
+    )
+    @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
+    @functools.wraps(command)
+    def with_output(
+        *args: Any,  # noqa: ANN401 - the command's own
+        kind: str,
+        is_json: bool,
+        **kwargs: Any,  # noqa: ANN401 - the command's own
+    ) -> Any:  # noqa: ANN401 - the command's own
+        return command(*args, output=Output(JSON if is_json else kind), **kwargs)
+
+    return with_output

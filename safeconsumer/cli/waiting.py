@@ -1,0 +1,143 @@
+"""
+Waiting until a group is quiet, or flows again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from attrs import evolve, frozen
+from kafka.errors import KafkaError
+
+from safeconsumer.cli import scoping
+from safeconsumer.cli.errors import Status, status_of
+from safeconsumer.group import judging
+from safeconsumer.group.judging import Answer, Covering, Place
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+from safeconsumer.holds.scope import Scope
+
+_LOOK_EVERY = 0.25
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """
+    How a wait ended.
+
+    Attributes:
+        is_reached: whether it is as was waited for.
+        sentence: what was seen last.
+        waited: seconds.
+    """
+
+    is_reached: bool
+    sentence: str
+    waited: float
+
+    def document(self) -> dict[str, object]:
+        """
+        Return it as plain JSON values.
+        """
+        return {
+            "is_reached": self.is_reached,
+            "sentence": self.sentence,
+            "waited": round(self.waited, 3),
+        }
+
+
+# Says of a picture whether it is as is waited for, and what is seen.
+Judge = Callable[[Picture], tuple[bool, str]]
+
+
+def wait_until(
+    operator: Operator,
+    group: str,
+    judge: Judge,
+    timeout: float,
+    first: Picture | None = None,
+) -> Outcome:
+    """
+    Look again and again until it is so, or the time is over.
+
+    What is placed and lifted meanwhile need not have been heard of by members. An
+    outage is waited through.
+
+    Args:
+        operator: the connection.
+        group: whose members.
+        judge: what is waited for.
+        timeout: seconds.
+        first: a look that was just taken; None if there is none.
+
+    Raises:
+        KafkaError: the broker does not answer at the end of that time, or refuses.
+    """
+    began = time.monotonic()
+    picture: Picture | None = operator.look(group) if first is None else first
+    ends, trouble, last = None, None, (False, "")
+    while True:
+        if picture is not None:
+            ends = picture.ends if ends is None else ends
+            known = None if picture.ends is None else ends
+            last = judge(evolve(picture, ends=known))
+        waited = time.monotonic() - began
+        if trouble is not None and picture is None and waited > timeout:
+            raise trouble
+        if last[0] or waited > timeout:
+            return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
+        time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
+        picture, trouble = _looked(operator, group)
+
+
+def _looked(
+    operator: Operator, group: str
+) -> tuple[Picture | None, KafkaError | OSError | None]:
+    try:
+        return operator.look(group), None
+    except (KafkaError, OSError) as error:
+        if status_of(error) is not Status.UNREACHABLE:
+            raise
+        return None, error  # an outage may end before the time is over
+
+
+def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
+    """
+    Judge whether nothing of the scopes, or of what holds cover, is delivered.
+    """
+    if picture.ends is None:
+        return False, f"nobody knows who is quiet: {'; '.join(picture.unread)}"
+    reached = judging.Judge(picture).quietness(scopes)
+    return reached.is_reached, reached.sentence()
+
+
+def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
+    """
+    Judge whether all of the scopes is delivered again; without any, all of the group.
+    """
+    partitions = scoping.partitions_of(picture)
+    wanted = scoping.covered(scopes, partitions) if scopes else partitions
+    holding = [one for one in picture.standing if any(one.covers(tp) for tp in wanted)]
+    if holding:
+        names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])
+        return False, f"held: {names}"
+    if picture.ends is None:
+        return False, f"nobody knows what flows: {'; '.join(picture.unread)}"
+    judge = judging.Judge(picture)
+    behind = [one for one in (*judge.members, *judge.others) if not one.obeys]
+    if behind:
+        return False, "; ".join(f"{one.name}: {one.why}" for one in behind[:5])
+    places = {tp: judge.place(tp) for tp in wanted}
+    still = [tp for tp, one in places.items() if one.answer is not Answer.FLOWING]
+    if still or not wanted:
+        shown = judging.partitions_text(still) or "any of it"
+        whys = dict.fromkeys(_why(places[tp]) for tp in still)
+        return False, f"not flowing: {shown}{', '.join(whys)}"
+    return True, f"flowing: {judging.partitions_text(wanted)}"
+
+
+def _why(place: Place) -> str:
+    if place.answer is Answer.UNOWNED:
+        return ", which nobody owns"
+    if place.answer is Answer.QUIET:
+        return f", held by {place.member} itself"
+    return f", {place.why}"

@@ -1,0 +1,200 @@
+"""
+Looks who may write, delete and change the control topics, by Kafka's ACLs.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
+from safeconsumer.group.operator import Operator
+
+_EVERYBODY = "User:*"
+_OPEN = "allow.everyone.if.no.acl.found"
+
+# What each right is good for, in the wrong hands.
+_ON_OPERATORS: Mapping[ACLOperation, str] = {
+    ACLOperation.WRITE: "can place and lift operators' holds, in any name",
+    ACLOperation.DELETE: "can delete it, or records of it, with all holds",
+    ACLOperation.ALTER_CONFIGS: "can change its settings so that holds are lost",
+    ACLOperation.ALTER: "can change its partitions",
+}
+_ON_OTHERS: Mapping[ACLOperation, str] = {
+    one: why for one, why in _ON_OPERATORS.items() if one is not ACLOperation.WRITE
+}
+
+
+def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Finding]:
+    """
+    Look at the ACLs of all control topics.
+
+    Args:
+        operator: the connection.
+        expected: principals who should have rights of operators; empty if that was not
+            said: then only what everybody may is judged.
+    """
+    settings = operator.settings
+    try:
+        found = {name: _acls(operator, name) for name in _names(operator)}
+    except kafka_errors.SecurityDisabledError:
+        yield Finding(
+            rank=BAD if expected else NOTE,
+            what="the broker has no authorizer: any client can write operators' holds",
+            do="set up an authorizer and the ACLs of safeconsumer control acls",
+        )
+        return
+    except kafka_errors.KafkaError as error:
+        yield Finding(
+            rank=NOTE,
+            what=f"ACLs could not be read ({type(error).__name__}): who may write "
+            f"{settings.operator_topic} is unknown",
+            do="run doctor as a principal that may describe the cluster",
+        )
+        return
+    for name, acls in found.items():
+        if not acls:
+            yield _without(operator, name)
+            continue
+        rights = _ON_OPERATORS if name == settings.operator_topic else _ON_OTHERS
+        yield from judged(name, acls, rights, expected)
+
+
+def _names(operator: Operator) -> Sequence[str]:
+    status = operator.settings.status_topic
+    return [*operator.settings.topics, *([] if status is None else [status])]
+
+
+def _acls(operator: Operator, name: str) -> list[ACL]:
+    wanted = ACLFilter(
+        principal=None,
+        host=None,
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(
+            ResourceType.TOPIC, name, ACLResourcePatternType.MATCH
+        ),
+    )
+    acls, error = operator.admin.describe_acls(wanted)
+    if error is not None and error is not kafka_errors.NoError:
+        raise error
+    return list(acls)
+
+
+def _without(operator: Operator, name: str) -> Finding:
+    # Then only super users may, unless the broker is set up the other way round.
+    is_open = _is_open(operator)
+    if is_open is None:
+        return Finding(
+            rank=NOTE,
+            what=f"{name} has no ACLs; whether the broker then lets everybody write it "
+            f"({_OPEN}) could not be read",
+            do="set the ACLs of safeconsumer control acls",
+        )
+    if is_open:
+        return Finding(
+            rank=BAD,
+            what=f"{name} has no ACLs and the broker has {_OPEN}=true: any client can "
+            "write, delete and change it",
+            do="set the ACLs of safeconsumer control acls",
+        )
+    return Finding(rank=GOOD, what=f"{name} is written by: super users only")
+
+
+def _is_open(operator: Operator) -> bool | None:
+    try:
+        brokers = operator.admin.describe_cluster()["brokers"]
+        number = str(brokers[0]["broker_id"])
+        resource = ConfigResource(ConfigResourceType.BROKER, number)
+        answer = operator.admin.describe_configs([resource], config_filter="all")
+    except (kafka_errors.KafkaError, IndexError, KeyError):
+        return None
+    settings: Mapping[str, Any] = answer.get("broker", {}).get(number) or {}
+    if not settings:
+        return None
+    value = settings.get(_OPEN, {}).get("value")
+    return str(value).lower() == "true"  # what is not set is false
+
+
+def judged(
+    name: str,
+    acls: Iterable[ACL],
+    rights: Mapping[ACLOperation, str],
+    expected: Collection[str],
+) -> Iterator[Finding]:
+    """
+    Say of each right who has it and should not.
+
+    Args:
+        name: the topic.
+        acls: all that apply to it.
+        rights: what is looked at, and what it is good for in the wrong hands.
+        expected: who should have it; empty if nobody said.
+    """
+    acls = tuple(acls)
+    is_well = True
+    for right, why in rights.items():
+        who = _allowed(acls, right)
+        if _EVERYBODY in who:
+            strangers = [_EVERYBODY]
+        else:
+            strangers = sorted(who.difference(expected)) if expected else []
+        if strangers:
+            is_well = False
+            yield Finding(
+                rank=BAD,
+                what=f"{', '.join(strangers)} {why}: {right.name} on {name}",
+                do="remove that ACL; safeconsumer control acls prints those needed",
+            )
+    if not is_well:
+        return
+    said = _told(acls, rights)
+    yield Finding(rank=GOOD, what=f"{name}: {said}")
+    if not expected and ACLOperation.WRITE in rights:
+        yield Finding(
+            rank=NOTE,
+            what="whether all of these are operators is yours to say",
+            do="name them: safeconsumer doctor --operators User:alice ...",
+        )
+
+
+def _told(acls: Sequence[ACL], rights: Mapping[ACLOperation, str]) -> str:
+    told = []
+    for right in rights:
+        who = ", ".join(sorted(_allowed(acls, right))) or "super users only"
+        told.append(f"{_VERBS[right]} by: {who}")
+    return "; ".join(told)
+
+
+_VERBS = {
+    ACLOperation.WRITE: "written",
+    ACLOperation.DELETE: "deleted",
+    ACLOperation.ALTER_CONFIGS: "settings changed",
+    ACLOperation.ALTER: "partitions changed",
+}
+
+
+def _allowed(acls: Iterable[ACL], right: ACLOperation) -> set[str]:
+    # A denial counts only where it is for every host: else there is a way in.
+    about = [one for one in acls if one.operation in {right, ACLOperation.ALL}]
+    denied = {
+        one.principal
+        for one in about
+        if one.permission_type == ACLPermissionType.DENY and one.host == "*"
+    }
+    if _EVERYBODY in denied:
+        return set()
+    return {
+        one.principal for one in about if one.permission_type == ACLPermissionType.ALLOW
+    } - denied

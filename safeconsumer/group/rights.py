@@ -1,0 +1,123 @@
+"""
+Who needs which rights in Kafka, as ACLs: operators, members, and nobody else.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer.group.settings import Control
+
+TOPIC, GROUP = "topic", "group"
+_ANY = "*"
+
+
+@frozen(kw_only=True)
+class Grant:
+    """
+    What one principal may do with one resource.
+
+    Attributes:
+        principal: ``User:alice``.
+        kind: ``topic`` or ``group``.
+        name: of the resource; one that ends with ``*`` stands for all that begin so.
+        operations: Kafka's names, as ``Describe``; ``Read`` and ``Write`` imply it.
+    """
+
+    principal: str
+    kind: str
+    name: str
+    operations: tuple[str, ...]
+
+    @property
+    def is_prefix(self) -> bool:
+        """
+        Whether it is of all resources whose names begin so.
+        """
+        return self.name.endswith(_ANY) and self.name != _ANY
+
+    @property
+    def pattern(self) -> str:
+        """
+        The name as an ACL has it.
+        """
+        return self.name[:-1] if self.is_prefix else self.name
+
+    def command(self) -> str:
+        """
+        Return the command of Kafka's own tool that allows it.
+        """
+        operations = " ".join(f"--operation {one}" for one in self.operations)
+        where = f"--{self.kind} {shlex.quote(self.pattern)}"
+        prefix = " --resource-pattern-type prefixed" if self.is_prefix else ""
+        return (
+            "kafka-acls.sh --bootstrap-server ... --add --allow-principal "
+            f"{shlex.quote(self.principal)} {operations} {where}{prefix}"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """
+        Return it as plain JSON values.
+        """
+        return {
+            "principal": self.principal,
+            "resource_type": self.kind,
+            "name": self.pattern,
+            "pattern_type": "prefixed" if self.is_prefix else "literal",
+            "operations": list(self.operations),
+        }
+
+
+def grants(
+    settings: Control,
+    operators: Iterable[str],
+    members: Iterable[str],
+    groups: Sequence[str],
+    topics: Sequence[str],
+) -> Iterator[Grant]:
+    """
+    Yield what operators and members need for holds, and no more.
+
+    Args:
+        settings: which control topics.
+        operators: principals who place and lift operators' holds.
+        members: principals of consumers; what they read they may read already.
+        groups: consumer groups that operators look at.
+        topics: topics that these consume.
+    """
+    for who in operators:
+        yield from _operator(settings, who, groups, topics)
+    for who in members:
+        yield from _member(settings, who)
+
+
+def _operator(
+    settings: Control, who: str, groups: Sequence[str], topics: Sequence[str]
+) -> Iterator[Grant]:
+    both = ("Read", "Write", "DescribeConfigs")
+    for name in settings.topics:
+        yield Grant(principal=who, kind=TOPIC, name=name, operations=both)
+    if settings.status_topic is not None:
+        yield Grant(
+            principal=who, kind=TOPIC, name=settings.status_topic, operations=("Read",)
+        )
+    for name in groups:
+        yield Grant(principal=who, kind=GROUP, name=name, operations=("Describe",))
+    # Describe: which partitions there are, what is committed, and where they end.
+    # DescribeConfigs: for how long records are kept, for a dry run.
+    asked = ("Describe", "DescribeConfigs")
+    for name in topics:
+        yield Grant(principal=who, kind=TOPIC, name=name, operations=asked)
+
+
+def _member(settings: Control, who: str) -> Iterator[Grant]:
+    operators, group = settings.topics
+    read, both = ("Read", "DescribeConfigs"), ("Read", "Write", "DescribeConfigs")
+    yield Grant(principal=who, kind=TOPIC, name=operators, operations=read)
+    yield Grant(principal=who, kind=TOPIC, name=group, operations=both)
+    if settings.status_topic is not None:
+        yield Grant(
+            principal=who, kind=TOPIC, name=settings.status_topic, operations=("Write",)
+        )

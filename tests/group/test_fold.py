@@ -1,0 +1,113 @@
+"""
+The one fold: by offset, whatever the order and the times; tombstones are forgotten.
+"""
+
+import tracemalloc
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeconsumer.group.fold import Fold, Written
+from tests.group.lab import GROUP_TOPIC, OPS, written
+from tests.group.patience import patient
+
+SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
+
+
+def stands(fold: Fold) -> dict[tuple[str, str], int]:
+    return {(one.key.owner, one.key.scope): one.offset for one in fold.standing()}
+
+
+records = st.lists(
+    st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 9)), max_size=12
+)
+
+
+def as_log(drawn: list[tuple[str, bool, int]]) -> list[Written]:
+    return [
+        written("orders", offset, held=held, owner=owner, at=float(at))
+        for offset, (owner, held, at) in enumerate(drawn)
+    ]
+
+
+@patient
+@given(records, st.data())
+def test_forgetting_changes_nothing(
+    drawn: list[tuple[str, bool, int]], data: st.DataObject
+) -> None:
+    """Its own records are heard at any time after they are written, also twice."""
+    log = as_log(drawn)
+    fold, plain = Fold(SOURCES), Fold(SOURCES)
+    at = 0
+    for end in _ends(len(log), data):
+        own = data.draw(st.lists(st.sampled_from(log), max_size=3)) if log else []
+        batch = log[at:end]
+        for several in (batch, own) if data.draw(st.booleans()) else (own, batch):
+            fold.take(OPS, several)
+            plain.take(OPS, several)
+            if several is batch:
+                fold.read_through(OPS, end)
+        at = end
+        assert stands(fold) == stands(plain)
+    last = {one.key: one for one in log}
+    assert len(fold.standing()) == sum(one.value is not None for one in last.values())
+
+
+def _ends(length: int, data: st.DataObject) -> Iterator[int]:
+    at = 0
+    while at < length:
+        at = min(length, at + data.draw(st.integers(1, 4)))
+        yield at
+
+
+def test_an_old_hold_of_its_own_is_not_held_again() -> None:
+    """Written, read, lifted by an operator and forgotten; then acknowledged."""
+    fold = Fold(SOURCES)
+    fold.take(GROUP_TOPIC, [written("orders", 0), written("orders", 1, held=False)])
+    fold.read_through(GROUP_TOPIC, 2)
+    assert not fold.take(GROUP_TOPIC, [written("orders", 0)]).fresh
+    assert stands(fold) == {}
+
+
+def test_a_topic_made_anew_begins_at_zero() -> None:
+    fold = Fold(SOURCES)
+    fold.take(OPS, [written("orders", 7, held=False)])
+    fold.read_through(OPS, 8)
+    fold.begin_again(OPS)
+    assert fold.take(OPS, [written("orders", 0)]).fresh
+    assert stands(fold) == {("alice", "orders"): 0}
+
+
+def test_what_is_not_read_yet_is_not_forgotten() -> None:
+    """An own tombstone is heard before the hold that it lifts is read."""
+    fold = Fold(SOURCES)
+    fold.take(OPS, [written("orders", 5, held=False)])
+    fold.read_through(OPS, 5)
+    fold.take(OPS, [written("orders", 4)])
+    assert stands(fold) == {}
+
+
+def test_ten_thousand_owners_that_came_and_went_leave_nothing() -> None:
+    """A deploy's owner is new each time."""
+    fold = Fold(SOURCES)
+
+    def come_and_go(start: int) -> None:
+        for n in range(start, start + 10_000, 100):
+            owners = [f"deploy-{k}" for k in range(n, n + 100)]
+            held = [written("o", 2 * n + i, owner=o) for i, o in enumerate(owners)]
+            gone = [
+                written("o", 2 * n + 100 + i, owner=o, held=False)
+                for i, o in enumerate(owners)
+            ]
+            fold.take(OPS, [*held, *gone])
+            fold.read_through(OPS, 2 * n + 200)
+
+    come_and_go(0)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    come_and_go(10_000)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 100_000
+    assert stands(fold) == {}

@@ -1,0 +1,355 @@
+"""
+What operators type that is not quite right, and what they want to know first.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+
+from safeconsumer.cli import ending, output
+from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.cli.scoping import scopes_of
+from safeconsumer.group.operator import Operator
+from tests.group.operating import Polled, run
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+WHY = ("--reason", "x", "--owner", "alice")
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+@pytest.fixture
+def working(team: Team) -> Iterator[Team]:
+    """
+    Make a team with one member at work, which has committed everything.
+    """
+    consumer = team.subscribed("billing-1")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    with Polled(consumer):
+        yield team
+
+
+def pause(team: Team, *arguments: str) -> Any:  # noqa: ANN401 - click's
+    return run(team, "pause", "--group", team.group, *WHY, *arguments)
+
+
+def held(team: Team) -> list[tuple[str, str]]:
+    """
+    Tell what stands on the topics, as scope and owner.
+    """
+    past = json.loads(run(team, "history", "--json").stdout)
+    last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
+    return [key for key, is_held in last.items() if is_held]
+
+
+@pytest.mark.real_broker
+@pytest.mark.parametrize("command", ["pause", "wait", "resume"])
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("{topic}x", "did you mean {topic}?"),
+        ("{topic}:9", "it has {topic}:0-3"),
+        ("all", "everything is @all"),
+        ("re:none.*", "it consumes {topic}"),
+        ("{own}", "though there is such a topic"),
+    ],
+)
+def test_what_covers_nothing_is_refused(
+    working: Team, command: str, typed: str, said: str
+) -> None:
+    """With what was perhaps meant; nothing is written."""
+    names = {"topic": working.topic, "own": working.settings.operator_topic}
+    scope = typed.format(**names)
+    arguments = {
+        "pause": ("pause", scope, *WHY),
+        "wait": ("wait", "quiet", scope),
+        "resume": ("resume", scope, "--owner", "alice"),
+    }[command]
+    ended = run(working, *arguments, "--group", working.group)
+    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
+    assert ended.stderr.count("\n") == 1
+    assert f"{scope} covers nothing that {working.group} consumes" in ended.stderr
+    assert said.format(**names) in ended.stderr
+    assert run(working, "history").stdout == "nothing\n"
+
+
+@pytest.mark.real_broker
+def test_one_of_several_that_covers_nothing(working: Team) -> None:
+    """Nothing is written of the others either; with --future all of it is."""
+    scopes = (working.topic, "later")
+    assert pause(working, *scopes).exit_code == Status.USAGE
+    assert held(working) == []
+    assert pause(working, *scopes, "--future").exit_code == Status.DONE
+    assert held(working) == [(working.topic, "alice"), ("later", "alice")]
+
+
+@pytest.mark.real_broker
+def test_a_group_that_is_nearly_right(working: Team) -> None:
+    ended = run(working, "pause", "@all", "--group", f"{working.group}x", *WHY)
+    assert ended.exit_code == Status.USAGE
+    assert f"did you mean {working.group}" in ended.stderr
+
+
+@pytest.mark.real_broker
+def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
+    """An indefinite one was replaced by one of two seconds."""
+    assert pause(working, "@all").exit_code == Status.DONE
+    again = pause(working, "@all", "--for", "2s")
+    assert (again.exit_code, again.stdout) == (Status.FAILED, "")
+    assert "held already: @all operator:alice since 2" in again.stderr
+    assert "until resumed x. Nothing was changed" in again.stderr
+    replaced = pause(working, "@all", "--for", "2h", "--replace")
+    assert replaced.exit_code == Status.DONE
+    assert re.search(
+        r"instead of\n  @all +operator:alice .*until resumed", replaced.stdout
+    )
+    same = pause(working, "@all", "--for", "2h")
+    assert (same.exit_code, "unchanged" in same.stdout) == (Status.DONE, True)
+    past = json.loads(run(working, "history", "--json").stdout)
+    assert len(past) == 2
+
+
+@pytest.mark.real_broker
+def test_extend_never_shortens(working: Team) -> None:
+    def extend(*arguments: str) -> Any:  # noqa: ANN401 - click's
+        group = ("--group", working.group, "--owner", "alice")
+        return run(working, "extend", "@all", *group, *arguments)
+
+    assert "place it with pause" in extend("--for", "1h").stderr
+    pause(working, "@all", "--for", "1h")
+    assert "which is later" in extend("--for", "30m").stderr
+    longer = extend("--for", "2h", "--json")
+    (one,) = json.loads(longer.stdout)["extended"]
+    assert (longer.exit_code, one["reason"]) == (Status.DONE, "x")
+    assert round(one["expires_at"] - one["at"]) == 7200
+    pause(working, "@all", "--replace")
+    assert "until it is resumed" in extend("--for", "9h").stderr
+
+
+@pytest.mark.real_broker
+def test_where_and_as_whom_it_was_placed(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers everybody is root: the default owner has the host's name."""
+    monkeypatch.setattr("socket.gethostname", lambda: "build7")
+    monkeypatch.setattr("getpass.getuser", lambda: "root")
+    group = ("--group", working.group)
+    ended = run(working, "pause", "@all", *group, "--reason", "x", "--json")
+    (one,) = json.loads(ended.stdout)["held"]
+    assert (one["owner"], one["host"]) == ("root@build7", "build7")
+    wide = run(working, "status", *group, "-o", "wide").stdout
+    assert f"{one['id']}  at build7" in wide
+    monkeypatch.setenv("SAFECONSUMER_OWNER", "alice")
+    in_vain = run(working, "resume", "@all", *group)
+    assert "was not held: @all operator:alice" in in_vain.stdout
+    assert "operator:root@build7" in in_vain.stdout
+    assert in_vain.exit_code == Status.FAILED
+    ended = run(working, "resume", "--id", one["id"], *group)
+    assert "resumed @all operator:root@build7" in ended.stdout
+    assert held(working) == []
+
+
+@pytest.mark.real_broker
+def test_resume_all_of_one_owner(working: Team) -> None:
+    """And of nobody else; by a range placed, one by one."""
+    group = ("--group", working.group)
+    pause(working, f"{working.topic}:0-1,3", "re:ord.*")
+    run(working, "pause", "@all", *group, "--reason", "x", "--owner", "bob")
+    assert len(held(working)) == 5
+    ended = run(working, "resume", "--all", "--owner", "alice", *group)
+    lifted = re.findall(r"^resumed ", ended.stdout, re.MULTILINE)
+    assert (ended.exit_code, len(lifted)) == (Status.DONE, 4)
+    assert held(working) == [("@all", "bob")]
+    ended = run(working, "resume", "--all", "--owner", "alice", *group)
+    assert ended.exit_code == Status.FAILED
+    assert "there are holds by operator:bob" in ended.stderr
+
+
+@pytest.mark.real_broker
+def test_a_dry_run_changes_nothing(working: Team) -> None:
+    """It says what it would cover, who would not obey, what waits, and for how long."""
+    working.produce(3)
+    plain = working.member("plain", control=None)
+    plain.subscribe([working.settings.status_topic])
+    poll_until(plain, lambda: bool(plain.assignment()))
+    with Polled(plain):
+        ended = pause(working, working.topic, "--for", "2w", "--dry-run")
+        document = json.loads(
+            pause(working, working.topic, "--for", "2w", "--dry-run", "--json").stdout
+        )
+    assert ended.exit_code == Status.DONE
+    for said in (
+        f"would cover 4 partitions: {working.topic}:0-3",
+        "would not obey: plain: does not report",
+        "would last 2w, until 2",
+        "retention ends BEFORE the hold does",
+        "nothing was changed",
+    ):
+        assert said in ended.stdout
+    assert document["retention_ends_first"] is True
+    assert document["retention"] == {working.topic: 604800.0}
+    assert held(working) == []
+
+
+@pytest.mark.real_broker
+def test_pause_and_wait_then_resume_and_wait(working: Team) -> None:
+    ended = pause(working, working.topic, "--wait", "--timeout", "20s")
+    assert ended.exit_code == Status.DONE
+    assert "1 of 1 members quiet, after " in ended.stdout
+    group = ("--group", working.group)
+    not_yet = run(working, "wait", "flowing", *group, "--timeout", "0.1s")
+    assert not_yet.exit_code == Status.FAILED
+    assert f"held: {working.topic} by alice" in not_yet.stderr
+    run(working, "resume", working.topic, *group, "--owner", "alice")
+    flows = run(working, "wait", "flowing", *group, "--timeout", "20s", "--json")
+    assert flows.exit_code == Status.DONE
+    assert json.loads(flows.stdout)["sentence"] == f"flowing: {working.topic}:0-3"
+
+
+@pytest.mark.real_broker
+def test_a_wait_outlives_an_outage(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for that long that somebody waits; a refusal ends it at once."""
+    pause(working, "@all")
+    looking, looks = Operator.look, [None, KafkaTimeoutError("x"), ConnectionError()]
+
+    def interrupted(self: Operator, group: str, **options: bool) -> Any:  # noqa: ANN401 - look's
+        trouble = looks.pop(0) if looks else None
+        if trouble is not None:
+            raise trouble
+        return looking(self, group, **options)
+
+    monkeypatch.setattr(Operator, "look", interrupted)
+    arguments = ("wait", "flowing", "--group", working.group, "--timeout")
+    ended = run(working, *arguments, "3s")
+    assert (looks, ended.exit_code) == ([], Status.FAILED)
+    assert "held: @all by alice" in ended.stderr
+    looks[:] = [None, *(KafkaTimeoutError("x") for _ in range(100))]
+    ended = run(working, *arguments, "0.6s")
+    assert (len(looks) > 50, ended.exit_code) == (True, Status.UNREACHABLE)
+    looks[:] = [None, TopicAuthorizationFailedError("x")]
+    assert run(working, *arguments, "60s").exit_code == Status.REFUSED
+
+
+@pytest.mark.real_broker
+def test_watching_outlives_an_outage(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is when somebody watches: what is unknown is said, and it goes on."""
+    pauses: list[float] = []
+
+    def interrupt(seconds: float) -> None:
+        pauses.append(seconds)
+        monkeypatch.undo()
+        if len(pauses) > 1:
+            raise KeyboardInterrupt
+        monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+
+    def silent(*_: object, **__: object) -> Any:  # noqa: ANN401 - look's
+        message = "x"
+        raise KafkaTimeoutError(message)
+
+    monkeypatch.setattr(Operator, "look", silent)
+    monkeypatch.setattr("safeconsumer.cli.watching.time.sleep", interrupt)
+    ended = run(working, "status", "--group", working.group, "--watch")
+    assert ended.exit_code == Status.INTERRUPTED
+    first, second = ended.stdout.split("every second", 2)[1:]
+    assert "UNKNOWN, no answer from the broker: KafkaTimeoutError: x" in first
+    assert f"group {working.group}: Stable, 1 members" in second
+
+
+@pytest.mark.real_broker
+def test_what_waits_since_the_hold(working: Team) -> None:
+    pause(working, f"{working.topic}:0-1", "--wait")
+    working.produce(7)
+    shown = run(working, "status", "--group", working.group).stdout
+    assert re.search(rf"{working.topic}:0 .* lag 7 +7 since the hold", shown)
+    assert "14 written since the hold" in shown
+
+
+@pytest.mark.real_broker
+def test_all_groups_at_a_glance(working: Team) -> None:
+    """Held ones say what does not obey, and when the next hold ends."""
+    pause(working, "@all", "--for", "1h", "--wait")
+    run(
+        working, "pause", "@all", "--group", f"new-{working.group}", "--new-group",
+        *WHY,
+    )  # fmt: skip
+    found = json.loads(run(working, "groups", "--json").stdout)
+    by_name = {one["group"]: one for one in found}
+    own = by_name[working.group]
+    assert (own["members"], own["reporting"], own["holds"]) == (1, 1, 1)
+    assert own["disobeying"] is None
+    assert own["next_end"] is not None
+    assert by_name[f"new-{working.group}"]["state"] == "Dead"
+    shown = run(working, "groups").stdout
+    assert re.search(
+        rf"^{working.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE
+    )
+
+
+@pytest.mark.real_broker
+@pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])
+def test_everything_is_asked_for_on_a_terminal(
+    working: Team, monkeypatch: pytest.MonkeyPatch, answer: str, *, is_held: bool
+) -> None:
+    """Elsewhere a script would hang."""
+    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
+    arguments = ("pause", "@all", "--group", working.group, *WHY)
+    ended = run(working, *arguments, typed=answer)
+    assert "Hold all 4 partitions" in ended.stderr
+    assert ended.exit_code == (Status.DONE if is_held else Status.FAILED)
+    assert held(working) == ([("@all", "alice")] if is_held else [])
+
+
+def test_ranges_are_holds_of_their_own() -> None:
+    scopes = scopes_of(["a:0-2,5", "b:7", "a:1", "c"], "g")
+    assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
+
+
+@pytest.mark.parametrize("text", ["a:2-1", "a:0-5000", "a:1-"])
+def test_bad_ranges(text: str) -> None:
+    with pytest.raises((CommandError, ValueError), match="a:"):
+        scopes_of([text], "g")
+
+
+def test_until_a_time_of_day() -> None:
+    """Tomorrow's if today's is over; with a zone or in this machine's."""
+    now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+    assert ending._moment("18:30", now) == (now + timedelta(hours=6.5)).timestamp()
+    assert ending._moment("11:00", now) == (now + timedelta(hours=23)).timestamp()
+    for text in ("2026-11-22T13:00Z", "2026-11-22T14:00+01:00"):
+        assert ending._moment(text, now) == (now + timedelta(hours=1)).timestamp()
+
+
+@pytest.mark.parametrize("text", ["soon", "25:00", "2026-13-01T00:00", ""])
+def test_until_no_time(text: str) -> None:
+    with pytest.raises(CommandError, match="is no time"):
+        ending.ending_of(None, text)
+
+
+def test_until_what_is_over_by_the_brokers_clock() -> None:
+    until = ending.ending_of(None, "2026-11-22T13:00Z")
+    at = datetime(2026, 11, 22, 13, 0, tzinfo=UTC).timestamp()
+    assert until.seconds_from(at - 60) == 60
+    with pytest.raises(CommandError, match="is over"):
+        until.seconds_from(at)
+
+
+def test_lines_are_cut_to_the_terminal() -> None:
+    assert output.cut("1234567890", 6) == "12345…"
+    assert output.cut("123456", 6) == "123456"
+    assert output.cut("1234567890", None) == "1234567890"
