@@ -278,14 +278,10 @@ class Operator:
         if described.get("error") and described["group_state"] != "Dead":
             raise kafka_errors.KafkaError(described["error"])
         committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
-        state = described["group_state"]
-        if state == "Dead" and self._is_listed(group):
-            state = UNKNOWN
-        return GroupFacts(
-            state=state,
-            members=tuple(map(_member, described["members"])),
-            committed={tp: one.offset for tp, one in committed.items()},
-        )
+        facts = facts_of(described, committed)
+        if facts.state == "Dead" and self._is_listed(group):
+            return evolve(facts, state=UNKNOWN)
+        return facts
 
     def _is_listed(self, group: str) -> bool:
         # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
@@ -525,6 +521,19 @@ def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
     for record in records:
         found.setdefault(record.topic, []).append(whole.written(record))
     return found
+
+
+def facts_of(
+    described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
+) -> GroupFacts:
+    """
+    Return what an admin client's answers say of a group.
+    """
+    return GroupFacts(
+        state=described["group_state"],
+        members=tuple(map(_member, described["members"])),
+        committed={tp: one.offset for tp, one in committed.items()},
+    )
 
 
 def _member(described: Mapping[str, Any]) -> MemberFacts:
