@@ -107,12 +107,12 @@ class Call:
 @frozen(kw_only=True)
 class RetriedRecord:
     """
-    A record that came again, or was to.
+    A record that came again, or was to; of those of a batch that did, the first.
 
     Attributes:
         record: as it was given.
         attempt: that failed.
-        delay: seconds it waited.
+        delay: seconds it waited, unless something held it for longer.
     """
 
     record: Any

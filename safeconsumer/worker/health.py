@@ -24,7 +24,7 @@ class Report:
     How a worker ended.
 
     Attributes:
-        done: records completed in its life.
+        done: records completed in its life: handled, dead letters, and skipped.
         dropped: records given up in its life: revoked, lost, or unfinished when it
             stopped.
         given_up: those of them that a handler still worked on when it stopped.
