@@ -446,8 +446,9 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
 
 
 def _sentence(report: Report) -> str:
+    handled = report.done - report.dead_letters - report.skipped
     return (
-        f"safeconsumer: {report.done} done, {report.dead_letters} dead letters, "
+        f"safeconsumer: {handled} handled, {report.dead_letters} dead letters, "
         f"{report.skipped} skipped, {report.dropped} dropped; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"

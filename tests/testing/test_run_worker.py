@@ -166,6 +166,18 @@ def test_dead_letters_are_a_list() -> None:
     assert [one.record.value for one in run.dead_letters] == ["bad"]
 
 
+def test_a_rejection_may_say_nothing() -> None:
+    """
+    As StopWorker may: it is no mistake of the handler's then.
+    """
+
+    def handle(_record: object, _context: Context) -> None:
+        raise Reject
+
+    (dead,) = run_worker(handle, some("bad"), dead_letter=True).dead_letters
+    assert (dead.attempts, str(dead.error)) == (1, "rejected")
+
+
 def test_a_callable_takes_the_letters() -> None:
     """
     What it refuses goes the policy's way; what else it raises is the test's to see.
@@ -328,6 +340,25 @@ def test_records_that_come_again_for_ever_end_the_run() -> None:
 
     with pytest.raises(EndlessRunError, match="called 50 times"):
         run_worker(handle, some("a"), max_calls=50)
+
+
+@pytest.mark.parametrize("error", [RetryLater(1.0), Pause(1.0)])
+def test_a_key_that_is_never_told_ends_the_run(error: Exception) -> None:
+    """
+    What it raises counts as if the handler had; but once is no more than once.
+    """
+    errors = [error] * 1000
+
+    def key(_record: Any) -> str:  # noqa: ANN401
+        if errors:
+            raise errors.pop()
+        return "key"
+
+    with pytest.raises(EndlessRunError, match="key failed more than 50 times"):
+        run_worker(ok, some("a"), order="key", key=key, max_calls=50)
+    del errors[1:]
+    run = run_worker(ok, some("a"), order="key", key=key, max_calls=1)
+    assert len(run.done) == 1
 
 
 def test_an_interrupt_and_pytests_own_come_out() -> None:
