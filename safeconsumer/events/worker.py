@@ -105,7 +105,10 @@ class WorkDrained(WorkerEvent):
 @frozen(kw_only=True)
 class CommitRejected(WorkerEvent):
     """
-    A commit was refused or could not be sent; it is computed anew and tried again.
+    A commit was refused or could not be sent.
+
+    It is computed anew and tried again, as long as the partitions are there and the
+    worker goes on.
 
     Attributes:
         partitions: whose offsets it had.
