@@ -96,6 +96,7 @@ def construct() -> None:
     SafeConsumer(log=False)
     SafeConsumer(hooks=(), log=True)
     SafeConsumer(group_id="g", control=Control(clock_skew=timedelta(seconds=5)))
+    SafeConsumer(group_id="g", control=Control.prefixed("payments_", clock_skew=5))
     SafeConsumer(group_id="g", control=Control(unavailable="run", trust_topic=True))
     SafeConsumer(group_id="g", pause_handover="offsets")
     SafeConsumer(journal="journals")
