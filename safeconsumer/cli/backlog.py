@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 from kafka import TopicPartition
 
-from safeconsumer.cli.durations import words_of
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 

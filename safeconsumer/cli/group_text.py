@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka import TopicPartition
 
 from safeconsumer.cli.backlog import Backlog
-from safeconsumer.cli.durations import words_of
 from safeconsumer.group import judging, report_wire
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.picture import Picture

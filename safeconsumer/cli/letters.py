@@ -13,8 +13,8 @@ from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer.cli.cluster import existing
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import utc
 from safeconsumer.worker.letters_format import (
     NotALetterError,

@@ -13,7 +13,6 @@ from kafka.errors import KafkaError
 from safeconsumer.cli import group_text, scoping, waiting
 from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.durations import words_of
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -27,6 +26,7 @@ from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import documents
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
