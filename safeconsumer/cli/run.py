@@ -39,7 +39,12 @@ from safeconsumer.errors import (
     SafeConsumerError,
     WorkerSettingError,
 )
-from safeconsumer.events import Event, NothingConsumed, PartitionStarted
+from safeconsumer.events import (
+    Event,
+    NothingConsumed,
+    PartitionStarted,
+    TopicsNotConsumed,
+)
 from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.worker import (
     Breaker,
@@ -438,6 +443,8 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):
                 line = f"nothing to consume: {reason}"
+            case TopicsNotConsumed(setting=setting, topics=topics):
+                line = f"{setting} has what is not consumed here: {', '.join(topics)}"
             case _:
                 return
         click.echo(f"safeconsumer: {line}", err=True)
