@@ -426,7 +426,10 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         match event:
             case PartitionStarted(partition=partition, offset=offset):
-                why = f"nothing is committed, auto_offset_reset={reset}"
+                why = "nothing is committed"
+                if event.is_reset:
+                    why = "what is committed was not taken, as where it is out of range"
+                why = f"{why}, auto_offset_reset={reset}"
                 said = "committed" if event.is_committed else why
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):

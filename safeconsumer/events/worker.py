@@ -24,11 +24,15 @@ class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, and where its first record is looked for.
 
+    Again where its position was reset meanwhile.
+
     Attributes:
         partition: such as ``orders:3``.
         offset: of the next record, if there is one.
         is_committed: whether the group had committed it; else ``auto_offset_reset``
             has chosen it.
+        is_reset: whether the group had committed another one, which was not taken, as
+            where it is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -37,6 +41,7 @@ class PartitionStarted(WorkerEvent):
     partition: str
     offset: int
     is_committed: bool
+    is_reset: bool = False
 
 
 @frozen(kw_only=True)

@@ -87,6 +87,7 @@ class Commits:
             partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
             offset=epoch.progress.next_offset,
             is_committed=self.has_floor(epoch),
+            is_reset=epoch.reset > 0 and not self._client.lacks_commit(epoch.tp),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
