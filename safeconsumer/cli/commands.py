@@ -43,6 +43,12 @@ _COMMANDS: Mapping[str, _Command] = {
     "audit": _Command(
         "audit", "audit", "Judge what consumers did by their delivery journals."
     ),
+    "console": _Command(
+        "console",
+        "console",
+        "Serve a page in your browser: what is held, who obeys, why a partition is "
+        "quiet.",
+    ),
     "control": _Command(
         "topics_init", "control", "Set up the topics that group pauses are kept on."
     ),

@@ -14,7 +14,6 @@ from attrs import frozen
 from safeconsumer._kafka import login
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer.cli import profiles
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import (
     FIRST_TROUBLE,
     CommandError,
@@ -22,6 +21,7 @@ from safeconsumer.cli.errors import (
     said,
     status_of,
 )
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control, names
 

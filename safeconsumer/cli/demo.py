@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 
 import click
@@ -16,7 +17,13 @@ from rich.console import Console
 
 from safeconsumer.cli import render, verdict
 from safeconsumer.cli.brokers import BrokerNotReachableError, open_broker
-from safeconsumer.cli.errors import Status, epilog, give_up
+from safeconsumer.cli.errors import (
+    CommandError,
+    Status,
+    epilog,
+    explained,
+    give_up,
+)
 from safeconsumer.cli.panels import WIDEST
 from safeconsumer.cli.screens import LiveScreen, PlainScreen, Screen
 from safeconsumer.errors import MissingExtraError
@@ -80,14 +87,22 @@ def _address(
 )
 @click.option("--list", "is_listing", is_flag=True, help="List the scenarios.")
 @click.option("--json", "is_json", is_flag=True, help="Print the results as JSON.")
+@click.option(
+    "--console",
+    "is_console",
+    is_flag=True,
+    help="Instead, run a small fleet on the embedded broker and its console, to click "
+    "on in a browser. Needs the extra console.",
+)
 @click.pass_context
-def demo(
+def demo(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     bootstrap: str | None,
     names: tuple[str, ...],
     *,
     is_listing: bool,
     is_json: bool,
+    is_console: bool,
 ) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
@@ -95,6 +110,9 @@ def demo(
     Both play the same scenarios on the same broker at the same time. A broker inside
     this process is used unless --bootstrap names another one.
     """
+    if is_console:
+        _show_console(context, bootstrap)
+        return
     picked = tuple(one for one in SCENARIOS if not names or one.name in names)
     if is_listing:
         click.echo("\n".join(render.listing(picked)))
@@ -112,6 +130,14 @@ def demo(
     else:
         _conclude(picked, shown, bootstrap, console if not is_json else None)
         context.exit(verdict.status(picked, shown.results))
+
+
+def _show_console(context: click.Context, bootstrap: str | None) -> None:
+    with explained(context), _quiet_kafka():
+        if bootstrap is not None:
+            message = "of your own cluster: safeconsumer console --bootstrap HOST:PORT"
+            raise CommandError(message)
+        import_module("safeconsumer.cli.showcase").show()
 
 
 def _show(

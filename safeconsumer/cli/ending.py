@@ -10,8 +10,8 @@ from typing import Any
 import click
 from attrs import frozen
 
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import CommandError
+from safeconsumer.group.durations import seconds_of
 
 
 @frozen

@@ -15,7 +15,6 @@ from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text, scoping, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.ending import Ending, ending_of, ending_options
 from safeconsumer.cli.errors import (
     EPILOG,
@@ -33,6 +32,7 @@ from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.picture import Picture
@@ -480,4 +480,5 @@ def _longer(
             "pause --replace makes it shorter"
         )
         raise CommandError(message, Status.FAILED)
-    return Change(change.key, evolve(own.hold, ttl_ms=made.ttl_ms))
+    since_ms = None if own.since is None else int(own.since * 1000)
+    return Change(change.key, evolve(own.hold, ttl_ms=made.ttl_ms, since_ms=since_ms))

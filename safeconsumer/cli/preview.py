@@ -11,9 +11,9 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from safeconsumer.cli import scoping
-from safeconsumer.cli.durations import words_of
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture

@@ -10,11 +10,11 @@ from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import page, svg
 from safeconsumer.audit.timeline.told import Wanted, told
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import Status, epilog, give_up
 from safeconsumer.cli.journals import files, read_all
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
 _FORMATS = {".svg": svg, ".html": page}

@@ -13,7 +13,6 @@ from kafka.errors import KafkaError
 from safeconsumer.cli import group_text, scoping, waiting
 from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.durations import words_of
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
@@ -27,12 +26,15 @@ from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import printable_lines
 from safeconsumer.group import documents
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
 _WATCH_EVERY = 1.0
+# Somebody who watches is told of an outage soon; a clock may take 6.5 s to be set.
+_WATCH_SECONDS = 10.0
 
 
 @click.command(epilog=EPILOG)
@@ -59,7 +61,8 @@ def status(
         pace = Pace()
         while True:
             try:
-                picture = operator.look(group)
+                limit = _WATCH_SECONDS if is_watching else None
+                picture = operator.look(group, timeout=limit)
                 waits = backlog(operator, picture, pace)
             except (KafkaError, OSError) as error:
                 # An outage is when somebody watches; what it looks like is said.
@@ -197,13 +200,18 @@ def wait(  # noqa: PLR0913 - one parameter per option
         limit = timeout_of(timeout)
         found = scoping.scopes_of(texts, group)
         with Operator(*connect()) as operator:
-            picture = operator.look(group)
-            scoping.refuse_unknown(picture)
-            scoping.refuse_nothing(operator, picture, found)
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
-            reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit, picture
-            )
+            is_checked = False
+
+            def judged(seen: Picture) -> tuple[bool, str]:
+                nonlocal is_checked
+                if not is_checked:
+                    scoping.refuse_unknown(seen)
+                    scoping.refuse_nothing(operator, seen, found)
+                    is_checked = True
+                return judge(seen, found)
+
+            reached = waiting.wait_until(operator, group, judged, limit)
         if output.is_json:
             output.document(reached.document())
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 from attrs import NOTHING, Attribute, fields
 
-from safeconsumer.cli.durations import seconds_of
 from safeconsumer.cli.errors import Status, give_up
 from safeconsumer.cli.rates import rate_of
+from safeconsumer.group.durations import seconds_of
 from safeconsumer.worker import Breaker, Commit, Drain, Retry
 
 _Setting = TypeVar("_Setting", Breaker, Commit, Drain, Retry)

@@ -125,7 +125,7 @@ class Seat:
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _SILENT = "does not report: a plain client obeys no hold"
-_IN_HAND = "a handler still works on it"
+IN_HAND = "a handler still works on it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
 
 
@@ -198,7 +198,7 @@ class Judge:
         if bad:
             return bad[0]
         for one in self._busy.get(tp, ()):
-            return Place(answer=Answer.FLOWING, member=one.client_id, why=_IN_HAND)
+            return Place(answer=Answer.FLOWING, member=one.client_id, why=IN_HAND)
         return places[0] if places else Place(answer=Answer.UNOWNED)
 
     def _meanwhile(self, tp: TopicPartition) -> Place:
@@ -217,7 +217,7 @@ class Judge:
             return Place(answer=Answer.UNKNOWN, member=seat.name, why=why)
         if tp not in self._quiet[id(report)]:
             is_busy = any(one is report for one in self._busy.get(tp, ()))
-            why = _IN_HAND if is_busy else seat.why
+            why = IN_HAND if is_busy else seat.why
             return Place(answer=Answer.FLOWING, member=seat.name, why=why)
         if not seat.obeys:
             return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
@@ -406,12 +406,14 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
         )
     elif not has_applied(one, picture.ends):
         yield Finding(rank=NOTE, what=f"{label} is behind", do="look again")
-    elif one.holds > len(standing):
+    elif one.kept or one.holds > len(standing):
+        named = f" ({'; '.join(one.kept)})" if one.kept else ""
         yield Finding(
             rank=BAD,
             what=f"{label} obeys {one.holds} holds, the topics have "
-            f"{len(standing)}: they were lost or made again",
-            do="place them again with pause, or lift them with resume",
+            f"{len(standing)}: they were lost or made again{named}",
+            do="place them again with pause, or lift them with resume, by their "
+            "scope and owner",
         )
     else:
         yield Finding(rank=GOOD, what=f"{label} obeys everything")

@@ -200,6 +200,8 @@ class Operator:
             return ask(self._consumer)
         except BaseException:
             # It may be in the middle of an answer; the next look has one of its own.
+            # And a topic may be gone, on which that one would wait in vain.
+            self._there.clear()
             self._close_consumer()
             raise
 
@@ -276,11 +278,7 @@ class Operator:
         if described.get("error") and described["group_state"] != "Dead":
             raise kafka_errors.KafkaError(described["error"])
         committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
-        return GroupFacts(
-            state=described["group_state"],
-            members=tuple(map(_member, described["members"])),
-            committed={tp: one.offset for tp, one in committed.items()},
-        )
+        return facts_of(described, committed)
 
     def topics(self) -> tuple[str, ...]:
         """
@@ -515,6 +513,19 @@ def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
     for record in records:
         found.setdefault(record.topic, []).append(whole.written(record))
     return found
+
+
+def facts_of(
+    described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
+) -> GroupFacts:
+    """
+    Return what an admin client's answers say of a group.
+    """
+    return GroupFacts(
+        state=described["group_state"],
+        members=tuple(map(_member, described["members"])),
+        committed={tp: one.offset for tp, one in committed.items()},
+    )
 
 
 def _member(described: Mapping[str, Any]) -> MemberFacts:

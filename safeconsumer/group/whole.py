@@ -31,7 +31,7 @@ def read(
     firsts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
     ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
     if since is not None:
-        firsts = _firsts_since(consumer, since, firsts, ends)
+        firsts = firsts_since(consumer, since, firsts, ends)
     for tp, first in firsts.items():
         consumer.seek(tp, first)
     records = list(_to_the_end(consumer, ends))
@@ -74,12 +74,15 @@ def next_time(consumer: KafkaConsumer, name: str, timeout: float) -> float | Non
     return None
 
 
-def _firsts_since(
+def firsts_since(
     consumer: KafkaConsumer,
     seconds: float,
     firsts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
+    """
+    Return from where to read to have the records of about the last seconds.
+    """
     at_ms = int((time.time() - 2 * seconds) * 1000)
     try:
         found = consumer.offsets_for_times(dict.fromkeys(firsts, at_ms))

@@ -17,6 +17,8 @@ API_KEYS = {
     "Heartbeat": 12,
     "LeaveGroup": 13,
     "SyncGroup": 14,
+    "DescribeGroups": 15,
+    "ListGroups": 16,
     "ApiVersions": 18,
     "InitProducerId": 22,
     "OffsetForLeaderEpoch": 23,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from safeconsumer.testing import _apis
-from safeconsumer.testing._group import Group
+from safeconsumer.testing._group import Group, GroupState
 from safeconsumer.testing._members import JoinAnswer, JoinRequest, Schedule
 from safeconsumer.testing._wire import Header, Reader, Writer
 
@@ -16,13 +16,46 @@ Reply = Callable[[bytes], None]
 
 class Coordinator:
     """
-    Answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and judges OffsetCommit.
+    Answers what members and admins ask about groups, and judges OffsetCommit.
 
     Used by one thread. Which broker coordinates a group is the caller's business.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self.groups: defaultdict[str, Group] = defaultdict(lambda: Group(schedule))
+        self._committed: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
+
+    def listed(self, version: int, is_here: Callable[[str], bool]) -> bytes:
+        """
+        Write the body of a ListGroups: the groups that this broker coordinates.
+        """
+        names = [name for name in self.groups if is_here(name)]
+        answer = _throttle(version >= 1).int16(_apis.NONE).int32(len(names))
+        for name in names:
+            answer.string(name).string(_PROTOCOL)
+        return answer.done()
+
+    def spelled_out(self, header: Header, message: bytes) -> bytes:
+        """
+        Return an OffsetFetch for all partitions as one that names them.
+
+        The mock answers only what is named.
+        """
+        if header.api_key != _apis.API_KEYS["OffsetFetch"]:
+            return message
+        reader = Reader(message, header.body_at)
+        group = reader.string()
+        if reader.int32() >= 0:
+            return message
+        topics: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in sorted(self._committed[group]):
+            topics[topic].append(number)
+        body = Writer().string(group).int32(len(topics))
+        for topic, numbers in topics.items():
+            body.string(topic).int32(len(numbers))
+            for number in numbers:
+                body.int32(number)
+        return message[: header.body_at] + body.done()
 
     def handle(self, header: Header, message: bytes, reply: Reply) -> bool:
         """
@@ -86,10 +119,43 @@ class Coordinator:
         group, generation, member_id = reader.string(), reader.int32(), reader.string()
         error = self.groups[group].commit(member_id, generation)
         if not error:
+            self._committed[group].update(read_committed(header.version, reader))
             return False  # the mock knows no such group and stores any offset
         reply(commit_body(header.version, reader, error))
         return True
 
+    def _describe(self, header: Header, reader: Reader, reply: Reply) -> bool:
+        names = reader.array(reader.string)
+        answer = _throttle(header.version >= 1).int32(len(names))
+        for name in names:
+            self._write_group(answer, header.version, name)
+        reply(answer.done())
+        return True
+
+    def _write_group(self, answer: Writer, version: int, name: str) -> None:
+        group = self.groups.get(name)
+        answer.int16(_apis.NONE).string(name)
+        answer.string("Dead" if group is None else _STATES[group.state])
+        members = () if group is None else group.described()
+        answer.string(_PROTOCOL if group else "").string("").int32(len(members))
+        for member_id, request, assignment in members:
+            answer.string(member_id)
+            if version >= 4:
+                answer.string(request.instance_id)
+            answer.string(request.client_id).string("/127.0.0.1")
+            answer.blob(next(iter(request.protocols.values()), b"")).blob(assignment)
+        if version >= 3:
+            answer.int32(_NOT_ASKED)
+
+
+_PROTOCOL = "consumer"
+_STATES = {
+    GroupState.EMPTY: "Empty",
+    GroupState.PREPARING: "PreparingRebalance",
+    GroupState.COMPLETING: "CompletingRebalance",
+    GroupState.STABLE: "Stable",
+}
+_NOT_ASKED = -(2**31)  # Kafka's word for authorized operations nobody asked for
 
 _HANDLERS: dict[int, Callable[[Coordinator, Header, Reader, Reply], bool]] = {
     _apis.API_KEYS["JoinGroup"]: Coordinator._join,  # noqa: SLF001  its own table
@@ -97,14 +163,16 @@ _HANDLERS: dict[int, Callable[[Coordinator, Header, Reader, Reply], bool]] = {
     _apis.API_KEYS["Heartbeat"]: Coordinator._heartbeat,  # noqa: SLF001  its own
     _apis.API_KEYS["LeaveGroup"]: Coordinator._leave,  # noqa: SLF001  its own table
     _apis.API_KEYS["OffsetCommit"]: Coordinator._commit,  # noqa: SLF001  its own
+    _apis.API_KEYS["DescribeGroups"]: Coordinator._describe,  # noqa: SLF001  its own
 }
+_OF_ONE_GROUP = _HANDLERS.keys() - {_apis.API_KEYS["DescribeGroups"]}
 
 
 def group_of(header: Header, message: bytes) -> str | None:
     """
-    Return the group of a request, or None if it is not a group's request.
+    Return the group of a request, or None if it is not one group's request.
     """
-    if header.api_key not in _HANDLERS:
+    if header.api_key not in _OF_ONE_GROUP:
         return None
     return Reader(message, header.body_at).string()
 
@@ -136,23 +204,37 @@ def commit_body(version: int, reader: Reader, error: int) -> bytes:
     """
     One error for every partition of an OffsetCommit read up to its member id.
     """
-    if version >= 7:
-        reader.nullable_string()
-    if 2 <= version <= 4:
-        reader.int64()
-    answer = _throttle(version >= 3)
-    topics = reader.array(
-        lambda: (
-            reader.string(),
-            reader.array(lambda: _read_partition(version, reader)),
-        )
-    )
-    answer.int32(len(topics))
+    topics = _read_commit(version, reader)
+    answer = _throttle(version >= 3).int32(len(topics))
     for topic, partitions in topics:
         answer.string(topic).int32(len(partitions))
         for partition in partitions:
             answer.int32(partition).int16(error)
     return answer.done()
+
+
+def read_committed(version: int, reader: Reader) -> set[tuple[str, int]]:
+    """
+    Return what an OffsetCommit is about, read up to its member id.
+    """
+    return {
+        (topic, number)
+        for topic, numbers in _read_commit(version, reader)
+        for number in numbers
+    }
+
+
+def _read_commit(version: int, reader: Reader) -> list[tuple[str, list[int]]]:
+    if version >= 7:
+        reader.nullable_string()
+    if 2 <= version <= 4:
+        reader.int64()
+    return reader.array(
+        lambda: (
+            reader.string(),
+            reader.array(lambda: _read_partition(version, reader)),
+        )
+    )
 
 
 def _read_partition(version: int, reader: Reader) -> int:

@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._asked_group = Reader(message, header.body_at).string()
         if not expects_answer(header, message):
             self._pending = None
-        self._pass_on(message)
+        self._pass_on(self._shared.coordinator.spelled_out(header, message))
 
     def _answer_here(self, header: Header, message: bytes) -> bool:
         if _is_too_new_api_versions(header):
@@ -184,16 +184,22 @@ class Connection(asyncio.Protocol):
             if body is not None:
                 self._answer(header, body)
                 return True
+        if header.api_key == _apis.API_KEYS["ListGroups"]:
+            listed = self._shared.coordinator.listed(header.version, self._is_here)
+            self._answer(header, listed)
+            return True
         return self._shared.coordinator.handle(
             header, message, lambda body: self._answer(header, body)
         )
 
     def _misdirected(self, header: Header, message: bytes) -> int:
         group = group_of(header, message)
-        if group is None:
-            return _apis.NONE
-        known = self._shared.coordinators.get(group, self._front.broker_id)
-        return _apis.NONE if known == self._front.broker_id else _apis.NOT_COORDINATOR
+        is_here = group is None or self._is_here(group)
+        return _apis.NONE if is_here else _apis.NOT_COORDINATOR
+
+    def _is_here(self, group: str) -> bool:
+        here = self._front.broker_id
+        return self._shared.coordinators.get(group, here) == here
 
     def _answer(self, header: Header, body: bytes) -> None:
         answer = Writer().int32(header.correlation_id).done() + body

@@ -57,6 +57,16 @@ class Group:
         """
         return tuple(member.member_id for member in self._members)
 
+    def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
+        """
+        Return the members with what they asked for and what they own, once it stands.
+        """
+        is_stable = self.state is GroupState.STABLE
+        return tuple(
+            (one.member_id, one.request, one.assignment if is_stable else b"")
+            for one in self._members
+        )
+
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """
         Take a member in, or again; ``reply`` is called once, now or later.

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.cli.durations import seconds_of, words_of
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import ClientPropertyError
+from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
 

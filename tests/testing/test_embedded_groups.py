@@ -2,11 +2,13 @@ from contextlib import closing
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import InconsistentGroupProtocolError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
 from tests.testing.support import is_shared_out, produce, read
@@ -150,3 +152,27 @@ def test_a_group_moves_to_another_coordinator() -> None:
         poll_until([consumer], is_heard_by_the_second)
         assert len(broker.members("g")) == 1
         assert len(consumer.assignment()) == 2
+
+
+def test_an_admin_sees_groups_members_and_offsets(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """
+    What tools ask of a broker: which groups, who owns what, and what is committed.
+    """
+    topic = clients.topic(partitions=2)
+    member = clients.consumer(KafkaConsumer, topic, group="g", client_id="a")
+    poll_until([member], lambda: is_shared_out([member], topic, 2))
+    one = TopicPartition(topic, 1)
+    member.commit({one: OffsetAndMetadata(7, "", -1)})
+    with KafkaAdminClient(**broker.client_config) as admin:
+        assert [found["group_id"] for found in admin.list_groups()] == ["g"]
+        described = admin.describe_groups(["g", "none"])
+        (told,) = described["g"]["members"]
+        offsets = admin.list_group_offsets("g")["g"]
+        assert admin.list_group_offsets("none") == {"none": {}}
+    assert described["none"]["group_state"] == "Dead"
+    assert (told["client_id"], told["member_id"]) == ("a", broker.members("g")[0])
+    owned = told["member_assignment"]["assigned_partitions"]
+    assert owned == [{"topic": topic, "partitions": [0, 1]}]
+    assert {tp: found.offset for tp, found in offsets.items()} == {one: 7}

@@ -193,10 +193,8 @@ def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
     lab.produce({0: numbers(2)})
     assert began.wait(30)
     assert lab.committed() == {0: count}
-    told = [
-        one for one in running.events if type(one) is worker_events.PartitionStarted
-    ]
-    last = told[-1]
+    started = [e for e in running.events if type(e) is worker_events.PartitionStarted]
+    last = started[-1]
     assert (last.offset, last.is_committed, last.is_reset) == (count, False, True)
     go_on.set()
     running.wait_done(2)

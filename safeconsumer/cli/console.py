@@ -1,0 +1,119 @@
+"""
+``safeconsumer console``: the operator's page in a browser.
+"""
+
+import getpass
+import os
+import socket
+import webbrowser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from safeconsumer.cli.connection import Connect, connection_options
+from safeconsumer.cli.errors import EPILOG, CommandError, explained
+from safeconsumer.holds.hold import checked_owner
+
+PORT = 8642
+_NEEDED = ("jinja2", "starlette", "uvicorn")
+_SHORTEST_TOKEN = 16
+
+
+@click.command(epilog=EPILOG)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
+@click.option("--owner", default=None, help="Whose holds are placed; you by default.")
+@click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A token that is never used up, for scripts and for several browsers.",
+)
+@click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
+@connection_options
+@click.pass_context
+def console(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    /,
+    *,
+    port: int,
+    owner: str | None,
+    is_read_only: bool,
+    token_file: Path | None,
+    is_opening: bool,
+    connect: Connect,
+) -> None:
+    """
+    Serve a page in your browser: what is held, who obeys, why a partition is quiet.
+
+    It listens on this machine only, and prints a link that works once. From another
+    machine: ssh -L 8642:127.0.0.1:8642.
+    """
+    with explained(context):
+        serving = served()
+        base, settings = connect()
+        setup = serving.Setup(
+            base=base,
+            settings=settings,
+            owner=checked_owner(owner or whoever()),
+            port=port,
+            is_read_only=is_read_only,
+            token=None if token_file is None else _token(token_file),
+        )
+        try:
+            serving.serve(setup, lambda link: _tell(link, is_opening=is_opening))
+        except KeyboardInterrupt:
+            click.echo("The console is closed.")
+        except OSError as error:
+            message = f"port {port}: {error.strerror or error}; choose one with --port"
+            raise CommandError(message) from error
+
+
+def served() -> Any:  # noqa: ANN401 - a module of an extra
+    """
+    Return the module that serves the console.
+
+    Raises:
+        CommandError: a package is missing; says how to install it.
+    """
+    try:
+        return import_module("safeconsumer.console.serve")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
+            raise
+        message = f"the console needs {package}: pip install 'safeconsumer[console]'"
+        raise CommandError(message) from None
+
+
+def _tell(link: str, *, is_opening: bool) -> None:
+    click.echo(f"The console is at {link}")
+    click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
+    if is_opening:
+        webbrowser.open(link)
+
+
+def whoever() -> str:
+    """
+    Return who you are: ``$SAFECONSUMER_OWNER``, or your login and this host's name.
+
+    Raises:
+        CommandError: nobody knows.
+    """
+    given = os.environ.get("SAFECONSUMER_OWNER")
+    if given:
+        return given
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError) as error:  # a container's user has no name
+        message = "nobody knows who you are here: say it with --owner NAME"
+        raise CommandError(message) from error
+
+
+def _token(file: Path) -> str:
+    token = file.read_text(encoding="utf-8").strip()
+    if len(token) < _SHORTEST_TOKEN:
+        message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"
+        raise CommandError(message)
+    return token

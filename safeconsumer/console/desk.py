@@ -1,0 +1,140 @@
+"""
+What every page and every call of the console works with.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from attrs import define, field, frozen
+from kafka import TopicPartition
+
+from safeconsumer.console.guard import Door
+from safeconsumer.console.problems import Problem
+from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
+from safeconsumer.group.follower import Follower, Snapshot
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
+
+# For how long a verdict on an unchanged picture stands, seconds: it says how long
+# committed offsets have not moved.
+_KEPT = 2.0
+
+
+@frozen(eq=False)
+class _Kept:
+    picture: Picture
+    at: float
+    view: View
+
+
+@define(eq=False)
+class Desk:
+    """
+    What every page and every call works with.
+
+    Attributes:
+        follower: knows what is.
+        owner: whose holds are placed here.
+        cluster: what the cluster is called on the pages.
+        door: who may come in.
+        connect: opens a connection for one command.
+        is_read_only: whether there is no way to place and lift.
+        is_closing: whether open connections are to end.
+
+    Thread rules: any.
+    """
+
+    follower: Follower
+    owner: str
+    cluster: str
+    door: Door
+    connect: Callable[[], Operator]
+    is_read_only: bool = False
+    is_closing: bool = False
+    _operator: Operator | None = field(default=None, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    _views: dict[str, _Kept] = field(factory=dict, init=False)
+
+    def snapshot(self) -> Snapshot:
+        """
+        Return what is known now.
+        """
+        return self.follower.snapshot()
+
+    def rows(self, snapshot: Snapshot) -> list[GroupRow]:
+        """
+        Say how all groups do, each in a line.
+        """
+        return [
+            self._view(snapshot, group).row if picture.standing else row_of(picture)
+            for group, picture in snapshot.pictures.items()
+        ]
+
+    def view(self, snapshot: Snapshot, group: str) -> View:
+        """
+        Say everything of one group.
+
+        Raises:
+            Problem: there is none of that name, and no hold for it.
+        """
+        if group not in snapshot.pictures:
+            unless = "" if snapshot.is_complete else ", as far as is known yet"
+            raise Problem(
+                404,
+                f"no group {group!r} here, and no hold for it{unless}",
+                "look for a typing error",
+            )
+        self.follower.view(group)
+        return self._view(snapshot, group)
+
+    def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
+        """
+        Say everything of one partition, which is written as ``orders:3``.
+
+        Raises:
+            Problem: the group has none of that name.
+        """
+        for one in self.view(snapshot, group).partitions:
+            if one.name == wanted:
+                return one
+        raise Problem(
+            404,
+            f"{group} has no partition {wanted!r}",
+            "it owns none such and has committed nothing for it: write orders:3",
+        )
+
+    def _view(self, snapshot: Snapshot, group: str) -> View:
+        picture, now = snapshot.pictures[group], time.monotonic()
+        known = self._views.get(group)
+        if known is not None and known.picture is picture and now - known.at < _KEPT:
+            return known.view
+
+        def stands_for(tp: TopicPartition) -> float | None:
+            moved = snapshot.moved.get((group, tp))
+            return None if moved is None else now - moved
+
+        view = view_of(picture, stands_for)
+        self._views[group] = _Kept(picture, now, view)
+        return view
+
+    @contextmanager
+    def operator(self) -> Iterator[Operator]:
+        """
+        Lend the connection for commands to one thread at a time.
+        """
+        with self._lock:
+            if self._operator is None:
+                self._operator = self.connect()
+            yield self._operator
+
+    def close(self) -> None:
+        """
+        Close the connection for commands.
+        """
+        self.is_closing = True
+        with self._lock:
+            operator, self._operator = self._operator, None
+            if operator is not None:
+                operator.__exit__(None, None, None)

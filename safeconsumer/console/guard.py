@@ -1,0 +1,171 @@
+"""
+Decides who may talk to the console, and tells browsers what its pages may do.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from safeconsumer.console.problems import Problem
+
+LOGIN = "/login"
+# Of no secret, and needed by the page that says how to get in.
+_OPEN = ("/static/", "/live")
+_SAFE = frozenset({"GET", "HEAD"})
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Without any referrer a browser sends "Origin: null" with our own forms.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+# The cookie is Strict: it would not come along on a redirect from somebody's chat.
+_WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
+<meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
+
+
+class Door:
+    """
+    Knows the token, the sessions, and under which names this console is reached.
+
+    Args:
+        port: of this console; browsers send one port's cookies to all others.
+        lasting: a token that is never used up, for scripts and several browsers.
+    """
+
+    def __init__(self, port: int, lasting: str | None = None) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._lasting = lasting
+        self._is_used = False
+        self._session = secrets.token_urlsafe(32)
+        self._cookie = f"safeconsumer_{port}"
+        names = ("127.0.0.1", "localhost", "[::1]")
+        self._hosts = frozenset(f"{name}:{port}" for name in names)
+
+    @property
+    def form_token(self) -> str:
+        """
+        What every form of ours carries, and no page of others can know.
+        """
+        key = self._session.encode()
+        return hmac.new(key, b"form", hashlib.sha256).hexdigest()
+
+    def is_form_of_ours(self, given: str) -> bool:
+        """
+        Tell whether a form carried that.
+        """
+        return _same(given, self.form_token)
+
+    def refusal(self, request: Request) -> Problem | None:
+        """
+        Return why a request is refused; None if it may pass.
+        """
+        host = request.headers.get("host", "")
+        if host not in self._hosts:
+            return Problem(
+                400,
+                "this console does not answer under that name",
+                "open it as 127.0.0.1 or localhost",
+            )
+        if request.url.path.startswith((*_OPEN, LOGIN)):
+            return None
+        is_bearer = self._is_bearer(request)
+        if not is_bearer and not self._has_session(request):
+            return Problem(
+                401,
+                "nobody is logged in here",
+                "open the link that safeconsumer console printed; it works once. "
+                "For another browser start the console again, or with --token-file",
+            )
+        if request.method not in _SAFE and not is_bearer:
+            return _foreign(request, host)
+        return None
+
+    def let_in(self, request: Request) -> Response | None:
+        """
+        Answer a login; None if its token is wrong or was used.
+        """
+        given = request.query_params.get("token", "")
+        is_lasting = self._lasting is not None and _same(given, self._lasting)
+        if not is_lasting and (self._is_used or not _same(given, self.token)):
+            return None
+        self._is_used = self._is_used or not is_lasting
+        answer = HTMLResponse(_WELCOME)
+        answer.set_cookie(
+            self._cookie, self._session, httponly=True, samesite="strict", path="/"
+        )
+        return answer
+
+    def _has_session(self, request: Request) -> bool:
+        return _same(request.cookies.get(self._cookie, ""), self._session)
+
+    def _is_bearer(self, request: Request) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        is_given = self._lasting is not None and kind.lower() == "bearer"
+        return is_given and _same(given.strip(), self._lasting or "")
+
+
+def _foreign(request: Request, host: str) -> Problem | None:
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is None and origin is None:
+        is_ours = False
+    else:
+        is_ours = site in {None, "same-origin"} and origin in {None, f"http://{host}"}
+    if is_ours:
+        return None
+    return Problem(
+        403,
+        "this request does not come from a page of this console",
+        "use the console's own pages, or a token from --token-file in a script",
+    )
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())
+
+
+class Guard:
+    """
+    Turns away what the door refuses, and gives every answer the same headers.
+    """
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """
+        Serve one connection.
+        """
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refused = self._door.refusal(request)
+        app: ASGIApp = self._app if refused is None else refused.answer(request)
+        # Pages name assets by what is in them, so that one is loaded once.
+        is_asset = refused is None and request.url.path.startswith("/static/")
+        kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
+        headers = {**_HEADERS, "Cache-Control": kept}
+        await app(scope, receive, lambda message: send(_with(headers, message)))
+
+
+def _with(headers: Mapping[str, str], message: Message) -> MutableMapping[str, Any]:
+    if message["type"] == "http.response.start":
+        found = MutableHeaders(scope=message)
+        for name, value in headers.items():
+            found.setdefault(name, value)
+    return message

@@ -1,0 +1,403 @@
+"""
+The pages, for people: each works without a script, and stands still then.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from safeconsumer.console import changing, checking
+from safeconsumer.console.changing import Wish
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.problems import Problem
+from safeconsumer.console.views import headline
+from safeconsumer.group.durations import words_of
+from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.why import LEVELS
+from safeconsumer.holds.explain import utc
+
+STATIC = Path(__file__).parent / "static"
+SIZE = 100
+_MOST_FORM_BYTES = 64 * 1024
+_JUST_NOW = 2.0
+
+
+def routes(*, is_read_only: bool) -> list[Route]:
+    """
+    Return the routes of the pages; without those that change anything if so.
+    """
+    found = [
+        Route("/", groups),
+        Route("/group", group),
+        Route("/partition", partition),
+        Route("/history", history),
+        Route("/doctor", doctor),
+    ]
+    if not is_read_only:
+        found += [
+            Route("/place", place),
+            Route("/place", do_place, methods=["POST"]),
+            Route("/lift", lift),
+            Route("/lift", do_lift, methods=["POST"]),
+        ]
+    return found
+
+
+# ---------------------------------------------------------------- looking
+
+
+def groups(request: Request) -> Response:
+    """
+    Show all groups, those that matter most first.
+    """
+    desk, snapshot = _look(request)
+    rows = desk.rows(snapshot)
+    worst, said = headline(rows)
+    if not snapshot.is_complete:
+        worst, said = LEVELS[1], "What is held is not known yet."
+    wanted = request.query_params.get("q", "")
+    rows = [one for one in rows if wanted.lower() in one.group.lower()]
+    rows.sort(key=lambda one: (LEVELS.index(one.level), not one.holds, one.group))
+    return _page(
+        request,
+        "groups.html",
+        snapshot,
+        title="Groups",
+        worst=worst,
+        headline=said,
+        q=wanted,
+        **_paged(request, rows, "rows"),
+    )
+
+
+def group(request: Request) -> Response:
+    """
+    Show one group: holds, members, partitions.
+    """
+    desk, snapshot = _look(request)
+    view = desk.view(snapshot, request.query_params.get("group", ""))
+    return _page(
+        request,
+        "group.html",
+        snapshot,
+        title=view.row.group,
+        row=view.row,
+        members=view.members,
+        unread=snapshot.pictures[view.row.group].unread,
+        **_paged(request, view.partitions, "partitions"),
+    )
+
+
+def partition(request: Request) -> Response:
+    """
+    Say why a partition is quiet, or flows.
+    """
+    desk, snapshot = _look(request)
+    name = request.query_params.get("group", "")
+    wanted = request.query_params.get("partition", "")
+    one = desk.partition(snapshot, name, wanted)
+    return _page(
+        request,
+        "partition.html",
+        snapshot,
+        title=f"{one.name} of {name}",
+        group=name,
+        one=one,
+    )
+
+
+def history(request: Request) -> Response:
+    """
+    Show what was placed and lifted, the last first.
+    """
+    _, snapshot = _look(request)
+    name = request.query_params.get("group", "")
+    found = [one for one in snapshot.records if not name or one.key.group == name]
+    found.sort(key=lambda one: one.at or 0.0, reverse=True)
+    return _page(
+        request,
+        "history.html",
+        snapshot,
+        title="History",
+        group=name,
+        **_paged(request, found, "records"),
+    )
+
+
+def doctor(request: Request) -> Response:
+    """
+    Look for what would keep a hold from working; asks the cluster.
+    """
+    desk, snapshot = _look(request)
+    name = request.query_params.get("group", "")
+    found = checking.rows(desk, name or None)
+    worst, said = checking.headline(found)
+    return _page(
+        request,
+        "doctor.html",
+        snapshot,
+        title="Doctor",
+        is_live=False,
+        group=name,
+        findings=found,
+        worst=worst,
+        headline=said,
+    )
+
+
+# ---------------------------------------------------------------- changing
+
+
+def place(request: Request) -> Response:
+    """
+    Show the form, and what it would do once there is something in it.
+    """
+    desk, snapshot = _look(request)
+    wish = Wish.of(request.query_params)
+    preview, error = None, None
+    if wish.scopes:
+        try:
+            plan = changing.plan(desk, wish)
+            desk.follower.view(wish.group)
+            preview = changing.preview(desk, snapshot, plan)
+        except Problem as problem:
+            error = f"{problem.title}. {problem.detail}".strip()
+    return _place_page(request, snapshot, wish, preview, error)
+
+
+async def do_place(request: Request) -> Response:
+    """
+    Place what was previewed, and show the group.
+    """
+    given = await _form(request)
+    return await _in_thread(_do_place, request, given)
+
+
+def _do_place(request: Request, given: dict[str, str]) -> Response:
+    desk, snapshot = _look(request)
+    wish = Wish.of(given)
+    preview = None
+    try:
+        plan = changing.plan(desk, wish)
+        preview = changing.preview(desk, snapshot, plan)
+        changing.place(desk, plan, preview, given)
+    except Problem as problem:
+        error = f"{problem.title}. {problem.detail}".strip()
+        return _place_page(request, snapshot, wish, preview, error, problem.status)
+    return RedirectResponse("/group?" + urlencode({"group": wish.group}), 303)
+
+
+def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
+    request: Request,
+    snapshot: Snapshot,
+    wish: Wish,
+    preview: changing.Preview | None,
+    error: str | None,
+    status: int = 200,
+) -> Response:
+    return _page(
+        request,
+        "place.html",
+        snapshot,
+        status=status,
+        is_live=request.method == "GET",
+        title="Hold something",
+        wish=wish,
+        preview=preview,
+        error=error,
+    )
+
+
+def lift(request: Request) -> Response:
+    """
+    Show what lifting a hold would do.
+    """
+    desk, snapshot = _look(request)
+    hold = changing.find(snapshot, request.query_params)
+    desk.follower.view(hold.key.group)
+    return _lift_page(request, snapshot, request.query_params)
+
+
+async def do_lift(request: Request) -> Response:
+    """
+    Lift a hold, and show the group.
+    """
+    given = await _form(request)
+    return await _in_thread(_do_lift, request, given)
+
+
+def _do_lift(request: Request, given: dict[str, str]) -> Response:
+    desk, snapshot = _look(request)
+    hold = changing.find(snapshot, given)
+    try:
+        changing.lift(desk, hold, given.get("typed", "").strip())
+    except Problem as problem:
+        return _lift_page(request, snapshot, given, problem)
+    return RedirectResponse("/group?" + urlencode({"group": hold.key.group}), 303)
+
+
+def _lift_page(
+    request: Request,
+    snapshot: Snapshot,
+    given: Any,  # noqa: ANN401 - a query or a form
+    problem: Problem | None = None,
+) -> Response:
+    hold = changing.find(snapshot, given)
+    desk: Desk = request.app.state.desk
+    return _page(
+        request,
+        "lift.html",
+        snapshot,
+        status=200 if problem is None else problem.status,
+        is_live=False,
+        title=f"Lift {hold.key.scope}",
+        hold=hold,
+        preview=changing.preview_of_lifting(snapshot, hold),
+        is_anothers=changing.is_anothers(desk, hold),
+        error=None if problem is None else f"{problem.title}. {problem.detail}",
+    )
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            raise Problem(413, "that is too much for a form")
+    given = {
+        name: values[-1]
+        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
+    }
+    desk: Desk = request.app.state.desk
+    if not desk.door.is_form_of_ours(given.get("form", "")):
+        raise Problem(403, "this form is not of this console", "load the page again")
+    return given
+
+
+# ---------------------------------------------------------------- rendering
+
+
+def _look(request: Request) -> tuple[Desk, Snapshot]:
+    desk: Desk = request.app.state.desk
+    return desk, desk.snapshot()
+
+
+async def _in_thread(
+    work: Callable[[Request, dict[str, str]], Response],
+    request: Request,
+    given: dict[str, str],
+) -> Response:
+    return await run_in_threadpool(work, request, given)
+
+
+def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
+    count = len(rows)
+    try:
+        page = int(request.query_params.get("page", "1"))
+    except ValueError:
+        page = 1
+    page = min(max(1, page), max(1, -(-count // SIZE)))
+
+    def url(number: int) -> str:
+        return "?" + urlencode({**request.query_params, "page": number})
+
+    shown = rows[(page - 1) * SIZE : page * SIZE]
+    return {name: shown, "count": count, "page": page, "size": SIZE, "page_url": url}
+
+
+def _page(
+    request: Request,
+    template: str,
+    snapshot: Snapshot,
+    *,
+    status: int = 200,
+    is_live: bool = True,
+    **values: object,
+) -> Response:
+    desk: Desk = request.app.state.desk
+    known = {
+        "version": snapshot.version,
+        "age": time.monotonic() - snapshot.heard_at,
+        "trouble": snapshot.trouble,
+        "is_reading": not snapshot.is_complete,
+        "now": snapshot.now,
+        "remade": snapshot.remade,
+        "unread": snapshot.unread,
+    }
+    page = _templates().get_template(template)
+    text = page.render(
+        here=request.url.path,
+        known=known,
+        owner=desk.owner,
+        cluster=desk.cluster,
+        is_read_only=desk.is_read_only,
+        is_live=is_live,
+        form_token=desk.door.form_token,
+        **values,
+    )
+    return HTMLResponse(text, status)
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("safeconsumer.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        asset=_asset,
+        ago=_ago,
+        clock=_clock,
+        distance=_distance,
+        number="{:,}".format,
+        token=lambda text: sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+        utc=utc,
+        words=words_of,
+    )
+    return found
+
+
+@cache
+def _asset(name: str) -> str:
+    made = sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?{made}"
+
+
+def _shown(value: object) -> object:
+    # Names come from other people: what is not to be seen would forge what is.
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in value)
+
+
+def _ago(seconds: float) -> str:
+    return "just now" if seconds < _JUST_NOW else f"{words_of(seconds)} ago"
+
+
+def _clock(at: float) -> str:
+    then, now = datetime.fromtimestamp(at, UTC), datetime.now(UTC)
+    same_day = then.date() == now.date()
+    return then.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M UTC")
+
+
+def _distance(at: float, now: float) -> str:
+    if abs(at - now) < 1:
+        return "now"
+    said = words_of(abs(at - now))
+    return f"in {said}" if at > now else f"{said} ago"

@@ -1,0 +1,110 @@
+"""
+Runs the console on this machine's loopback until it is interrupted.
+"""
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import uvicorn
+from attrs import frozen
+
+from safeconsumer.console.app import create
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.guard import LOGIN, Door
+from safeconsumer.group.follower import Follower
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.settings import Control
+
+HOST = "127.0.0.1"
+# Open pages keep a connection each: nobody waits for them at the end.
+_GRACE_SECONDS = 1
+
+
+@frozen(kw_only=True)
+class Setup:
+    """
+    How a console is to be.
+
+    Attributes:
+        base: how to reach the cluster, in kafka-python's keys.
+        settings: which control topics.
+        owner: whose holds are placed here.
+        port: to listen on; 0 for any.
+        is_read_only: whether there is no way to place and lift.
+        token: one that is never used up; None for a link that works once.
+    """
+
+    base: Mapping[str, Any]
+    settings: Control
+    owner: str
+    port: int
+    is_read_only: bool = False
+    token: str | None = None
+
+
+def serve(setup: Setup, tell: Callable[[str], object]) -> None:
+    """
+    Serve until interrupted.
+
+    Args:
+        setup: how.
+        tell: is given the link to open, once the console listens.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    with listening(setup.port) as listener, follower(setup) as following:
+        port = listener.getsockname()[1]
+        desk = desk_of(setup, following, port)
+        tell(f"http://{HOST}:{port}{LOGIN}?token={desk.door.token}")
+        try:
+            server(desk).run(sockets=[listener])
+        finally:
+            desk.close()
+
+
+def follower(setup: Setup) -> Follower:
+    """
+    Make what knows; it begins as a context manager.
+    """
+    return Follower(setup.base, setup.settings)
+
+
+def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
+    """
+    Make what pages work with.
+    """
+    return Desk(
+        follower=following,
+        owner=setup.owner,
+        cluster=", ".join(setup.base["bootstrap_servers"]),
+        door=Door(port, setup.token),
+        connect=lambda: Operator(setup.base, setup.settings),
+        is_read_only=setup.is_read_only,
+    )
+
+
+def server(desk: Desk) -> uvicorn.Server:
+    """
+    Make the server; pages that are open do not keep it from ending.
+    """
+    config = uvicorn.Config(
+        create(desk),
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
+def listening(port: int) -> socket.socket:
+    """
+    Listen on the loopback.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    return socket.create_server((HOST, port), backlog=128)

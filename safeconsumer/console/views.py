@@ -1,0 +1,333 @@
+"""
+What pages and REST say of a group: one row, its members, its partitions, worst first.
+"""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Judge, Seat, assigned, partitions_text
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import count_of
+from safeconsumer.group.why import (
+    LEVELS,
+    QUESTIONS,
+    Answer,
+    Level,
+    Sight,
+    sights,
+    why,
+)
+
+_FEW = 12
+_WORST = (*LEVELS, "good")
+
+
+@frozen(kw_only=True)
+class PartitionRow:
+    """
+    One partition of a group.
+    """
+
+    tp: TopicPartition
+    answer: Answer
+    owner: str | None
+    lag: int | None
+    committed: int | None
+    holds: tuple[Standing, ...]
+
+    @property
+    def name(self) -> str:
+        """
+        It as a scope.
+        """
+        return f"{self.tp.topic}:{self.tp.partition}"
+
+    @property
+    def level(self) -> Level:
+        """
+        What its answer means.
+        """
+        return self.answer.level
+
+    @property
+    def words(self) -> str:
+        """
+        Its answer in short.
+        """
+        return self.answer.words
+
+    @property
+    def sentence(self) -> str:
+        """
+        Its answer.
+        """
+        return self.answer.sentence
+
+    @property
+    def heading(self) -> tuple[str, str]:
+        """
+        What somebody asks who looks at it, before and after its name.
+        """
+        return {
+            Level.ALARM: ("", "is held, and flows"),
+            Level.FLOWS: ("", "flows"),
+            Level.QUIET: ("Why is", "quiet?"),
+        }.get(self.level, ("What does", "do?"))
+
+    @property
+    def questions(self) -> list[tuple[str, str]]:
+        """
+        What was asked, in order, each with ``no``, ``yes`` or ``later``.
+        """
+        at = self.answer.number
+        return [
+            (text, "no" if number < at else "yes" if number == at else "later")
+            for number, text in enumerate(QUESTIONS)
+        ]
+
+
+@frozen(kw_only=True)
+class MemberRow:
+    """
+    One member of a group; ``quiet`` is None if that is unknown.
+    """
+
+    id: str
+    name: str
+    host: str
+    level: str
+    words: str
+    owns: int
+    quiet: int | None
+    more: str
+
+
+@frozen(kw_only=True)
+class GroupRow:
+    """
+    One group in a line: ``level`` is the worst of what is held.
+    """
+
+    group: str
+    level: Level
+    words: str
+    sentence: str
+    state: str
+    members: int
+    reporting: int
+    holds: tuple[Standing, ...]
+    held: int
+    quiet: int
+    flowing: tuple[str, ...]
+    more_flowing: int
+    next_expiry: float | None
+    lag: int | None
+
+
+@frozen(kw_only=True)
+class View:
+    """
+    Everything that is said of one group.
+    """
+
+    row: GroupRow
+    members: tuple[MemberRow, ...]
+    partitions: tuple[PartitionRow, ...]
+
+
+def view_of(
+    picture: Picture, stands_for: Callable[[TopicPartition], float | None]
+) -> View:
+    """
+    Say everything of one group.
+    """
+    judge = Judge(picture)
+    partitions = tuple(_partition(one) for one in sights(judge, stands_for))
+    held = tuple(one for one in partitions if one.holds)
+    loud = {one.tp for one in partitions if one.level is Level.ALARM}
+    members = [_member(one, loud) for one in (*judge.members, *judge.others)]
+    return View(
+        row=_group(picture, held, _verdict(judge, held)),
+        members=tuple(sorted(members, key=lambda one: _WORST.index(one.level))),
+        partitions=tuple(
+            sorted(partitions, key=lambda one: (not one.holds, _rank(one.level)))
+        ),
+    )
+
+
+def row_of(picture: Picture) -> GroupRow:
+    """
+    Say how a group does of which nothing is held: no partition is looked at.
+    """
+    return _group(picture, (), _without_holds(picture))
+
+
+def _reporting(picture: Picture) -> int:
+    said = {one.member_id for one in picture.reports}
+    return sum(one.member_id in said for one in picture.facts.members)
+
+
+def _rank(level: Level) -> int:
+    return LEVELS.index(level)
+
+
+def _partition(sight: Sight) -> PartitionRow:
+    return PartitionRow(
+        tp=sight.tp,
+        answer=why(sight),
+        owner=sight.owner or None,
+        lag=sight.lag,
+        committed=sight.committed,
+        holds=sight.holds,
+    )
+
+
+# ---------------------------------------------------------------- the group
+
+
+def _group(
+    picture: Picture, held: Sequence[PartitionRow], verdict: tuple[Level, str, str]
+) -> GroupRow:
+    level, words, sentence = verdict
+    flowing = [one.name for one in held if one.level is Level.ALARM]
+    expiries = [one.expires_at for one in picture.standing if one.expires_at]
+    lags = [one.lag for one in held]
+    return GroupRow(
+        group=picture.group,
+        level=level,
+        words=words,
+        sentence=sentence,
+        state=picture.facts.state,
+        members=len(picture.facts.members),
+        reporting=_reporting(picture),
+        holds=picture.standing,
+        held=len(held),
+        quiet=_count(held, Level.QUIET),
+        flowing=tuple(flowing[:_FEW]),
+        more_flowing=max(0, len(flowing) - _FEW),
+        next_expiry=min(expiries, default=None),
+        lag=None if not lags or None in lags else sum(one or 0 for one in lags),
+    )
+
+
+def _count(held: Sequence[PartitionRow], level: Level) -> int:
+    return sum(one.level is level for one in held)
+
+
+def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, str]:
+    if not judge.picture.standing:
+        return _without_holds(judge.picture)
+    flowing = _count(held, Level.ALARM)
+    if flowing:
+        verb = "is" if flowing == 1 else "are"
+        said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
+        return Level.ALARM, "held but flowing", said
+    if not held:
+        said = "The holds cover nothing that the group owns or has committed for."
+        return Level.WAITING, "covers nothing", said
+    rest = [one for one in held if one.level is not Level.QUIET]
+    if not rest:
+        return _all_quiet(judge, len(held))
+    worst = min(rest, key=lambda one: _rank(one.level))
+    alike = partitions_text(one.tp for one in rest if one.words == worst.words)
+    quiet = _count(held, Level.QUIET)
+    said = f"{quiet} of {_many(len(held), 'held partition')} quiet. "
+    words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
+    return worst.level, words, f"{said}{alike}: {worst.sentence}."
+
+
+def _without_holds(picture: Picture) -> tuple[Level, str, str]:
+    if picture.ends is None:
+        said = "The control topics cannot be read, so what is held is unknown."
+        return Level.UNKNOWN, "cannot tell", said
+    return Level.FLOWS, "nothing held", "Nothing of this group is held."
+
+
+def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
+    # As wait says it: every member must obey, not only those that own what is held.
+    reached = judge.quietness(judge.picture.standing)
+    if not reached.is_reached:
+        said = f"What is held is quiet, but {reached.sentence()}."
+        return Level.UNKNOWN, "cannot tell", said
+    if held == 1:
+        return Level.QUIET, "quiet", "The held partition is quiet."
+    return Level.QUIET, "quiet", f"All {held:,} held partitions are quiet."
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
+    """
+    Say in one sentence how all groups do, and how bad it is.
+    """
+    counts = {level: sum(one.level is level for one in rows) for level in LEVELS}
+    held = sum(bool(one.holds) for one in rows)
+    if counts[Level.ALARM]:
+        verb = "delivers" if counts[Level.ALARM] == 1 else "deliver"
+        return (
+            Level.ALARM,
+            f"{_many(counts[Level.ALARM], 'group')} {verb} records of what is held.",
+        )
+    if not held:
+        if counts[Level.UNKNOWN]:
+            return Level.UNKNOWN, "What is held is unknown."
+        return Level.FLOWS, f"Nothing is held in {_many(len(rows), 'group')}."
+    said = f"{held:,} of {_many(len(rows), 'group')} held"
+    if counts[Level.UNKNOWN]:
+        are = "it is" if counts[Level.UNKNOWN] == 1 else "they are"
+        return (
+            Level.UNKNOWN,
+            f"{said}; of {counts[Level.UNKNOWN]} nobody can tell whether {are} quiet.",
+        )
+    if counts[Level.WAITING]:
+        return Level.WAITING, f"{said}; {counts[Level.WAITING]} not quiet yet."
+    return Level.QUIET, f"{said}, and all of that is quiet."
+
+
+# ---------------------------------------------------------------- members
+
+
+def _member(seat: Seat, loud: AbstractSet[TopicPartition]) -> MemberRow:
+    facts, report = seat.facts, seat.report
+    host = report.host if report else facts.host.lstrip("/") if facts else ""
+    owned = facts.assigned if facts else assigned([report] if report else [])
+    level, words = {
+        True: ("good", "has read all"),
+        False: (Level.WAITING, "behind"),
+        None: (Level.UNKNOWN, "cannot tell"),
+    }[seat.obeys]
+    if report is not None and report.state != "ready":
+        level, words = Level.UNKNOWN, "keeps its last state"
+    if seat.obeys and not loud.isdisjoint(owned):
+        level, words = Level.ALARM, "does not obey"
+    quiet = None if report is None or report.is_partial else count_of(report.quiet)
+    return MemberRow(
+        id=facts.member_id if facts else report.member if report else "",
+        name=seat.name,
+        host=host,
+        level=level,
+        words=words,
+        owns=len(owned),
+        quiet=quiet,
+        more=_more(seat),
+    )
+
+
+def _more(seat: Seat) -> str:
+    said = [seat.why] if seat.why else []
+    report = seat.report
+    if seat.facts is None:
+        said.append("is no member of the group for Kafka")
+    if report is not None:
+        said += report.outages
+        if report.gated:
+            said.append(f"{report.gated} wait for the control topics")
+        if report.skipped:
+            said.append(f"skipped {report.skipped} unreadable control records")
+    return "; ".join(said)

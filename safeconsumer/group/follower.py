@@ -1,0 +1,534 @@
+"""
+Follows the control topics and the cluster's groups, and publishes what is known.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
+from typing import Any, Self
+
+import kafka.errors as kafka_errors
+from attrs import evolve, field, frozen
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer._kafka.control_reader import ControlReader, topic_ids
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, facts_of
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import Report
+from safeconsumer.group.settings import Control
+
+log = logging.getLogger("safeconsumer.group")
+
+_POLL_MS = 250
+_CLOSE_MS = 500
+_SURVEY_EVERY = 1.0
+# A survey takes at most this part of the time, however many groups there are.
+_SURVEY_SHARE = 0.2
+_VIEWED = 30.0
+_SILENCE = 5.0
+_BACKOFF = 1.0
+_LOOK_FOR_STATUS = 10.0
+_AWAY = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.RequestTimedOutError,
+    OSError,
+)
+_ASK_TIMEOUT_MS = 5_000
+_END_SECONDS = 3.0
+_MOST_RECORDS = 10_000
+_UNKNOWN = GroupFacts(state="Unknown", members=(), committed={})
+
+
+@frozen
+class Trouble:
+    """
+    Why nothing newer is known.
+
+    Attributes:
+        said: in a sentence.
+        detail: the client's own words.
+    """
+
+    said: str
+    detail: str
+
+
+@frozen(kw_only=True)
+class Snapshot:
+    """
+    What is known at one moment; it never changes.
+
+    Attributes:
+        version: one more for each snapshot.
+        pictures: by consumer group.
+        records: what was read of the control topics, oldest first, tombstones too.
+        moved: since when committed offsets stand where they are, by our monotonic
+            clock, for each group and partition.
+        now: the broker's time, seconds since the epoch; None if it is unknown.
+        heard_at: our monotonic time of the moment that all of this is from.
+        is_complete: the control topics were read to their ends, and groups listed.
+        trouble: why nothing newer is known; None if all is well.
+        unread: what could not be read, each with why, in words.
+        remade: control topics that were deleted and made again meanwhile.
+    """
+
+    version: int = 0
+    pictures: Mapping[str, Picture] = field(factory=dict)
+    records: tuple[Standing, ...] = ()
+    moved: Mapping[tuple[str, TopicPartition], float] = field(factory=dict)
+    now: float | None = None
+    heard_at: float
+    is_complete: bool = False
+    trouble: Trouble | None = None
+    unread: tuple[str, ...] = ()
+    remade: tuple[str, ...] = ()
+
+
+@frozen
+class _Heard:
+    at: float
+    report: Report
+
+
+@frozen(kw_only=True)
+class _Survey:
+    facts: Mapping[str, GroupFacts] = field(factory=dict)
+    lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
+    unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    done_at: float | None = None
+    trouble: Trouble | None = None
+
+
+class Follower:
+    """
+    Publishes what is known as immutable snapshots, for somebody who looks all the time.
+
+    It reads the three control topics with one consumer, and asks about groups with one
+    admin client. It needs no more rights than an operator's commands, places nothing,
+    and keeps the last snapshot whatever happens to the cluster. A context manager.
+
+    Args:
+        base: how to reach the cluster, in kafka-python's keys.
+        settings: which control topics.
+
+    Thread rules: two threads of its own; the public methods on any.
+    """
+
+    def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
+        self._base = {"client_id": "safeconsumer-console", **base}
+        self.settings = settings
+        sources = dict(zip(settings.topics, (OPERATOR, GROUP), strict=True))
+        self._sources = sources
+        self._fold = Fold(sources)
+        self._reports: dict[str, _Heard] = {}
+        self._records: deque[Standing] = deque(maxlen=_MOST_RECORDS)
+        self._positions: dict[TopicPartition, int] = {}
+        self._identities: dict[str, object] = {}
+        self._clock = LogClock()
+        self._newest = 0.0
+        self._read_at: float | None = None
+        self._reading_trouble: Trouble | None = None
+        self._unread: tuple[str, ...] = ()
+        self._survey = _Survey()
+        self._moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
+        self._viewed: dict[str, float] = {}
+        self._remade: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        self._published = threading.Condition(self._lock)
+        self._stopping = threading.Event()
+        self._snapshot = Snapshot(heard_at=time.monotonic())
+        self._threads = [
+            threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+            for name, work in (
+                ("safeconsumer-follower", self._read),
+                ("safeconsumer-survey", self._ask),
+            )
+        ]
+
+    def __enter__(self) -> Self:
+        for one in self._threads:
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for one in self._threads:
+            one.join(_END_SECONDS)
+
+    def snapshot(self) -> Snapshot:
+        """
+        Return what is known now, without waiting.
+        """
+        return self._snapshot
+
+    def view(self, group: str) -> None:
+        """
+        Note that somebody looks at a group: its lags are asked for a while.
+        """
+        self._viewed[group] = time.monotonic()
+
+    def wait_for(self, topic: str, offset: int, timeout: float) -> bool:
+        """
+        Wait until a record of a control topic is in the snapshot; tell whether it is.
+        """
+        tp = TopicPartition(topic, 0)
+        with self._published:
+            return self._published.wait_for(
+                lambda: self._positions.get(tp, 0) > offset, timeout
+            )
+
+    # ------------------------------------------------------------ threads
+
+    def _run(self, work: Callable[[], None]) -> None:
+        while not self._stopping.is_set():
+            try:
+                work()
+            except Exception as error:
+                log.debug("%s begins again", work.__name__, exc_info=True)
+                self._lose(work, _trouble(error))
+                self._stopping.wait(_BACKOFF)
+
+    def _lose(self, work: Callable[[], None], why: Trouble) -> None:
+        with self._lock:
+            if work == self._read:
+                self._reading_trouble = why
+            else:
+                self._survey = evolve(self._survey, trouble=why)
+            # What was known stays as it was: nothing is judged by what nobody hears.
+            self._snapshot = evolve(
+                self._snapshot, version=self._snapshot.version + 1, trouble=why
+            )
+
+    # ------------------------------------------------------------ the control topics
+
+    def _read(self) -> None:
+        with ExitStack() as closing:
+            admin = clients.admin(self._base)
+            closing.callback(admin.close)
+            names = self._readable(admin)
+            consumer = clients.reader(self._base)
+            closing.callback(consumer.close, autocommit=False, timeout_ms=_CLOSE_MS)
+            reader = ControlReader(consumer)
+            ends = self._begin(consumer, names)
+            until = time.monotonic() + _LOOK_FOR_STATUS if self._unread else math.inf
+            while not self._stopping.is_set() and time.monotonic() < until:
+                self._turn(consumer, reader, ends)
+
+    def _readable(self, admin: KafkaAdminClient) -> tuple[str, ...]:
+        topics.require(admin, self.settings.topics)
+        status = self.settings.status_topic
+        if status is None:
+            self._unread = ("there is no status topic, by the settings",)
+            return self.settings.topics
+        try:
+            topics.require(admin, (status,))
+        except kafka_errors.KafkaError as error:
+            self._unread = (str(error),)
+            return self.settings.topics
+        self._unread = ()
+        return (*self.settings.topics, status)
+
+    def _begin(
+        self, consumer: SafeConsumer, names: Sequence[str]
+    ) -> Mapping[TopicPartition, int]:
+        partitions = [TopicPartition(name, 0) for name in names]
+        consumer.assign(partitions)
+        firsts = consumer.beginning_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
+        ends = consumer.end_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
+        identities = topic_ids(consumer, names)
+        with self._lock:
+            for tp in partitions:
+                known = self._positions.get(tp, 0)
+                if self._is_another(identities, tp.topic) or ends[tp] < known:
+                    self._begin_again(tp)
+                    known = 0
+                self._positions[tp] = max(known, firsts[tp])
+            self._identities.update(
+                {name: one for name, one in identities.items() if one is not None}
+            )
+            status = {tp: 0 for tp in partitions if tp.topic not in self._sources}
+            self._positions.update(
+                whole.firsts_since(consumer, SILENT_AFTER, status, ends)
+            )
+        for tp in partitions:
+            consumer.seek(tp, self._positions[tp])
+        return dict(ends)
+
+    def _begin_again(self, tp: TopicPartition) -> None:
+        if tp.topic in self._sources:
+            self._fold.begin_again(tp.topic)
+            self._remade = tuple(dict.fromkeys((*self._remade, tp.topic)))
+
+    def _is_another(self, identities: Mapping[str, object], name: str) -> bool:
+        known, found = self._identities.get(name), identities[name]
+        return None not in {known, found} and known != found
+
+    def _turn(
+        self,
+        consumer: SafeConsumer,
+        reader: ControlReader,
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        polled = consumer.poll(_POLL_MS)
+        identities = topic_ids(consumer, [tp.topic for tp in ends])
+        again = [name for name in identities if self._is_another(identities, name)]
+        if again:
+            message = f"{', '.join(again)} was made again"
+            raise kafka_errors.UnknownTopicOrPartitionError(message)
+        if reader.silence() > _SILENCE:
+            message = f"no answer to a fetch for {_SILENCE:.0f} s"
+            raise kafka_errors.KafkaTimeoutError(message)
+        with self._lock:
+            for tp, records in polled.items():
+                self._take(tp.topic, records)
+            self._positions.update(reader.positions())
+            was_lost = self._reading_trouble is not None
+            if all(self._positions[tp] >= end for tp, end in ends.items()):
+                self._read_at = time.monotonic() - reader.silence()
+                self._reading_trouble = None
+            if polled or was_lost:
+                self._publish()
+
+    def _take(self, name: str, records: Iterable[Any]) -> None:
+        for record in records:
+            at = whole.time_of(record) or 0.0
+            self._newest = max(self._newest, at)
+            if name in self._sources:
+                taken = self._fold.take(name, (whole.written(record),))
+                self._records.extend(
+                    as_standing(self._sources[name], one) for one in taken.fresh
+                )
+                continue
+            report = report_wire.decode_report(record.value)
+            if report is not None:
+                offset = at - report.at_ms / 1000
+                self._reports[report.member] = _Heard(
+                    at, evolve(report, clock_offset=offset)
+                )
+
+    # ------------------------------------------------------------ the groups
+
+    def _ask(self) -> None:
+        with ExitStack() as closing:
+            admin = clients.admin(self._base)
+            closing.callback(admin.close)
+            asker = clients.asker(self._base)
+            closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                self._ask_once(admin, asker)
+                took = time.monotonic() - began
+                self._stopping.wait(max(_SURVEY_EVERY, took / _SURVEY_SHARE))
+
+    def _ask_once(self, admin: KafkaAdminClient, asker: KafkaConsumer) -> None:
+        with self._lock:
+            names = {one.key.group for one in self._fold.standing()}
+            names |= {one.report.group for one in self._live()}
+        names |= {
+            one["group_id"]
+            for one in admin.list_groups()
+            if one["protocol_type"] == "consumer" or not one["protocol_type"]
+        }
+        facts, unread = _facts_of_all(admin, sorted(names))
+        lags = self._lags(admin, asker, facts)
+        with self._lock:
+            now = time.monotonic()
+            self._survey = _Survey(facts=facts, lags=lags, unread=unread, done_at=now)
+            self._note_moves(facts, now)
+            self._publish()
+
+    def _lags(
+        self,
+        admin: KafkaAdminClient,
+        asker: KafkaConsumer,
+        facts: Mapping[str, GroupFacts],
+    ) -> dict[str, dict[TopicPartition, int]]:
+        since = time.monotonic() - _VIEWED
+        wanted = {
+            group
+            for group, picture in self._snapshot.pictures.items()
+            if picture.standing or self._viewed.get(group, 0.0) > since
+        }
+        asked = {group: one for group, one in facts.items() if group in wanted}
+        partitions = _existing(
+            admin, {tp for one in asked.values() for tp in one.committed}
+        )
+        if not partitions:
+            return {}
+        ends = asker.end_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
+        return {
+            group: {
+                tp: max(0, ends[tp] - at)
+                for tp, at in one.committed.items()
+                if tp in ends
+            }
+            for group, one in asked.items()
+        }
+
+    def _note_moves(self, facts: Mapping[str, GroupFacts], now: float) -> None:
+        moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
+        for group, one in facts.items():
+            for tp, offset in one.committed.items():
+                known = self._moved.get((group, tp))
+                is_same = known is not None and known[0] == offset
+                moved[group, tp] = known if known and is_same else (offset, now)
+        self._moved = moved
+
+    # ------------------------------------------------------------ publishing
+
+    def _live(self) -> list[_Heard]:
+        if self._read_at is None or not self._reports:
+            return list(self._reports.values())
+        now = self._clock.now(self._newest, lambda: None)
+        self._reports = {
+            member: one
+            for member, one in self._reports.items()
+            if now - one.at <= SILENT_AFTER
+        }
+        return [one for one in self._reports.values() if one.report.state != "stopped"]
+
+    def _publish(self) -> None:
+        """
+        Make the next snapshot. Under the lock.
+        """
+        live = self._live()
+        now = None
+        if self._read_at is not None and self._newest:
+            told = self._clock.now(self._newest, lambda: None)
+            now = told if self._clock.is_sure else None
+        survey = self._survey
+        is_complete = self._read_at is not None and survey.done_at is not None
+        heard_at = min(
+            (at for at in (self._read_at, survey.done_at) if at is not None),
+            default=self._snapshot.heard_at,
+        )
+        self._snapshot = Snapshot(
+            version=self._snapshot.version + 1,
+            pictures=self._pictures([one.report for one in live], now),
+            records=tuple(self._records),
+            moved={key: at for key, (_, at) in self._moved.items()},
+            now=now,
+            heard_at=heard_at,
+            is_complete=is_complete,
+            trouble=self._reading_trouble or survey.trouble,
+            unread=self._unread,
+            remade=self._remade,
+        )
+        self._published.notify_all()
+
+    def _pictures(
+        self, reports: Iterable[Report], now: float | None
+    ) -> dict[str, Picture]:
+        skew, survey = self.settings.clock_skew, self._survey
+        standing: dict[str, list[Standing]] = {}
+        for one in self._fold.standing():
+            # Where nobody tells the time, the records prove that it is not earlier.
+            if one.in_force(now or self._newest, skew):
+                standing.setdefault(one.key.group, []).append(one)
+        said: dict[str, list[Report]] = {}
+        for report in sorted(reports, key=lambda one: (one.client_id, one.member)):
+            said.setdefault(report.group, []).append(report)
+        ends = None
+        if self._read_at is not None and self._reading_trouble is None:
+            ends = {
+                tp.topic: at
+                for tp, at in self._positions.items()
+                if tp.topic in self._sources
+            }
+        pictures = {
+            group: Picture(
+                group=group,
+                facts=survey.facts.get(group, _UNKNOWN),
+                standing=tuple(standing.get(group, ())),
+                reports=tuple(said.get(group, ())),
+                ends=ends,
+                lags=survey.lags.get(group, {}),
+                now=now,
+                taken_at=time.monotonic(),
+                unread=(*self._unread, *survey.unread.get(group, ())),
+            )
+            for group in sorted({*survey.facts, *standing, *said})
+        }
+        known = self._snapshot.pictures
+        return {
+            group: known[group] if _is_same(known.get(group), one) else one
+            for group, one in pictures.items()
+        }
+
+
+def _facts_of_all(
+    admin: KafkaAdminClient, names: Sequence[str]
+) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
+    """
+    Return what the cluster tells of groups, and what it does not tell of which.
+    """
+    facts: dict[str, GroupFacts] = {}
+    unread: dict[str, tuple[str, ...]] = {}
+    committed = _committed(admin, names) if names else {}
+    described = admin.describe_groups(names) if names else {}
+    for name, one in described.items():
+        offsets = committed.get(name)
+        if one.get("error"):
+            unread[name] = (f"the group cannot be described: {one['error']}"[:200],)
+            facts[name] = _UNKNOWN
+            continue
+        if offsets is None:
+            unread[name] = ("its committed offsets cannot be read",)
+        facts[name] = facts_of(one, offsets or {})
+    return facts, unread
+
+
+def _committed(
+    admin: KafkaAdminClient, names: Sequence[str]
+) -> dict[str, Mapping[TopicPartition, Any]]:
+    try:
+        return dict(admin.list_group_offsets(list(names)))
+    except _AWAY:
+        raise
+    except kafka_errors.KafkaError:  # of one of them: the others are told one by one
+        found: dict[str, Mapping[TopicPartition, Any]] = {}
+        for name in names:
+            with suppress(kafka_errors.AuthorizationError):
+                found.update(admin.list_group_offsets(name))
+        return found
+
+
+def _existing(
+    admin: KafkaAdminClient, partitions: AbstractSet[TopicPartition]
+) -> list[TopicPartition]:
+    # Asking for the end of a topic that is gone, or not for us to see, waits in vain.
+    names = sorted({tp.topic for tp in partitions})
+    described = admin.describe_topics(names) if names else []
+    counts = {
+        one["name"]: len(one["partitions"])
+        for one in described
+        if not one["error_code"]
+    }
+    return sorted(tp for tp in partitions if tp.partition < counts.get(tp.topic, 0))
+
+
+def _is_same(known: Picture | None, one: Picture) -> bool:
+    # What did not change but for its time is not judged again.
+    return (
+        known == evolve(one, now=known.now, taken_at=known.taken_at) if known else False
+    )
+
+
+def _trouble(error: Exception) -> Trouble:
+    detail = str(error)[:300] or type(error).__name__
+    if isinstance(error, _AWAY):
+        return Trouble("The broker does not answer.", detail)
+    return Trouble("The cluster cannot be read.", detail)

@@ -1,0 +1,209 @@
+"""
+A console that is served for a test, and members that poll meanwhile.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from attrs import evolve
+
+from safeconsumer.console import serve
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.guard import LOGIN
+from safeconsumer.console.serve import Setup
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+from tests.worker.lab import wait_for
+
+TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
+
+
+class Served:
+    """
+    A console on a port of its own, with a token for scripts.
+    """
+
+    def __init__(self, desk: Desk, listener: Any) -> None:  # noqa: ANN401 - a socket
+        self.desk = desk
+        self.port = listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._listener = listener
+        self._server = serve.server(desk)
+        self._thread = threading.Thread(
+            target=lambda: self._server.run(sockets=[listener])
+        )
+
+    @property
+    def link(self) -> str:
+        """
+        What the command prints.
+        """
+        return f"{self.url}{LOGIN}?token={self.desk.door.token}"
+
+    @property
+    def lasting_link(self) -> str:
+        return f"{self.url}{LOGIN}?token={TOKEN}"
+
+    def client(self, **headers: str) -> httpx.Client:
+        """
+        Make a client that may do what the token allows.
+        """
+        allowed = {"authorization": f"Bearer {TOKEN}", **headers}
+        return httpx.Client(base_url=self.url, headers=allowed, timeout=30)
+
+    def stranger(self, **headers: str) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """
+        Return what a call answers.
+        """
+        with self.client() as client:
+            answer = client.get(f"/api/v1/{path}", params=query)
+            assert answer.status_code == 200, answer.text
+            document: dict[str, Any] = answer.json()
+            return document
+
+    def post(self, path: str, **body: str) -> httpx.Response:
+        with self.client() as client:
+            return client.post(f"/api/v1/{path}", json=body)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_for(lambda: self._server.started, "the server")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """
+        End it, as an interrupt does; a second call does nothing.
+        """
+        self.desk.close()
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - of Setup
+    """
+    Serve a console for a team.
+    """
+    setup = Setup(
+        base=team.broker.client_config,
+        settings=team.settings,
+        owner="alice",
+        port=0,
+        token=TOKEN,
+    )
+    with serving(evolve(setup, **changed)) as served:
+        yield served
+
+
+@contextmanager
+def serving(setup: Setup) -> Iterator[Served]:
+    """
+    Serve a console.
+    """
+    with ExitStack() as closing:
+        listener = closing.enter_context(serve.listening(0))
+        following = closing.enter_context(serve.follower(setup))
+        desk = serve.desk_of(setup, following, listener.getsockname()[1])
+        yield closing.enter_context(Served(desk, listener))
+
+
+def until_complete(served: Served) -> None:
+    """
+    Wait until the console has read the topics and asked for groups.
+    """
+
+    def is_complete() -> bool:
+        snapshot = served.desk.snapshot()
+        return snapshot.is_complete and not snapshot.trouble
+
+    wait_for(is_complete, "what the cluster says")
+
+
+class Polled:
+    """
+    Polls consumers, each on a thread of its own.
+    """
+
+    def __init__(self, *consumers: Any) -> None:  # noqa: ANN401 - stock or ours
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._poll, args=(one,)) for one in consumers
+        ]
+
+    def __enter__(self) -> Self:
+        for one in self._threads:
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for one in self._threads:
+            one.join()
+
+    def _poll(self, consumer: Any) -> None:  # noqa: ANN401 - stock or ours
+        while not self._over.is_set():
+            consumer.poll(50)
+
+
+def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
+    """
+    Make members that share the topic out among them.
+    """
+    members = [team.subscribed(name, control=team.quick) for name in names]
+    members += [team.subscribed(name, control=None) for name in plain]
+
+    def is_shared() -> bool:
+        owned = [tp for one in members for tp in one.assignment()]
+        return sorted(owned) == team.partitions and all(
+            one.assignment() for one in members
+        )
+
+    with Polled(*members[1:]):
+        poll_until(members[0], is_shared)
+    return members
+
+
+def row_of(served: Served, group: str) -> dict[str, Any]:
+    """
+    Return what the console says of a group; nothing while it knows none.
+    """
+    rows = served.get("groups")["groups"]
+    found: list[dict[str, Any]] = [one for one in rows if one["group"] == group]
+    return found[0] if found else {}
+
+
+def until_level(served: Served, group: str, level: str) -> None:
+    """
+    Wait until the console says that a group does so.
+    """
+    wait_for(lambda: row_of(served, group).get("level") == level, level)
+
+
+def until_settled(served: Served, group: str, members: int, reporting: int) -> None:
+    """
+    Wait until the console knows who owns what, and who reports.
+    """
+
+    def is_settled() -> bool:
+        row = row_of(served, group)
+        wanted = ("Stable", members, reporting)
+        return (row.get("state"), row.get("members"), row.get("reporting")) == wanted
+
+    wait_for(is_settled, "the group")

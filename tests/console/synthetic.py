@@ -1,0 +1,126 @@
+"""
+A big cluster that is not there: what a follower would know of it.
+"""
+
+import time
+
+from attrs import define, evolve, field
+from kafka import TopicPartition
+
+from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.report_wire import Report
+from safeconsumer.group.settings import Control
+from safeconsumer.group.wire import ControlHold, ControlKey
+
+GROUPS, MEMBERS, PARTITIONS = 200, 5, 25
+ENDS = {"ops": 10, "own": 0}
+
+
+@define
+class Still:
+    """
+    Stands in for a follower: what it knows is given.
+    """
+
+    known: Snapshot
+    settings: Control = field(factory=Control)
+
+    def snapshot(self) -> Snapshot:
+        return self.known
+
+    def view(self, group: str) -> None:
+        pass
+
+    def hold(self, group: str) -> None:
+        """
+        Let a hold of the whole group arrive.
+        """
+        picture = self.known.pictures[group]
+        changed = evolve(picture, standing=(standing(group),))
+        self.known = evolve(
+            self.known,
+            version=self.known.version + 1,
+            heard_at=time.monotonic(),
+            pictures={**self.known.pictures, group: changed},
+        )
+
+
+def standing(group: str, scope: str = "@all") -> Standing:
+    return Standing(
+        source="operator",
+        key=ControlKey(group, "alice", scope),
+        hold=ControlHold("id", "the database moves", 3_600_000),
+        at=time.time(),
+        offset=9,
+    )
+
+
+def picture(number: int, *, is_held: bool, is_obeyed: bool = True) -> Picture:
+    """
+    Make a group of five members, each with five partitions.
+    """
+    group, topic = f"group-{number:03}", f"topic-{number:03}"
+    each = PARTITIONS // MEMBERS
+    members, reports = [], []
+    for member in range(MEMBERS):
+        first = member * each
+        name = f"{group}-{member}"
+        owned = range(first, first + each)
+        members.append(
+            MemberFacts(
+                member_id=name,
+                client_id=name,
+                host="/10.0.0.1",
+                assigned=frozenset(TopicPartition(topic, one) for one in owned),
+            )
+        )
+        ranges = {topic: ((first, first + each - 1),)}
+        reports.append(
+            Report(
+                group=group,
+                member=name,
+                member_id=name,
+                generation=1,
+                client_id=name,
+                host="host",
+                applied=ENDS,
+                assigned=ranges,
+                quiet=ranges if is_held and is_obeyed else {},
+            )
+        )
+    partitions = [TopicPartition(topic, one) for one in range(PARTITIONS)]
+    return Picture(
+        group=group,
+        facts=GroupFacts(
+            state="Stable",
+            members=tuple(members),
+            committed=dict.fromkeys(partitions, 1000),
+        ),
+        standing=(standing(group),) if is_held else (),
+        reports=tuple(reports),
+        ends=ENDS,
+        lags=dict.fromkeys(partitions, 3),
+        now=time.time(),
+        taken_at=time.monotonic(),
+    )
+
+
+def big() -> Still:
+    """
+    Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held.
+    """
+    pictures = [
+        picture(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
+        for number in range(GROUPS)
+    ]
+    return Still(
+        Snapshot(
+            version=1,
+            pictures={one.group: one for one in pictures},
+            now=time.time(),
+            heard_at=time.monotonic(),
+            is_complete=True,
+        )
+    )

@@ -1,0 +1,83 @@
+"""
+``safeconsumer console`` as it is typed: what it says where it cannot serve.
+"""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
+
+
+def run(*arguments: str) -> Result:
+    where = ("--bootstrap", "127.0.0.1:1")
+    return CliRunner().invoke(safeconsumer, ["console", *where, *arguments])
+
+
+def ends(result: Result) -> tuple[int, int]:
+    """
+    Return the status, and how many lines were said of it.
+    """
+    return result.exit_code, result.stderr.count("\n")
+
+
+_WITHOUT = """
+import sys
+sys.modules[{package!r}] = None
+sys.argv[1:] = ["console", "--bootstrap", "127.0.0.1:1"]
+from safeconsumer.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
+def test_without_the_extra_it_says_how_to_install_it(package: str) -> None:
+    """
+    In a process of its own, where nothing of it was imported before.
+    """
+    program = _WITHOUT.format(package=package)
+    ended = subprocess.run(  # noqa: S603 - our own text
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    line = (
+        f"safeconsumer: the console needs {package}: "
+        "pip install 'safeconsumer[console]'\n"
+    )
+    assert (ended.returncode, ended.stderr) == (Status.USAGE, line)
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("--port", str(taken.getsockname()[1]))
+    assert ends(result) == (Status.USAGE, 1)
+    assert "choose one with --port" in result.stderr
+
+
+def test_a_token_is_long(tmp_path: Path) -> None:
+    """Else it can be guessed."""
+    file = tmp_path / "token"
+    file.write_text("short\n")
+    result = run("--token-file", str(file))
+    assert ends(result) == (Status.USAGE, 1)
+    assert "16 characters or more" in result.stderr
+
+
+def test_an_owner_that_is_none() -> None:
+    assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)
+
+
+def test_the_demo_is_not_of_your_cluster() -> None:
+    result = CliRunner().invoke(
+        safeconsumer, ["demo", "--console", "--bootstrap", "localhost:9092"]
+    )
+    assert ends(result) == (Status.USAGE, 1)
+    assert "safeconsumer console --bootstrap" in result.stderr

@@ -1,0 +1,349 @@
+"""
+Who may talk to the console, and what its pages and calls answer.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from safeconsumer.console.api import CALLS
+from tests.console.harness import (
+    TOKEN,
+    Polled,
+    Served,
+    console,
+    row_of,
+    settled,
+    until_complete,
+    until_level,
+    until_settled,
+)
+from tests.group.team import Team
+from tests.worker.lab import wait_for
+
+pytestmark = pytest.mark.any_broker
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+@pytest.fixture
+def served(team: Team) -> Iterator[Served]:
+    with console(team) as made:
+        until_complete(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(kafka_broker: Any) -> Iterator[Served]:  # noqa: ANN401 - any kind
+    """
+    Serve one console for all tests that change nothing.
+    """
+    with Team(kafka_broker) as team, console(team) as made:
+        until_complete(made)
+        yield made
+
+
+# ---------------------------------------------------------------- who may
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/group?group=g", "/history", "/api/v1/groups", "/nowhere"]
+)
+def test_nobody_comes_in_without_the_token(shared: Served, path: str) -> None:
+    with shared.stranger() as stranger:
+        answer = stranger.get(path)
+    assert answer.status_code == 401
+    assert "safeconsumer console printed" in answer.text
+    is_problem = answer.headers["content-type"] == "application/problem+json"
+    assert is_problem == path.startswith("/api/")
+
+
+def test_the_link_works_once(served: Served) -> None:
+    """Whoever finds it in a terminal later does not come in."""
+    with served.stranger() as first:
+        assert first.get(served.link).status_code == 200
+        assert first.get("/").status_code == 200
+        cookie = first.cookies.jar
+        (session,) = cookie
+        assert session.has_nonstandard_attr("HttpOnly")
+        assert session.get_nonstandard_attr("SameSite") == "strict"
+    with served.stranger() as second:
+        assert second.get(served.link).status_code == 401
+        assert second.get("/").status_code == 401
+        assert second.get("/login?token=").status_code == 401
+
+
+def test_a_token_file_works_for_several(shared: Served) -> None:
+    for _ in range(2):
+        with shared.stranger() as browser:
+            browser.get(shared.lasting_link)
+            assert browser.get("/").status_code == 200
+    with shared.stranger(authorization=f"Bearer {TOKEN}x") as wrong:
+        assert wrong.get("/api/v1/groups").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
+)
+def test_another_host_name_is_not_answered(shared: Served, host: str) -> None:
+    """A page of others that renames itself to our address gets nothing (rebinding)."""
+    with shared.client(host=host.format(port=shared.port)) as client:
+        assert client.get("/").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_a_page_of_others_changes_nothing(
+    shared: Served, headers: dict[str, str]
+) -> None:
+    """The browser brings the cookie along, and says where the request is from."""
+    with shared.stranger() as browser:
+        browser.get(shared.lasting_link)
+        for path in ("/place", "/lift", "/api/v1/pause", "/api/v1/resume"):
+            assert browser.post(path, headers=headers).status_code == 403
+
+
+def test_a_form_carries_a_token(shared: Served) -> None:
+    with shared.stranger() as browser:
+        browser.get(shared.lasting_link)
+        own = {"sec-fetch-site": "same-origin", "origin": shared.url}
+        assert browser.post("/place", headers=own, data={}).status_code == 403
+        forged = browser.post("/place", headers=own, data={"form": "x"})
+        assert forged.status_code == 403
+
+
+def test_the_api_takes_json_only(shared: Served) -> None:
+    """A form of others cannot send it without asking the browser first."""
+    with shared.client() as client:
+        answer = client.post("/api/v1/pause", data={"group": "g"})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/static/console.css", "/nowhere", "/live"])
+def test_every_answer_tells_the_browser_what_is_allowed(
+    shared: Served, path: str
+) -> None:
+    with shared.client() as client:
+        headers = client.get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; ")
+    assert "unsafe" not in policy
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["x-content-type-options"] == "nosniff"
+    is_asset = path.startswith("/static/")
+    assert ("no-store" in headers["cache-control"]) != is_asset
+
+
+def test_read_only_has_no_way_to_write(team: Team) -> None:
+    """Not even a route, and no producer."""
+    with console(team, is_read_only=True) as served, served.client() as client:
+        until_complete(served)
+        for path in ("/place", "/lift"):
+            assert client.get(path).status_code == 404
+            assert client.post(path, data={}).status_code == 404
+        for path in ("pause", "resume"):
+            assert client.post(f"/api/v1/{path}", json={}).status_code == 404
+        page = client.get("/").text
+        assert "read only" in page
+        assert "Hold something" not in page
+        paths = client.get("/api/v1/openapi.json").json()["paths"]
+        assert "/preview" in paths
+        assert not {"/pause", "/resume"} & set(paths)
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
+    """An operator's way, by REST: preview, pause, wait, explain, resume."""
+    members = settled(team, "a", "b")
+    group = team.group
+    with Polled(*members):
+        until_settled(served, group, members=2, reporting=2)
+        wish = {"group": group, "scopes": f"{team.topic}:0 {team.topic}:1"}
+        told = served.post("preview", **wish, reason="db", **{"for": "1h"}).json()
+        assert told["covers"] == [f"{team.topic}:0", f"{team.topic}:1"]
+        assert served.get("holds")["holds"] == []
+        done = served.post("pause", **wish, reason="db", **{"for": "1h"})
+        assert done.status_code == 200
+        assert len(done.json()["acknowledged"]) == 2
+        verdict = served.get("wait", group=group, timeout="20")["verdict"]
+        assert (verdict["level"], verdict["quiet"], verdict["held"]) == ("quiet", 2, 2)
+        said = served.get("explain", group=group, partition=f"{team.topic}:0")
+        assert (said["words"], "db" in said["sentence"]) == ("quiet", True)
+        status = served.get("group", group=group)
+        assert [one["reason"] for one in status["holds"]] == ["db", "db"]
+        for number in (0, 1):
+            ended = served.post("resume", group=group, scope=f"{team.topic}:{number}")
+            assert ended.status_code == 200
+        until_level(served, group, "flows")
+        past = served.get("history", group=group)["records"]
+        assert [one["is_held"] for one in past] == [True, True, False, False]
+
+
+def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
+    """It obeys nothing and says nothing: nobody can tell, and wait does not end."""
+    members = settled(team, "a", plain=("plain",))
+    with Polled(*members):
+        until_settled(served, team.group, members=2, reporting=1)
+        wish = {"group": team.group, "scopes": "@all", "reason": "db"}
+        told = served.post("preview", **wish).json()
+        assert any(
+            one["level"] == "alarm" and one["sentence"].startswith("plain does not")
+            for one in told["points"]
+        )
+        assert served.post("pause", **wish).status_code == 409
+        assert served.post("pause", **wish, agreed="yes").status_code == 200
+        wait_for(lambda: row_of(served, team.group)["quiet"] == 2, "the other member")
+        assert row_of(served, team.group)["level"] == "unknown"
+        with served.client() as client:
+            answer = client.get(
+                "/api/v1/wait", params={"group": team.group, "timeout": "0.2"}
+            )
+        assert answer.status_code == 408
+        assert "plain does not report" in answer.json()["detail"]
+
+
+def test_anothers_hold_is_lifted_by_typing_its_scope(
+    team: Team, served: Served
+) -> None:
+    """By accident nobody lifts what somebody else holds."""
+    team.operator_holds(team.topic, owner="bob")
+    wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+    wanted = {"group": team.group, "scope": team.topic, "owner": "bob"}
+    refused = served.post("resume", **wanted)
+    assert refused.status_code == 409
+    assert served.post("resume", **wanted, typed=team.topic).status_code == 200
+    assert served.get("holds")["holds"] == []
+    assert served.post("resume", **wanted, typed=team.topic).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"group": "g", "scopes": "", "reason": "x"}, "say what to hold"),
+        ({"group": "g", "scopes": "orders:x", "reason": "x"}, "not a partition"),
+        ({"group": "g", "scopes": "re:(", "reason": "x"}, "not an RE2 pattern"),
+        ({"group": "g", "scopes": "orders", "reason": " "}, "say why"),
+        ({"group": "", "scopes": "orders", "reason": "x"}, "a group is"),
+        ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "no duration"),
+    ],
+)
+def test_what_is_no_wish(shared: Served, wish: dict[str, str], said: str) -> None:
+    """Nothing is written, and the problem says what to do."""
+    answer = shared.post("pause", **wish)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert said in answer.json()["title"]
+
+
+def test_bodies_that_are_none(shared: Served) -> None:
+    with shared.client(**{"content-type": "application/json"}) as client:
+        for body in (b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"):
+            assert client.post("/api/v1/pause", content=body).status_code == 400
+
+
+def test_unknown_groups_and_partitions(shared: Served) -> None:
+    """A typing error is not shown as a group without holds."""
+    with shared.client() as client:
+        for path in ("/group", "/api/v1/group", "/api/v1/wait", "/partition"):
+            answer = client.get(path, params={"group": "nope", "partition": "a:1"})
+            assert answer.status_code == 404, path
+            assert "look for a typing error" in answer.text
+
+
+def test_the_openapi_document_is_what_there_is(shared: Served) -> None:
+    """Each call stands in it, and those that need nothing answer."""
+    document = shared.get("openapi.json")
+    assert set(document["paths"]) == {one.path for one in CALLS}
+    with shared.client() as client:
+        for path, methods in document["paths"].items():
+            if "get" not in methods or path == "/events":
+                continue
+            needs = any(one["required"] for one in methods["get"]["parameters"])
+            answer = client.get(f"/api/v1{path}")
+            assert answer.status_code == (400 if needs else 200), path
+
+
+def test_events_tell_when_to_look_again(team: Team, served: Served) -> None:
+    """Within a second of the acknowledgement."""
+    with served.client() as client, client.stream("GET", "/api/v1/events") as told:
+        lines = told.iter_lines()
+        version = served.desk.snapshot().version
+        team.operator_holds(team.topic)
+        for line in lines:
+            name, _, data = line.partition(": ")
+            if name == "data" and int(data) > version:
+                break
+    wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+
+
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
+
+
+def test_names_full_of_markup_are_text(served: Served) -> None:
+    """Owners and reasons come from whoever may write; so do group names."""
+    wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE, "agreed": "yes"}
+    assert served.post("pause", **wish).status_code == 200
+    with served.client() as client:
+        for path in ("/", "/history", "/group", "/place", "/lift", "/doctor"):
+            given = {"group": HOSTILE, "scope": "@all", "owner": "alice"}
+            page = client.get(path, params=given).text
+            assert "<script>alert" not in page, path
+            assert "<img src=x" not in page, path
+            assert "49" not in page.split("alert(2)")[-1][:20], path
+        assert "&lt;script&gt;alert(1)" in client.get("/").text
+
+
+@pytest.mark.embedded_broker
+def test_the_broker_away_and_back(team: Team, served: Served) -> None:
+    """The last snapshot stays, with its age; writes are refused; then all is well."""
+    team.operator_holds(team.topic)
+    wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+    team.broker.down()
+    try:
+        wait_for(lambda: served.desk.snapshot().trouble is not None, "trouble", 20)
+        known = served.get("holds")
+        assert known["known"]["trouble"]
+        assert len(known["holds"]) == 1
+        with served.client() as client:
+            assert client.get("/api/v1/ready").status_code == 503
+            page = client.get("/").text
+        assert "The broker does not answer." in page
+        assert "Members keep obeying it" in page
+        wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+        assert served.post("pause", **wish).status_code == 503
+    finally:
+        team.broker.up()
+    until_complete(served)
+    assert served.get("ready")["known"]["trouble"] is None
+    assert served.get("holds")["holds"]
+
+
+def test_nothing_of_a_token_is_logged_or_shown(shared: Served) -> None:
+    with shared.client() as client:
+        pages = [client.get(path).text for path in ("/", "/history", "/doctor")]
+    assert not any(TOKEN in page or shared.desk.door.token in page for page in pages)
+
+
+def test_problems_are_documents(shared: Served) -> None:
+    with shared.client() as client:
+        answer: httpx.Response = client.get("/api/v1/nope")
+    assert answer.status_code == 404
+    assert json.loads(answer.content)["title"] == "there is no such page"
