@@ -161,6 +161,7 @@ class SafeConsumer(UpstreamConsumer):
         if control is not None:
             _check_control(control)
         hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
+        self._safe_is_logged = log
         self._safe_early = EarlyHolds()
         self._safe_control: Attached | None = None
         with ExitStack() as undo:

@@ -71,7 +71,7 @@ class WorkerSettingError(SafeConsumerError, ValueError):
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
     """
-    A ``Worker`` or ``Pump`` was used after its end, or run twice.
+    A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one.
     """
 
 

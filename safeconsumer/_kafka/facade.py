@@ -319,6 +319,20 @@ class Facade:
             config["key_deserializer"], config["value_deserializer"] = key, value
             self._fetcher.drop_decoded()
 
+    @property
+    def is_logged(self) -> bool:
+        """
+        Whether events become lines of the log.
+        """
+        return bool(getattr(self._consumer, "_safe_is_logged", True))
+
+    @property
+    def is_taken(self) -> bool:
+        """
+        Whether somebody else polls and commits.
+        """
+        return self._subscription.refusal is not None
+
     def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
         """
         Have commits without offsets raise what this makes; None: let them again.

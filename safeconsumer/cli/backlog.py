@@ -106,9 +106,9 @@ def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> B
     """
     lags = operator.lags(picture.facts, picture.facts.partitions)
     began = {
-        tp: min(one.at for one in picture.standing if one.at and one.covers(tp))
+        tp: min(one.since for one in picture.standing if one.since and one.covers(tp))
         for tp in picture.held
-        if any(one.at and one.covers(tp) for one in picture.standing)
+        if any(one.since and one.covers(tp) for one in picture.standing)
     }
     falls = None if pace is None else pace.of(sum(lags.values()))
     return Backlog(lags=lags, since=operator.written_since(began), pace=falls)

@@ -45,7 +45,7 @@ def standing_row(one: Standing, *, is_wide: bool = False) -> tuple[str, ...]:
     """
     why = (one.hold.reason if one.hold else None) or ""
     owner = f"{one.source}:{one.key.owner}"
-    since = "since unknown" if one.at is None else f"since {utc(one.at)}"
+    since = "since unknown" if one.since is None else f"since {utc(one.since)}"
     more: tuple[str, ...] = ()
     if is_wide and one.hold is not None:
         more = (
@@ -131,6 +131,10 @@ def status_lines(
         lines.append("members")
         lines += columns(member_row(one, picture.ends) for one in reports)
         lines += columns(silent)
+    kept = [(one.client_id, line) for one in reports for line in one.kept]
+    if kept:
+        lines.append("obeyed though the topics, made anew, do not have it: resume it")
+        lines += columns(kept)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:
         lines.append("paused by members' own workers")

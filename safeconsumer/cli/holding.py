@@ -480,4 +480,5 @@ def _longer(
             "pause --replace makes it shorter"
         )
         raise CommandError(message, Status.FAILED)
-    return Change(change.key, evolve(own.hold, ttl_ms=made.ttl_ms))
+    since_ms = None if own.since is None else int(own.since * 1000)
+    return Change(change.key, evolve(own.hold, ttl_ms=made.ttl_ms, since_ms=since_ms))

@@ -107,6 +107,7 @@ class Letters:
         base: kafka-python's configuration.
         topic: of dead letters.
         group: whose committed offsets :attr:`consumer` may read and write.
+        isolation: kafka-python's level of it, which says where the end is, too.
 
     Attributes:
         consumer: what reads.
@@ -114,14 +115,19 @@ class Letters:
     """
 
     def __init__(
-        self, base: Mapping[str, Any], topic: str, group: str | None = None
+        self,
+        base: Mapping[str, Any],
+        topic: str,
+        group: str | None = None,
+        *,
+        isolation: str = "read_committed",
     ) -> None:
         self.consumer: Any = KafkaConsumer(
             **base,
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            isolation_level="read_committed",
+            isolation_level=isolation,
             kafka_client=NoTopicsClient,
         )
         numbers = self.consumer.partitions_for_topic(topic) or ()
@@ -179,7 +185,11 @@ class Letters:
 
 @contextmanager
 def opened(
-    base: Mapping[str, Any], topic: str, group: str | None = None
+    base: Mapping[str, Any],
+    topic: str,
+    group: str | None = None,
+    *,
+    isolation: str = "read_committed",
 ) -> Iterator[Letters]:
     """
     Lend a reader of a topic of dead letters.
@@ -189,7 +199,7 @@ def opened(
         KafkaError: the broker does not answer.
     """
     existing(base, [topic])
-    letters = Letters(base, topic, group)
+    letters = Letters(base, topic, group, isolation=isolation)
     try:
         yield letters
     finally:

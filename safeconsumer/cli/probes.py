@@ -97,17 +97,18 @@ def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
             """
             Answer one request.
             """
-            if self.path == "/metrics":
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
                 text = worker_metrics.as_text(worker.stats())
                 self._answer(200, worker_metrics.CONTENT_TYPE, text)
                 return
             health = worker.healthy()
             answers = {"/live": health.is_alive, "/healthy": bool(health)}
-            if self.path not in answers:
+            if path not in answers:
                 self.send_error(404, "ask /live, /healthy or /metrics")
                 return
             body = {"alive": health.is_alive, "reasons": health.reasons}
-            status = 200 if answers[self.path] else 503
+            status = 200 if answers[path] else 503
             self._answer(status, "application/json", json.dumps(body))
 
         def _answer(self, status: int, kind: str, body: str) -> None:

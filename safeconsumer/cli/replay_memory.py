@@ -70,7 +70,8 @@ class _Partition:
         first: all before it were sent back, or are gone.
         sent: those behind it that were.
         doubtful: those that may have been: a replay ended in the middle of them.
-        since: when it began to send them, in milliseconds.
+        since: when it began to send them, in milliseconds, or the oldest timestamp that
+            it gave them, if that is earlier.
     """
 
     first: int
@@ -117,26 +118,36 @@ class Memory:
 
     def doubtful_since(self, tp: TopicPartition, offset: int) -> int | None:
         """
-        Return when a replay began to send the letter, in milliseconds.
+        Return a time in milliseconds; its record, if there is one, is not older.
 
         None if none did that ended before it knew whether the letter arrived.
         """
         one = self._partitions[tp]
         return one.since if offset in one.doubtful else None
 
-    def begin(self, letters: Iterable[tuple[TopicPartition, int]]) -> None:
+    def begin(
+        self,
+        letters: Iterable[tuple[TopicPartition, int]],
+        oldest: int | None = None,
+    ) -> None:
         """
         Write down that these are about to be sent, before they are.
+
+        Args:
+            letters: their partitions and offsets.
+            oldest: of the timestamps that they get, if that is not the time of now; in
+                milliseconds.
 
         Raises:
             CommandError: it cannot be remembered; nothing has changed.
         """
         now = int(time.time() * 1000)
+        since = now if oldest is None else min(now, oldest)
         changed = set()
         for tp, offset in letters:
             one = self._partitions[tp]
             if offset >= one.first:  # else it was sent before, and is again
-                one.since = min(one.since, now) if one.doubtful else now
+                one.since = min(one.since, since) if one.doubtful else since
                 one.doubtful.add(offset)
                 changed.add(tp)
         self._commit(changed)

@@ -144,6 +144,8 @@ class Replay:
         self._most = most
         self._is_again = is_again
         self._keeps_timestamp = keeps_timestamp
+        # Sent by an earlier replay that could not remember it.
+        self._there: list[tuple[TopicPartition, int]] = []
         self._next_at = self._told_at = time.monotonic()
         self.counts = Counts()
         self.stopping = threading.Event()
@@ -198,7 +200,10 @@ class Replay:
             return False
         if self._partitions(found.letter.topic) is None:
             return False
-        return self._arrived(found.letter, found.place, since)
+        if not self._arrived(found.letter, found.place, since):
+            return False
+        self._there.append((tp, record.offset))
+        return True
 
     def _letter(self, found: Found) -> Letter | str:
         stored, topic = found.letter, found.record.topic
@@ -227,9 +232,11 @@ class Replay:
         self._say(f"left {found.place}: {why}")
 
     def _send(self, window: list[Letter]) -> None:
+        self._memory.end(self._there, ())
+        self._there.clear()
         if not window:
             return
-        self._memory.begin(one.at for one in window)
+        self._memory.begin((one.at for one in window), self._oldest(window))
         posted: list[tuple[Letter, Any]] = []
         unsent: list[Letter] = []
         failed: list[BaseException] = []
@@ -249,6 +256,13 @@ class Replay:
         self._conclude(posted, unsent, failed)
         if failed:
             raise failed[0]
+
+    def _oldest(self, window: list[Letter]) -> int | None:
+        # By which what is sent is looked up, should nobody hear that it arrived.
+        if not self._keeps_timestamp:
+            return None
+        times = (one.stored.timestamp for one in window)
+        return min((one for one in times if one is not None), default=None)
 
     def _conclude(
         self,
@@ -326,7 +340,8 @@ class Arrivals:
     Finds letters that a replay has sent without living to hear that they arrived.
 
     Reads the topics that they went to, from a minute before the replay began to send
-    them to the end that they have now.
+    them, or before the oldest timestamp that it gave them, to the end that they have
+    now: also what stands behind the beginning of a transaction of somebody's.
     """
 
     def __init__(self, base: Mapping[str, Any]) -> None:
@@ -342,11 +357,12 @@ class Arrivals:
         """
         key = letter.topic, since
         if key not in self._seen:
-            self._seen[key] = frozenset(self._read(letter.topic, since - _CLOCK_MS))
+            begin = max(0, since - _CLOCK_MS)
+            self._seen[key] = frozenset(self._read(letter.topic, begin))
         return place in self._seen[key]
 
     def _read(self, topic: str, since: int) -> Iterator[str]:
-        with opened(self._base, topic) as letters:
+        with opened(self._base, topic, isolation="read_uncommitted") as letters:
             for record in letters.records(since):
                 for name, value in record.headers or ():
                     if name == REPLAYED_FROM:

@@ -426,8 +426,11 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         match event:
             case PartitionStarted(partition=partition, offset=offset):
-                why = f"nothing is committed, auto_offset_reset={reset}"
-                said = "committed" if event.is_committed else why
+                why = "nothing is committed"
+                if event.is_reset:
+                    why = "what is committed is out of range"
+                said = f"{why}, auto_offset_reset={reset}"
+                said = "committed" if event.is_committed else said
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):
                 line = f"nothing to consume: {reason}"
@@ -439,8 +442,9 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
 
 
 def _sentence(report: Report) -> str:
+    handled = report.done - report.dead_letters - report.skipped
     return (
-        f"safeconsumer: {report.done} done, {report.dead_letters} dead letters, "
+        f"safeconsumer: {handled} handled, {report.dead_letters} dead letters, "
         f"{report.skipped} skipped, {report.dropped} dropped; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"

@@ -5,11 +5,12 @@ Waiting until a group is quiet, or flows again.
 import time
 from collections.abc import Callable, Sequence
 
+import click
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import scoping
-from safeconsumer.cli.errors import Status, status_of
+from safeconsumer.cli.errors import Status, said, status_of
 from safeconsumer.group import judging
 from safeconsumer.group.judging import Answer, Covering, Place
 from safeconsumer.group.operator import Operator
@@ -17,6 +18,8 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25
+# What a look may take, however little time is left.
+_LEAST_LOOK = 1.5
 
 
 @frozen(kw_only=True)
@@ -49,51 +52,48 @@ class Outcome:
 Judge = Callable[[Picture], tuple[bool, str]]
 
 
-def wait_until(
-    operator: Operator,
-    group: str,
-    judge: Judge,
-    timeout: float,
-    first: Picture | None = None,
-) -> Outcome:
+def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> Outcome:
     """
     Look again and again until it is so, or the time is over.
 
     What is placed and lifted meanwhile need not have been heard of by members. An
-    outage is waited through.
+    outage is waited through, and said on stderr when it begins; a broker that accepts
+    and does not answer is given the time that is left.
 
     Args:
         operator: the connection.
         group: whose members.
         judge: what is waited for.
         timeout: seconds.
-        first: a look that was just taken; None if there is none.
 
     Raises:
         KafkaError: the broker does not answer at the end of that time, or refuses.
     """
     began = time.monotonic()
-    picture: Picture | None = operator.look(group) if first is None else first
     ends, trouble, last = None, None, (False, "")
     while True:
+        left = timeout - (time.monotonic() - began)
+        was_well = trouble is None
+        picture, trouble = _looked(operator, group, max(left, _LEAST_LOOK))
         if picture is not None:
             ends = picture.ends if ends is None else ends
             known = None if picture.ends is None else ends
             last = judge(evolve(picture, ends=known))
         waited = time.monotonic() - began
-        if trouble is not None and picture is None and waited > timeout:
+        if trouble is not None and waited > timeout:
             raise trouble
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
+        if trouble is not None and was_well:
+            click.echo(f"{said(trouble)}; trying again", err=True)
         time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
-        picture, trouble = _looked(operator, group)
 
 
 def _looked(
-    operator: Operator, group: str
+    operator: Operator, group: str, seconds: float
 ) -> tuple[Picture | None, KafkaError | OSError | None]:
     try:
-        return operator.look(group), None
+        return operator.look(group, timeout=seconds), None
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise

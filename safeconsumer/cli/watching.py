@@ -33,6 +33,8 @@ from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
 _WATCH_EVERY = 1.0
+# Somebody who watches is told of an outage soon; a clock may take 6.5 s to be set.
+_WATCH_SECONDS = 10.0
 
 
 @click.command(epilog=EPILOG)
@@ -59,7 +61,8 @@ def status(
         pace = Pace()
         while True:
             try:
-                picture = operator.look(group)
+                limit = _WATCH_SECONDS if is_watching else None
+                picture = operator.look(group, timeout=limit)
                 waits = backlog(operator, picture, pace)
             except (KafkaError, OSError) as error:
                 # An outage is when somebody watches; what it looks like is said.
@@ -197,13 +200,18 @@ def wait(  # noqa: PLR0913 - one parameter per option
         limit = timeout_of(timeout)
         found = scoping.scopes_of(texts, group)
         with Operator(*connect()) as operator:
-            picture = operator.look(group)
-            scoping.refuse_unknown(picture)
-            scoping.refuse_nothing(operator, picture, found)
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
-            reached = waiting.wait_until(
-                operator, group, lambda seen: judge(seen, found), limit, picture
-            )
+            is_checked = False
+
+            def judged(seen: Picture) -> tuple[bool, str]:
+                nonlocal is_checked
+                if not is_checked:
+                    scoping.refuse_unknown(seen)
+                    scoping.refuse_nothing(operator, seen, found)
+                    is_checked = True
+                return judge(seen, found)
+
+            reached = waiting.wait_until(operator, group, judged, limit)
         if output.is_json:
             output.document(reached.document())
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)

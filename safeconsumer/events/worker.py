@@ -24,11 +24,14 @@ class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, and where its first record is looked for.
 
+    Again if that turns out to be out of range, and ``auto_offset_reset`` chooses.
+
     Attributes:
         partition: such as ``orders:3``.
         offset: of the next record, if there is one.
-        is_committed: whether the group had committed it; else ``auto_offset_reset``
-            has chosen it.
+        is_committed: whether the group had committed it, unless somebody sought; else
+            ``auto_offset_reset`` has chosen it.
+        is_reset: whether that was since what the group had committed is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -37,6 +40,7 @@ class PartitionStarted(WorkerEvent):
     partition: str
     offset: int
     is_committed: bool
+    is_reset: bool = False
 
 
 @frozen(kw_only=True)
@@ -121,12 +125,16 @@ class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
 
+    Of a batch of which nothing else is known all of its records are: together, or one
+    by one if the handler raised an error of its own, which counts for none of them.
+
     Attributes:
         partition: as ``orders:3``.
-        offset: of the record.
+        offset: of the record; of several, of the first.
         attempt: the one that failed, from 1.
-        delay: seconds until the next.
+        delay: seconds until the next, unless something holds it for longer.
         error: what it raised.
+        records: how many are tried again.
     """
 
     __match_args__ = ("partition", "offset", "attempt")
@@ -137,6 +145,7 @@ class RecordRetried(WorkerEvent):
     attempt: int
     delay: float
     error: str
+    records: int = 1
 
 
 @frozen(kw_only=True)
@@ -150,7 +159,8 @@ class WorkPaused(WorkerEvent):
         attempt: the one that is not counted, from 1.
         scope: what is left alone: ``key``, or a scope as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
-        seconds: for how long.
+        seconds: for how long; longer than it asked for if another pause of the same
+            scope is.
         reason: what the handler said; None if it said nothing.
     """
 
@@ -197,7 +207,9 @@ class BreakerClosed(WorkerEvent):
         topic: which.
         tries: how many records have tried in vain.
         seconds: since it was first stopped.
-        is_lifted: whether somebody lifted the hold; else a record has succeeded.
+        is_lifted: whether somebody lifted the hold; else a record has succeeded, or
+            it could not be held.
+        error: why it could not; else None.
     """
 
     __match_args__ = ("topic", "is_lifted")
@@ -208,6 +220,7 @@ class BreakerClosed(WorkerEvent):
     tries: int
     seconds: float
     is_lifted: bool
+    error: str | None = None
 
 
 @frozen(kw_only=True)

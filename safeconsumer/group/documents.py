@@ -27,6 +27,7 @@ def standing_document(one: Standing) -> dict[str, object]:
         "host": one.hold.host if one.hold else None,
         "principal": one.hold.principal if one.hold else None,
         "at": one.at,
+        "since": one.since,
         "expires_at": one.expires_at,
         "offset": one.offset,
     }
@@ -90,6 +91,7 @@ def report_document(one: Report) -> dict[str, object]:
         "gated": one.gated,
         "is_partial": one.is_partial,
         "outages": list(one.outages),
+        "kept": list(one.kept),
     }
 
 

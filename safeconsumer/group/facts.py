@@ -32,6 +32,15 @@ class Standing:
     offset: int
 
     @property
+    def since(self) -> float | None:
+        """
+        When it was placed, seconds since the epoch; :attr:`at` may be its extension.
+        """
+        if self.hold is None or self.hold.since_ms is None:
+            return self.at
+        return self.hold.since_ms / 1000
+
+    @property
     def expires_at(self) -> float | None:
         """
         When it expires by the broker's clock, seconds since the epoch.

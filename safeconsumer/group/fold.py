@@ -162,6 +162,12 @@ class Fold:
         body = wire.decode_hold(register.body) if register.is_held else None
         return Entry(topic, key, register, body)
 
+    def is_outlived(self, one: Entry) -> bool:
+        """
+        Tell whether the topic was made anew since, and need not have an entry any more.
+        """
+        return one.register.stamp[0] < self._incarnations[one.topic]
+
     def held(self) -> Iterator[Entry]:
         """
         Return every hold that is not lifted, in the order in which it was first heard.

@@ -406,12 +406,14 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
         )
     elif not has_applied(one, picture.ends):
         yield Finding(rank=NOTE, what=f"{label} is behind", do="look again")
-    elif one.holds > len(standing):
+    elif one.kept or one.holds > len(standing):
+        named = f" ({'; '.join(one.kept)})" if one.kept else ""
         yield Finding(
             rank=BAD,
             what=f"{label} obeys {one.holds} holds, the topics have "
-            f"{len(standing)}: they were lost or made again",
-            do="place them again with pause, or lift them with resume",
+            f"{len(standing)}: they were lost or made again{named}",
+            do="place them again with pause, or lift them with resume, by their "
+            "scope and owner",
         )
     else:
         yield Finding(rank=GOOD, what=f"{label} obeys everything")

@@ -8,7 +8,7 @@ from typing import Any
 
 from safeconsumer.errors import ControlSettingError
 from safeconsumer.group import clients, patterns, wire
-from safeconsumer.group.barrier import Barrier, Offsets
+from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
 from safeconsumer.group.publisher import (
@@ -19,7 +19,7 @@ from safeconsumer.group.publisher import (
     publish,
 )
 from safeconsumer.group.reader import Reader
-from safeconsumer.group.reports import LazyProducer, Reporter
+from safeconsumer.group.reports import LazyProducer, Reporter, Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, as_hold
 from safeconsumer.group.wire import ControlHold
@@ -192,6 +192,10 @@ class GroupControl:
             clock=self._clock,
         )
 
-    def _look(self) -> tuple[str, int, Offsets]:
-        state = "ready" if self._reader.is_ready else "unavailable"
-        return state, self._state.skipped, self._reader.positions()
+    def _look(self) -> Seen:
+        return Seen(
+            state="ready" if self._reader.is_ready else "unavailable",
+            skipped=self._state.skipped,
+            applied=self._reader.positions(),
+            kept=self._state.kept(),
+        )

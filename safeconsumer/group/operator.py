@@ -200,6 +200,8 @@ class Operator:
             return ask(self._consumer)
         except BaseException:
             # It may be in the middle of an answer; the next look has one of its own.
+            # And a topic may be gone, on which that one would wait in vain.
+            self._there.clear()
             self._close_consumer()
             raise
 

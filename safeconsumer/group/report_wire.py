@@ -53,6 +53,8 @@ class Report:
         gated: how many wait for the control topics.
         is_partial: the partitions did not fit, packed neither, and are left out.
         outages: holds that its worker placed for an outage, in words.
+        kept: holds that it obeys although their control topic was made anew and does
+            not have them any more, in words.
         member_id: Kafka's name for the member; empty if it is none, because it assigned
             its partitions itself or has not joined; None of an earlier version.
         generation: the group's, of which it is a member; -1 if it is none; None of an
@@ -77,6 +79,7 @@ class Report:
     gated: int = 0
     is_partial: bool = False
     outages: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     member_id: str | None = None
     generation: int | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
@@ -110,6 +113,7 @@ def encode_report(report: Report) -> bytes:
         "gated": report.gated,
         "is_partial": report.is_partial,
         "outages": [cut(line) for line in report.outages[:_FEW]],
+        "kept": [cut(line) for line in report.kept[:_FEW]],
         "member_id": report.member_id,
         "generation": report.generation,
         "busy": dict(report.busy),
@@ -190,6 +194,7 @@ def decode_report(data: object) -> Report | None:
         gated=gated,
         is_partial=document.get("is_partial") is True,
         outages=_lines(document.get("outages")),
+        kept=_lines(document.get("kept")),
         member_id=_member_id(document.get("member_id")),
         generation=_generation(document.get("generation")),
         busy=_ranges(document.get("busy")) or {},

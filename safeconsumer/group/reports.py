@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kafka.errors as kafka_errors
+from attrs import frozen
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
@@ -20,7 +21,7 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import hold_line
-from safeconsumer.holds.hold import OUTAGES
+from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 
@@ -41,6 +42,24 @@ _KAFKA_MS = 1_293_840_000_000
 _GOODBYE = 0.5
 
 
+@frozen(kw_only=True)
+class Seen:
+    """
+    What a report tells of the control topics.
+
+    Attributes:
+        state: ``ready`` or ``unavailable``.
+        skipped: how many records could not be read.
+        applied: the offsets up to which it obeys.
+        kept: holds that it obeys although their topic was made anew since.
+    """
+
+    state: str
+    skipped: int
+    applied: Offsets
+    kept: tuple[Hold, ...] = ()
+
+
 class Reporter:
     """
     Sends reports from a thread of its own, which nothing waits for.
@@ -51,7 +70,7 @@ class Reporter:
         topic: the status topic.
         interval: seconds between reports while nothing changes.
         producer: makes or returns the client to write with.
-        look: tells state, skipped records and applied offsets.
+        look: tells what there is to tell of the control topics.
         ledger: the consumer's.
         clock: is told the times that the broker puts into reports.
     """
@@ -64,7 +83,7 @@ class Reporter:
         topic: str,
         interval: float,
         producer: Callable[[], KafkaProducer],
-        look: Callable[[], tuple[str, int, Offsets]],
+        look: Callable[[], Seen],
         ledger: PauseLedger,
         clock: BrokerClock,
     ) -> None:
@@ -154,7 +173,7 @@ class Reporter:
         """
         Return what would be reported now.
         """
-        found, skipped, applied = self._look()
+        seen = self._look()
         view, busy = self._ledger.view(), self._ledger.busy()
         _, wall = self._ledger.now()
         member_id, generation = self._ledger.membership()
@@ -163,13 +182,14 @@ class Reporter:
             member=self.member,
             client_id=self._client_id,
             host=self._host,
-            state=state or found,
+            state=state or seen.state,
             at_ms=int(wall * 1000),
-            applied={tp[0]: offset for tp, offset in applied.items()},
+            applied={tp[0]: offset for tp, offset in seen.applied.items()},
             holds=sum(hold.is_remote for hold in view.state),
-            skipped=skipped,
+            skipped=seen.skipped,
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
+            kept=tuple(map(hold_line, seen.kept)),
             member_id=member_id,
             generation=generation,
             busy=ranges(busy),

@@ -95,6 +95,20 @@ class ControlState:
         with self._lock:
             self._fold.begin_again(topic)
 
+    def kept(self) -> tuple[Hold, ...]:
+        """
+        Return the holds in force that were on a topic before it was made anew.
+        """
+        with self._lock:
+            keys = {
+                self._key(one)
+                for one in self._fold.held()
+                if self._fold.is_outlived(one)
+            }
+        if not keys:
+            return ()
+        return tuple(one for one in self._ledger.view().state if one.key in keys)
+
     def count(self) -> int:
         """
         Return how many operator and group holds are in force.

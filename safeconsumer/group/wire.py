@@ -25,6 +25,9 @@ MAX_NAME_LENGTH = 255
 # Ten years and a bit: beyond any purpose, below what a date can hold.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
+# The end of the year 9999.
+_MAX_TIME_MS = 253_402_300_799_000
+
 _NUL = "\0"
 _KEY_FIELDS = 4
 
@@ -62,6 +65,8 @@ class ControlHold:
         host: where it was placed, as that machine calls itself, or None.
         principal: how its writer logged in, as it says itself, or None. The broker
             knows better: who may write a topic is a matter of its ACLs.
+        since_ms: the broker's time of the record that placed it, where a later one only
+            lets it last longer; else None.
     """
 
     hold_id: str = ""
@@ -70,6 +75,7 @@ class ControlHold:
     version: int = VERSION
     host: str | None = None
     principal: str | None = None
+    since_ms: int | None = None
 
 
 def encode_key(key: ControlKey) -> bytes:
@@ -110,8 +116,12 @@ def encode_hold(hold: ControlHold) -> bytes:
         "ttl_ms": hold.ttl_ms,
     }
     # Members that do not know these pass over them.
-    told = {"host": hold.host, "principal": hold.principal}
-    known = {name: text for name, text in told.items() if text is not None}
+    told = {
+        "host": hold.host,
+        "principal": hold.principal,
+        "since_ms": hold.since_ms,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
     return as_json({**document, **known})
 
 
@@ -135,7 +145,15 @@ def decode_hold(data: object) -> ControlHold | None:
     if ttl_ms is not None and not (is_int(ttl_ms) and 0 < ttl_ms <= MAX_TTL_MS):
         return None
     host, principal = _name(document.get("host")), _name(document.get("principal"))
-    return ControlHold(hold_id, reason, ttl_ms, host=host, principal=principal)
+    since = document.get("since_ms")
+    return ControlHold(
+        hold_id,
+        reason,
+        ttl_ms,
+        host=host,
+        principal=principal,
+        since_ms=since if is_int(since) and 0 <= since <= _MAX_TIME_MS else None,
+    )
 
 
 def _name(value: object) -> str | None:

@@ -24,7 +24,7 @@ class BrokerCommandError(SafeConsumerError):
 
 class EndlessRunError(SafeConsumerError):
     """
-    ``run_worker`` called the handler as often as it may, and records still come again.
+    ``run_worker`` called what it calls as often as it may, and records still come.
     """
 
 

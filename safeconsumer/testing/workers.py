@@ -107,12 +107,12 @@ class Call:
 @frozen(kw_only=True)
 class RetriedRecord:
     """
-    A record that came again, or was to.
+    A record that came again, or was to; of those of a batch that did, the first.
 
     Attributes:
         record: as it was given.
         attempt: that failed.
-        delay: seconds it waited.
+        delay: seconds it waited, unless something held it for longer.
     """
 
     record: Any
@@ -285,7 +285,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         value_deserializer: the same.
         lifespan: as the worker's, entered once around the run.
         on_event: takes every event.
-        max_calls: of the handler, at most.
+        max_calls: of the handler, at most; ``key`` may fail as often.
         others: settings of a worker that change nothing here: ``concurrency``,
             ``topic_concurrency``, ``commit`` and ``drain``.
 
@@ -297,7 +297,8 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         WorkerSettingError: a setting is impossible, or one that this cannot do, such
             as ``executor="process"``; or the records are none, or not in order.
         LifespanError: the lifespan could not be entered, or left.
-        EndlessRunError: the handler was called ``max_calls`` times.
+        EndlessRunError: the handler was called ``max_calls`` times, or ``key`` failed
+            more often.
         BaseException: what is no ``Exception`` and came out of the handler; what
             ``dead_letter`` raised, or its future, but for :class:`Reject`.
     """
@@ -324,7 +325,8 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         rate=rate,
         draw=lambda: 0.5,
     )
-    bench.set_up(Lanes(order_of(order), readers.key_of(key)), policy, breaker)
+    keys = bench.counting(readers.key_of(key))
+    bench.set_up(Lanes(order_of(order), keys), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
     check_lifespan(lifespan, executor)
@@ -440,6 +442,7 @@ class _Bench:
         self._events: list[Event] = []
         self._given: dict[Chunk, list[Any]] = {}
         self._epochs: list[Epoch] = []
+        self._keyless = 0
         self._dispatcher = Dispatcher(() if on_event is None else (on_event,))
         self.letters: deque[Letter] = deque()
         self.sink: Sink | None = None
@@ -498,6 +501,20 @@ class _Bench:
 
         return note
 
+    def counting(self, key: Callable[[Any], object]) -> Callable[[Any], object]:
+        """
+        Return the key, with each of its failures counted.
+        """
+
+        def key_of(record: Any) -> object:  # noqa: ANN401 - a record
+            try:
+                return key(record)
+            except BaseException:
+                self._keyless += 1
+                raise
+
+        return key if key is record_key else key_of
+
     def admit(self, records: Iterable[Any]) -> None:
         """
         Take the records, as one poll would return them.
@@ -523,6 +540,7 @@ class _Bench:
         Work until nothing is left that would ever come.
         """
         while not self._is_over():
+            self._refuse_endless(self._keyless - 1, "key failed more than")
             tasks = self._schedule.queue.claim()
             for task in tasks:
                 self._schedule.complete([self._call(task)])
@@ -537,18 +555,21 @@ class _Bench:
         return self._schedule.is_stop_asked or self._schedule.fatal is not None
 
     def _call(self, task: Task) -> Outcome:
-        if len(self._calls) >= self._max_calls:
-            message = (
-                f"the handler was called {self._max_calls} times and records still "
-                f"come again; give max_calls if that is meant"
-            )
-            raise EndlessRunError(message)
+        self._refuse_endless(len(self._calls), "the handler was called")
         context = context_of(task, lambda: None, self.state)
         call = call_batch if self._schedule.queue.policy.is_batch else _call_one
         given = {index: task.chunk.records[index] for index in task.indexes}
         outcome = call(self.handle, task, Slot(), context)
         self._done += [given[index] for index in outcome.finished]
         return outcome
+
+    def _refuse_endless(self, count: int, what: str) -> None:
+        if count >= self._max_calls:
+            message = (
+                f"{what} {self._max_calls} times and records still come again; give "
+                f"max_calls if that is meant"
+            )
+            raise EndlessRunError(message)
 
     def _jump(self) -> bool:
         soon = min(self._schedule.turn(), self._ledger.seconds_to_next_expiry())

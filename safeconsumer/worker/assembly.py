@@ -27,6 +27,7 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     check_breaker,
+    check_callable,
     check_consumer,
     check_counts,
     check_key,
@@ -62,6 +63,8 @@ class Settings:
         check_consumer(self.consumer, self.limits, self.drain)
         check_on_exhausted(self.on_exhausted)
         check_breaker(self.breaker)
+        if self.on_event is not None:
+            check_callable(self.on_event, "on_event", "event")
 
 
 @frozen(kw_only=True)
@@ -170,7 +173,12 @@ def assembled(
         WorkerSettingError: a setting is impossible.
     """
     config = settings.consumer.config
-    emit = Emitter(settings.on_event, config["client_id"], config["group_id"])
+    emit = Emitter(
+        settings.on_event,
+        config["client_id"],
+        config["group_id"],
+        is_logged=client.membership.is_logged,
+    )
     engine = Engine(
         client,
         limits=settings.limits,

@@ -32,9 +32,12 @@ class Emitter:
         client_id: str | None,
         group_id: str | None,
         wall: Callable[[], float] = time.time,
+        *,
+        is_logged: bool = True,
     ) -> None:
         structlog = LazyHook("safeconsumer.events.log:log_event")
-        hooks = (structlog,) if on_event is None else (structlog, on_event)
+        hooks: tuple[Hook, ...] = (structlog,) if is_logged else ()
+        hooks = hooks if on_event is None else (*hooks, on_event)
         self._dispatcher = Dispatcher(hooks)
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._wall = wall
@@ -44,6 +47,13 @@ class Emitter:
         Make the event and hand it on.
         """
         self._dispatcher.dispatch(kind(at=self._wall(), **self._ids, **fields))
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """
+        How often each hook raised, by its ``repr``.
+        """
+        return dict(self._dispatcher.failures)
 
 
 class Others:

@@ -43,7 +43,7 @@ class Failure:
 
     Attributes:
         error: what the handler raised last.
-        attempts: how often it was called.
+        attempts: of the record, as ``Context.attempt`` counts them.
         is_brief: whether a letter about it was too large: say less.
     """
 

@@ -38,10 +38,12 @@ class RetryLater(WorkerControl):
     Not now: try the record again after some seconds; it uses up no attempt.
 
     Args:
-        after: seconds, at least.
+        after: seconds, or a timedelta, at least.
     """
 
-    def __init__(self, after: float) -> None:
+    def __init__(self, after: float | timedelta) -> None:
+        if isinstance(after, timedelta):
+            after = after.total_seconds()
         if not is_number(after) or after < 0:
             message = f"after must be seconds, 0 or more, not {after!r}"
             raise WorkerSettingError(message)
@@ -78,6 +80,8 @@ class Pause(WorkerControl):
         HoldSettingError: a value is impossible: in a handler, a failure of its record.
     """
 
+    _held_for = 0.0  # by another one of this scope
+
     def __init__(
         self,
         for_: float | timedelta,
@@ -109,7 +113,7 @@ class Reject(WorkerControl):
         reason: for people; it goes into the dead letter.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str = "rejected") -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -204,7 +208,8 @@ class Context:
 
     Attributes:
         partition: where the records come from.
-        attempt: of the record, from 1.
+        attempt: of the record, from 1. A delay or a pause that was asked for, an
+            outage that a breaker knows, and an error of a whole batch count for none.
         assignment_epoch: grows each time this member gains the partition.
         revoked: an event, set once the partition is being taken away: what is done
             from then on may be done again elsewhere. Never set in the process
@@ -278,6 +283,7 @@ class Slot:
         index: of the record it works on; -1 if it is one of the task's, and nobody
             knows which.
         began: when it began with that, seconds of the monotonic clock.
+        ask: has it say where the handler stands, without waiting for that.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
         name: of what runs there, for people.
@@ -288,6 +294,7 @@ class Slot:
     """
 
     __slots__ = (
+        "ask",
         "began",
         "ended",
         "goes_on",
@@ -307,6 +314,7 @@ class Slot:
         self.goes_on = False
         self.index = 0
         self.began = 0.0
+        self.ask: Callable[[], None] = _nobody_knows
         self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
 

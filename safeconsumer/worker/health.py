@@ -4,6 +4,7 @@ Says whether a worker is well, why not, and its numbers of this moment.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -23,7 +24,7 @@ class Report:
     How a worker ended.
 
     Attributes:
-        done: records completed in its life.
+        done: records completed in its life: handled, dead letters, and skipped.
         dropped: records given up in its life: revoked, lost, or unfinished when it
             stopped.
         given_up: those of them that a handler still worked on when it stopped.
@@ -223,7 +224,9 @@ def examine(
     if engine.why_nothing is not None:
         reasons.append(f"nothing to consume: {engine.why_nothing}")
     reasons += broken
-    for slot, task, seconds in stalled(slots, age, now):
+    late = list(stalled(slots, age, now))
+    ask(late)
+    for slot, task, seconds in late:
         reasons.append(
             f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
             f"{slot.stack() or ''}".rstrip()
@@ -237,9 +240,10 @@ def examine(
     return Health(is_alive=is_alive, reasons=tuple(reasons))
 
 
-def stalled(
-    slots: Sequence[Slot], age: float, now: float
-) -> Iterator[tuple[Slot, Task, float]]:
+Stalled: TypeAlias = tuple[Slot, Task, float]
+
+
+def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
     """
     Yield the places where a handler works on one record for too long.
     """
@@ -247,6 +251,14 @@ def stalled(
         task, began = slot.task, slot.began
         if task is not None and now - began >= min(age, slot.limit):
             yield slot, task, now - began
+
+
+def ask(late: Sequence[Stalled]) -> None:
+    """
+    Have all of them say where they stand before the first of them is waited for.
+    """
+    for slot, _, _ in late:
+        slot.ask()
 
 
 def at_work(
@@ -284,9 +296,13 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
     """
     Emit an event for each new stall.
     """
-    for slot, task, seconds in stalled(slots, age, time.monotonic()):
-        if slot.told == (task, slot.index):
-            continue
+    late = [
+        one
+        for one in stalled(slots, age, time.monotonic())
+        if one[0].told != (one[1], one[0].index)
+    ]
+    ask(late)
+    for slot, task, seconds in late:
         slot.told = (task, slot.index)
         tp = task.epoch.tp
         record = None if slot.index < 0 else task.chunk.records[slot.index]

@@ -82,11 +82,13 @@ class Commits:
         """
         Emit where an ownership begins.
         """
+        has_floor = self.has_floor(epoch)
         self._emit(
             worker_events.PartitionStarted,
             partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
             offset=epoch.progress.next_offset,
-            is_committed=self.has_floor(epoch),
+            is_committed=has_floor,
+            is_reset=not has_floor and not self._client.lacks_commit(epoch.tp),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:

@@ -38,7 +38,7 @@ class StoredLetter:
         offset: there.
         timestamp: of the record, in milliseconds; None if that is not told.
         group: whose worker gave it up.
-        attempts: how often its handler was called.
+        attempts: of the record, as ``Context.attempt`` counts them.
         exception: the class of what it raised last, with its module.
         message: what that said.
         stack: its last frames; None in a letter that had to be brief.

@@ -438,12 +438,13 @@ class Engine:
             records = polled.get(tp)
             start = records[0].offset if records else self._client.position(tp)
             if start is not None and start < epoch.progress.next_offset:
-                self._open(tp, epoch.number, start)
+                self.commits.tell_begin(self._open(tp, epoch.number, start))
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.held.lock:
                     epoch.progress.reach(start)
                 self.commits.begin_again(epoch)
+                self.commits.tell_begin(epoch)
 
     # ------------------------------------------------------------ records
 

@@ -113,7 +113,9 @@ class Outages:
             f"asked for by the handler of {tp.topic}:{tp.partition} offset "
             f"{record_at(task.chunk, index).offset}"
         )
-        if self._is_longer_held(scope, pause.for_):
+        left = self._held_for(scope)
+        if left >= pause.for_:
+            pause._held_for = left  # noqa: SLF001 - as it is told
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
@@ -123,13 +125,17 @@ class Outages:
             return wrong
         return pause
 
-    def _is_longer_held(self, scope: Scope, seconds: float) -> bool:
+    def _held_for(self, scope: Scope) -> float:
         others = self._queue.others
         standing = () if others is None else others.look().state.of(scope)
-        until = self._queue.clock() + seconds
-        return any(
-            hold.owner == OUTAGE and (hold.deadline is None or hold.deadline >= until)
-            for hold in standing
+        now = self._queue.clock()
+        return max(
+            (
+                math.inf if hold.deadline is None else hold.deadline - now
+                for hold in standing
+                if hold.owner == OUTAGE
+            ),
+            default=0.0,
         )
 
     # ------------------------------------------------------------ the breaker
@@ -200,21 +206,28 @@ class Outages:
     def _hold(self, topic: str, trip: Trip) -> bool:
         # Nothing of the topic begins meanwhile, nor before it is known to be held.
         assert self._place is not None  # noqa: S101 - a worker has a consumer
-        is_held = False
+        refused: BaseException | None = None
         try:
             seconds = max(0.001, trip.until - self._queue.clock())
             self._place(Topic(topic), BREAKER, trip.reason, seconds)
-            is_held = self._has_placed = True
-        except Exception:  # noqa: BLE001 - then each record fails by itself, as without
-            is_held = False
+            self._has_placed = True
+        except BaseException as error:
+            refused = error
+            if not isinstance(error, Exception):
+                raise  # else each record fails by itself, as without
         finally:
             with self._queue.held.lock:
                 trip.is_placed = True
-                if is_held:
+                if refused is None:
                     self._queue.release(topic)
                 else:
-                    self._close(topic, is_lifted=True, now=self._queue.clock())
-        return is_held
+                    self._give_up(topic, refused)
+        return refused is None
+
+    def _give_up(self, topic: str, refused: BaseException) -> None:
+        self.opened -= not self._circuits[topic].tries
+        now = self._queue.clock()
+        self._close(topic, is_lifted=False, now=now, error=shown(refused))
 
     def _barred(self, outcome: Outcome, seconds: float) -> Outcome:
         failed = [
@@ -241,7 +254,9 @@ class Outages:
                 return None
         return trip
 
-    def _close(self, topic: str, *, is_lifted: bool, now: float) -> None:
+    def _close(
+        self, topic: str, *, is_lifted: bool, now: float, error: str | None = None
+    ) -> None:
         circuit = self._circuits.pop(topic, Circuit())
         del self._queue.tripped[topic]
         self._queue.release(topic)
@@ -251,6 +266,7 @@ class Outages:
             tries=circuit.tries,
             seconds=now - circuit.since,
             is_lifted=is_lifted,
+            error=error,
         )
 
     # ------------------------------------------------------------ as time goes by

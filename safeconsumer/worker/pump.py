@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -397,7 +397,9 @@ class Pump:
         commit: when to commit.
         breaker: holds a topic while its records fail as by an outage; then one record
             tries, in a batch of its own. See :class:`Breaker`.
-        on_event: takes every event; they become structlog lines anyway.
+        on_event: takes every event; they become structlog lines too, unless the
+            consumer has ``log=False``. What it raises is counted in
+            :attr:`hook_failures`.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why.
@@ -439,7 +441,7 @@ class Pump:
         cut = {"is_batch": True, "quantum": client.most}
         parts = assembled(settings, client, order, record_key, **cut)
         self._engine, self._letters = parts.engine, parts.letters
-        self._schedule = parts.schedule
+        self._schedule, self._emit = parts.schedule, parts.emit
         self._readers = Readers(*client.membership.deserializers())
         self._out = _HandOut(self._schedule, self._readers)
         self._drain = drain
@@ -460,6 +462,9 @@ class Pump:
     def __enter__(self) -> Self:
         if self._was_open:
             message = "a Pump can be used once; make another one"
+            raise WorkerStateError(message)
+        if self._client.membership.is_taken:
+            message = "another Worker or Pump has this consumer: give each one its own"
             raise WorkerStateError(message)
         refuse_circle(self._client.membership.consumes, self._dead_letter)
         self._is_open = self._was_open = True
@@ -552,6 +557,13 @@ class Pump:
         How many records are out or wait to be taken.
         """
         return self._engine.held.records
+
+    @property
+    def hook_failures(self) -> Mapping[str, int]:
+        """
+        How often ``on_event`` raised, by its ``repr``; the log has the first time.
+        """
+        return self._emit.failures
 
     def __repr__(self) -> str:
         held = self._engine.held

@@ -221,6 +221,10 @@ class Outcome:
 class Letter:
     """
     A record that failed for good, on its way to the dead letters.
+
+    Attributes:
+        error: what its handler raised.
+        refused: why it can be no dead letter, if that is known by now.
     """
 
     lane: Lane
@@ -229,6 +233,7 @@ class Letter:
     record: Any
     attempt: int
     error: BaseException
+    refused: BaseException | None = None
 
 
 @frozen(kw_only=True)

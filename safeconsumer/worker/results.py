@@ -282,7 +282,22 @@ class Schedule:
                     self._keep_answer(task, index, error)
             lane.put_back(task.chunk, [index for index, _ in later])
         if failing is not None:
-            self._fail(lane, failing.task, *failing.failed[0])
+            together = self._together(parts)
+            self._fail(lane, failing.task, *failing.failed[0], together=together)
+        elif is_suspect:
+            self._tell_suspects(parts)
+
+    def _together(self, parts: Sequence[Outcome]) -> int:
+        # A batch of which nothing is known comes again as one.
+        is_batch = self._policy.is_batch
+        return 1 + sum(len(part.left) for part in parts) if is_batch else 1
+
+    def _tell_suspects(self, parts: Sequence[Outcome]) -> None:
+        failed = [(part.task, *what) for part in parts for what in part.failed]
+        task, index, error = failed[0]
+        offset = record_at(task.chunk, index).offset
+        assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
+        self._tell_retry(task.epoch.tp, offset, task.attempt, error, 0.0, len(failed))
 
     def _set_apart(self, parts: Sequence[Outcome]) -> None:
         # Each by itself; but what came in one batch and was not begun stays with it, or
@@ -292,10 +307,12 @@ class Schedule:
             own = Lane(task.epoch, object())
             task.epoch.lanes[own.key] = own
             rest = own if self._policy.is_batch else task.lane
+            together = 1
             if number == len(failed):
+                together = self._together(parts)
                 for part in reversed(parts):
                     rest.put_back(part.task.chunk, part.left)
-            self._fail(own, task, index, error)
+            self._fail(own, task, index, error, together=together)
             if own.state is State.IDLE:
                 self._next(own)
 
@@ -398,11 +415,14 @@ class Schedule:
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # What is said of a record behind another one that failed, for when its turn
         # comes. What stops the worker stops it at once.
-        if isinstance(error, Barred) or (
-            isinstance(error, Pause) and error.scope != "key"
-        ):
-            return  # its hold has been placed, and it waits with the others
         offset = record_at(task.chunk, index).offset
+        if isinstance(error, Pause) and error.scope != "key":
+            self._tell_pause(task, offset, error)
+            return  # its hold has been placed, and it waits with the others
+        if isinstance(error, Barred):
+            tp = task.epoch.tp
+            self._tell_retry(tp, offset, task.attempt, error.error, error.seconds)
+            return  # as above
         task.epoch.alone.add(offset)
         match error:
             case StopWorker():
@@ -413,13 +433,15 @@ class Schedule:
             case _:
                 self._stop_for(error)
 
-    def _fail(
+    def _fail(  # noqa: PLR0913 - one part each
         self,
         lane: Lane,
         task: Task,
         index: int,
         error: BaseException,
         since: float | None = None,
+        *,
+        together: int = 1,
     ) -> None:
         """
         Let a record wait, or give it up; its lane waits then, or is idle without it.
@@ -430,6 +452,7 @@ class Schedule:
             index: which one it is.
             error: what the handler said.
             since: when that was, by the clock; None for now.
+            together: how many come again, if it does: more than itself of a batch.
         """
         late = 0.0 if since is None else self._clock() - since
         lane.put_back(task.chunk, [index])
@@ -438,16 +461,23 @@ class Schedule:
         match error:
             case RetryLater() if is_number(error.after) and error.after >= 0:
                 lane.join_front()  # a batch that asks for later comes again as one
-                delay = error.after
-                self.queue.sleep(lane, max(0.0, delay - late))
-                self._tell_retry(lane.epoch.tp, offset, task.attempt, error, delay)
+                delay = max(0.0, error.after - late)
+                self.queue.sleep(lane, delay)
+                self._tell_retry(
+                    lane.epoch.tp, offset, task.attempt, error, delay, together
+                )
             case Pause():
                 self._pause(lane, task, offset, error, late)
             case Barred():
                 lane.join_front()
                 self.queue.put_first(lane)
                 self._tell_retry(
-                    lane.epoch.tp, offset, task.attempt, error.error, error.seconds
+                    lane.epoch.tp,
+                    offset,
+                    task.attempt,
+                    error.error,
+                    error.seconds,
+                    together,
                 )
             case StopWorker():
                 self.is_stop_asked = True
@@ -470,15 +500,18 @@ class Schedule:
             self.queue.sleep(lane, max(0.0, pause.for_ - late))
         else:
             self.queue.put_first(lane)
+        self._tell_pause(task, offset, pause)
+
+    def _tell_pause(self, task: Task, offset: int, pause: Pause) -> None:
         self.outages.pauses += 1
-        tp = lane.epoch.tp
+        tp = task.epoch.tp
         self._tell(
             worker_events.WorkPaused,
             partition=f"{tp.topic}:{tp.partition}",
             offset=offset,
             attempt=task.attempt,
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
-            seconds=pause.for_,
+            seconds=max(pause.for_, pause._held_for),  # noqa: SLF001 - ours
             reason=pause.reason,
         )
 
@@ -492,18 +525,20 @@ class Schedule:
             self._exhaust(lane, task, index, error)
             return
         delay = self._policy.retry.delay(failures, self._policy.draw())
-        self.queue.sleep(lane, max(0.0, delay - late))
+        delay = max(0.0, delay - late)
+        self.queue.sleep(lane, delay)
         self._tell_retry(epoch.tp, record.offset, failures, error, delay)
 
-    def _tell_retry(
+    def _tell_retry(  # noqa: PLR0913, PLR0917 - fields of the event
         self,
         tp: TopicPartition,
         offset: int,
         attempt: int,
         error: Exception,
         delay: float,
+        records: int = 1,
     ) -> None:
-        self.retries += 1
+        self.retries += records
         self._tell(
             worker_events.RecordRetried,
             partition=f"{tp.topic}:{tp.partition}",
@@ -511,6 +546,7 @@ class Schedule:
             attempt=attempt,
             delay=delay,
             error=partial(shown, error),
+            records=records,
         )
 
     def _exhaust(
@@ -526,7 +562,7 @@ class Schedule:
             offset=record.offset,
             attempt=task.attempt,
             error=partial(shown, error),
-            then=then,
+            then="stop" if then == "dead_letter" and self._exceeds() else then,
             traceback=partial(chain, error),
         )
         lane.epoch.stuck[record.offset] = self._clock()
@@ -540,15 +576,17 @@ class Schedule:
         )
         self._dispose(letter, then)
 
+    def _exceeds(self) -> str | None:
+        policy = self._policy
+        return self.failing.exceeds(policy.max_ratio, policy.max_consecutive)
+
     def _dispose(self, letter: Letter, then: str) -> None:
         if then == "skip":
             self.skipped += self._take_out(letter)
         elif then == "stop":
             self._stop_for(partial(_failed, letter))
         elif self._policy.post is not None and then == "dead_letter":
-            why = self.failing.exceeds(
-                self._policy.max_ratio, self._policy.max_consecutive
-            )
+            why = self._exceeds()
             if why is None:
                 self._policy.post(letter)
             else:
@@ -592,7 +630,7 @@ class Schedule:
         with self._held.lock:
             if letter.lane.epoch.is_closed:
                 return
-            self._dispose(evolve(letter, error=why), then)
+            self._dispose(evolve(letter, refused=why), then)
             if letter.lane.state is State.IDLE:
                 self._next(letter.lane)
             self.queue.look_again(letter.lane.epoch)
@@ -627,10 +665,14 @@ class Schedule:
 
 def _failed(letter: Letter) -> RecordFailedError:
     tp = letter.lane.epoch.tp
+    also, else_ = "", "dead_letter or on_exhausted='skip'"
+    if letter.refused is not None:
+        also = f"; it can be no dead letter: {shown(letter.refused)}"
+        else_ = "on_exhausted='skip'"
     message = (
         f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {shown(letter.error)}; mend the handler or the "
-        f"record, or give dead_letter or on_exhausted='skip'"
+        f"attempt {letter.attempt}: {shown(letter.error)}{also}; mend the handler or "
+        f"the record, or give {else_}"
     )
     error = RecordFailedError(message)
     error.__cause__ = letter.error

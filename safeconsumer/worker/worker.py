@@ -128,7 +128,9 @@ class Worker:
         commit: when to commit.
         breaker: holds a topic while its handlers fail as by an outage; see
             :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
-        on_event: takes every event; they become structlog lines anyway.
+        on_event: takes every event; they become structlog lines too, unless the
+            consumer has ``log=False``. What it raises is counted in
+            :attr:`hook_failures`.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -309,6 +311,9 @@ class Worker:
         if self._state is not State.NEW:
             message = "a Worker runs once; make another one, with another consumer"
             raise WorkerStateError(message)
+        if self._client.membership.is_taken:
+            message = "another Worker or Pump has this consumer: give each one its own"
+            raise WorkerStateError(message)
 
     def _live(self) -> Report:
         try:
@@ -342,7 +347,8 @@ class Worker:
         Args:
             drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
                 or False, gives up what still runs.
-            timeout: seconds to wait here until it is closed; None to not wait.
+            timeout: seconds to wait here until it is closed; None to not wait. Not in
+                a handler, nor where it runs: that would wait for itself.
 
         Returns:
             How it ended; None if it has not yet.
@@ -389,6 +395,13 @@ class Worker:
         """
         return health.at_work(self._runner.slots, is_batch=self._is_batch)
 
+    @property
+    def hook_failures(self) -> Mapping[str, int]:
+        """
+        How often ``on_event`` raised, by its ``repr``; the log has the first time.
+        """
+        return self._emit.failures
+
     def __repr__(self) -> str:
         held = self._engine.held
         return f"Worker({self._state.value}, {held.records} held, {held.done} done)"
@@ -411,6 +424,7 @@ class Worker:
             self._called.refuse_uncovered(membership.known_topics())
 
     def _work(self) -> None:
+        self._look_for_a_stop()  # asked for before it began, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
@@ -420,15 +434,17 @@ class Worker:
                     raise
                 self._error = self._error or error
                 self._engine.rest()
-            if self._state is State.RUNNING and self._must_stop():
-                self._state = State.DRAINING
-                # A commit may have been waited for since somebody asked.
-                now = time.monotonic()
-                self._stop_at = now if self._asked_at is None else self._asked_at
-                self._engine.stop(
-                    max(0.0, self._stop_at + self._settings.drain.shutdown - now)
-                )
-                self._runner.recall()
+            self._look_for_a_stop()
+
+    def _look_for_a_stop(self) -> None:
+        if self._state is not State.RUNNING or not self._must_stop():
+            return
+        self._state = State.DRAINING
+        # A commit may have been waited for since somebody asked.
+        now = time.monotonic()
+        self._stop_at = now if self._asked_at is None else self._asked_at
+        self._engine.stop(max(0.0, self._stop_at + self._settings.drain.shutdown - now))
+        self._runner.recall()
 
     def _turn(self) -> None:
         self._engine.soon = self._schedule.turn()

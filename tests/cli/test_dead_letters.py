@@ -2,13 +2,14 @@
 ``safeconsumer dead-letters``: what it lists and shows, and what it sends back.
 """
 
+import contextlib
 import json
 import random
 import re
 import signal
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pytest
@@ -26,6 +27,7 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
+from safeconsumer.cli.replaying import Replay
 from tests.cli.letters import SECONDS, Post
 
 pytestmark = pytest.mark.any_broker
@@ -534,6 +536,66 @@ def test_memory_knows_what_was_sent(
     for one in range(begin, begin + 260):
         assert memory.has(TP, one) == (one in sent)
         assert memory.doubtful_since(TP, one) is None
+
+
+def _letter(offset: int) -> letters.Found:
+    headers = {"topic": b"orders", "partition": b"0", "offset": b"0"}
+    record = SimpleNamespace(
+        topic=TP.topic,
+        partition=TP.partition,
+        offset=offset,
+        timestamp=0,
+        key=b"k",
+        value=b"v",
+        headers=[(f"dead-letter-{name}", value) for name, value in headers.items()],
+    )
+    return letters.found(record)
+
+
+class Outbox:
+    """
+    A producer whose records arrive, before it dies.
+    """
+
+    config: ClassVar[dict[str, Any]] = {"value_serializer": None}
+
+    def __init__(self, *, dies: bool) -> None:
+        self.dies = dies
+        self.sent: list[str] = []
+
+    def send(self, topic: str, **_record: Any) -> Any:  # noqa: ANN401 - a future
+        """
+        Send a record.
+        """
+        self.sent.append(topic)
+        if self.dies:
+            raise KeyboardInterrupt
+        return SimpleNamespace(get=lambda timeout: timeout)
+
+
+def test_what_was_found_to_have_arrived_is_remembered() -> None:
+    """
+    Once, as the topic may have let go of it when a later run looks.
+    """
+    group = Group()
+
+    def run(*, dies: bool = False, arrived: bool = False, **how: Any) -> list[int]:  # noqa: ANN401 - of a replay
+        outbox = Outbox(dies=dies)
+        replaying = Replay(
+            outbox,
+            Memory(group, {TP: 0}),
+            lambda _topic: frozenset({0}),
+            lambda _letter, _place, _since: arrived,
+            lambda _line: None,
+            **how,
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            replaying.run([_letter(0), _letter(1)])
+        return [len(outbox.sent), replaying.counts.before]
+
+    assert run(dies=True, most=1) == [1, 0]
+    assert run(arrived=True) == [1, 1]
+    assert run() == [0, 2]
 
 
 def test_a_second_replay_is_noticed() -> None:

@@ -23,14 +23,31 @@ from tests.cli.test_run import Program
 pytestmark = pytest.mark.real_broker
 
 
-def test_a_replay_that_is_killed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["plain", "--keep-timestamp", "transaction"])
+def test_a_replay_that_is_killed(
+    post: Post,
+    make_producer: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
     """
     In the middle of a window, of which some letters went out and nothing was heard.
 
-    The next run looks for them in their topic, and sends those that are not there.
+    The next run looks for them in their topic, and sends those that are not there:
+    also if they have the timestamps of long ago that their records had, or stand behind
+    the beginning of somebody's transaction.
     """
     for n in range(4):
         post.put(b"%d" % n)
+    theirs: Any = None
+    if way == "transaction":
+        theirs = make_producer(
+            transactional_id=post.topic, acks="all", enable_idempotence=True
+        )
+        theirs.init_transactions()
+        theirs.begin_transaction()
+        theirs.send(post.topic, b"theirs", partition=1).get(SECONDS)
+    options = [way] if way.startswith("-") else []
 
     class Killed(BaseException):
         pass
@@ -53,10 +70,13 @@ def test_a_replay_that_is_killed(post: Post, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(dead_letters, "producer_of", dying)
         with pytest.raises(Killed):
-            post.run("replay")
+            post.run("replay", *options)
     ended = post.run("replay")
     assert ended.stdout == "2 sent back, 0 left; 2 sent before\n", ended.output
-    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2", b"3"]
+    if theirs is not None:
+        theirs.commit_transaction()
+    back = sorted(one.value for one in post.back())
+    assert back == [b"0", b"1", b"2", b"3", *[b"theirs"] * (theirs is not None)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

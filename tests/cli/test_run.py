@@ -278,6 +278,21 @@ def test_probes_say_that_the_loop_turns(
 
 
 @pytest.mark.any_broker
+def test_what_was_skipped_was_not_handled(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    The last line counts each record once.
+    """
+    produce(b"bad", b"a")
+    process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
+    program.wait_seen(2)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert "1 handled, 0 dead letters, 1 skipped" in told
+
+
+@pytest.mark.any_broker
 def test_a_free_port_for_probes_is_told(program: Program) -> None:
     """
     Nobody could ask it otherwise.
@@ -286,7 +301,7 @@ def test_a_free_port_for_probes_is_told(program: Program) -> None:
     assert process.stderr is not None
     said = next(line for line in process.stderr if "probes at" in line)
     port = int(said.rpartition(":")[2])
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/live") as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/live?now=1") as answer:
         assert json.load(answer)["alive"]
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=SECONDS)

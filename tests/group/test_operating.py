@@ -128,12 +128,14 @@ def test_extend_never_shortens(working: Team) -> None:
         return run(working, "extend", "@all", *group, *arguments)
 
     assert "place it with pause" in extend("--for", "1h").stderr
-    pause(working, "@all", "--for", "1h")
+    placed = pause(working, "@all", "--for", "1h", "--json")
+    (first,) = json.loads(placed.stdout)["held"]
     assert "which is later" in extend("--for", "30m").stderr
     longer = extend("--for", "2h", "--json")
     (one,) = json.loads(longer.stdout)["extended"]
     assert (longer.exit_code, one["reason"]) == (Status.DONE, "x")
     assert round(one["expires_at"] - one["at"]) == 7200
+    assert (one["id"], one["since"]) == (first["id"], first["at"])
     pause(working, "@all", "--replace")
     assert "until it is resumed" in extend("--for", "9h").stderr
 

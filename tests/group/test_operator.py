@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import Control, SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
 from safeconsumer.group import wire
 from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
@@ -156,6 +159,23 @@ def test_a_broker_that_never_answers() -> None:
                 with pytest.raises(KafkaTimeoutError, match=r"no answer in 0\.5 s"):
                     operator.look("g", timeout=0.5)
                 assert time.monotonic() - began < 2.0
+
+
+def test_a_wait_on_a_frozen_broker_ends_in_time() -> None:
+    """Two seconds were half a minute; each try is its own, so it is told once."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        port = frozen.getsockname()[1]
+        began = time.monotonic()
+        ended = CliRunner().invoke(
+            safeconsumer,
+            [
+                *("wait", "quiet", "--group", "g", "--timeout", "2s"),
+                *("--bootstrap", f"127.0.0.1:{port}"),
+            ],
+        )
+        assert time.monotonic() - began < 6.0
+    assert ended.exit_code == Status.UNREACHABLE
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.embedded_broker

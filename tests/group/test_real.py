@@ -15,6 +15,7 @@ from kafka.errors import KafkaError
 from safeconsumer import ControlTopicError, ControlWriteError
 from safeconsumer.events import group as control_events
 from safeconsumer.group import clients, topics, wire
+from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.group.team import LIMIT, Team, control_threads
@@ -257,3 +258,32 @@ def test_a_record_without_a_time_is_a_hold(team: Team) -> None:
     with Operator(team.broker.client_config, settings) as operator:
         (standing,) = operator.standing(team.group)
     assert (standing.at, standing.expires_at) == (None, None)
+
+
+def test_what_members_keep_after_a_loss_is_told(team: Team) -> None:
+    """Who is there too, with the topic gone; by which names, once it is made anew."""
+    consumer = team.subscribed("keeper", control=team.quick)
+    team.settled(consumer)
+    name = team.settings.operator_topic
+    team.operator_holds(f"{team.topic}:0")
+    poll_until(consumer, lambda: len(consumer.paused()) == 1)
+    with Operator(team.broker.client_config, team.quick) as operator:
+
+        def reported(state: str, kept: int) -> bool:
+            told = [(one.state, len(one.kept)) for one in operator.reports(team.group)]
+            return told == [(state, kept)]
+
+        delete(team, name)
+        poll_until(consumer, lambda: reported("unavailable", 0))
+        seen = operator.look(team.group)
+        assert (seen.ends, [one.client_id for one in seen.reports]) == (
+            None,
+            ["keeper"],
+        )
+        assert name in "".join(seen.unread)
+        create(team, name, topics.HOLDS_SETTINGS)
+        poll_until(consumer, lambda: reported("ready", 1))
+        (found,) = Judge(operator.look(team.group)).members
+    assert found.report is not None
+    (line,) = found.report.kept
+    assert line.startswith(f"{team.topic}:0 held by operator:alice, since ")

@@ -32,6 +32,7 @@ holds = st.builds(
     ttl_ms=st.none() | st.integers(1, wire.MAX_TTL_MS),
     host=st.none() | printable,
     principal=st.none() | printable,
+    since_ms=st.none() | st.integers(0, 10**13),
 )
 ranges = st.dictionaries(
     st.text(max_size=8),

@@ -20,6 +20,7 @@ from safeconsumer import (
     Commit,
     Context,
     DeadLetter,
+    DeadLetterLimitError,
     DeserializationError,
     HandlersFailError,
     HandlerTimeoutError,
@@ -163,6 +164,18 @@ def test_dead_letters_are_a_list() -> None:
     assert run.committed == {TopicPartition("topic", 0): 2}
     run = run_worker(Failing(bad=[Reject("no")]), records, dead_letter=True)
     assert [one.record.value for one in run.dead_letters] == ["bad"]
+
+
+def test_a_rejection_may_say_nothing() -> None:
+    """
+    As StopWorker may: it is no mistake of the handler's then.
+    """
+
+    def handle(_record: object, _context: Context) -> None:
+        raise Reject
+
+    (dead,) = run_worker(handle, some("bad"), dead_letter=True).dead_letters
+    assert (dead.attempts, str(dead.error)) == (1, "rejected")
 
 
 def test_a_callable_takes_the_letters() -> None:
@@ -327,6 +340,25 @@ def test_records_that_come_again_for_ever_end_the_run() -> None:
 
     with pytest.raises(EndlessRunError, match="called 50 times"):
         run_worker(handle, some("a"), max_calls=50)
+
+
+@pytest.mark.parametrize("error", [RetryLater(1.0), Pause(1.0)])
+def test_a_key_that_is_never_told_ends_the_run(error: Exception) -> None:
+    """
+    What it raises counts as if the handler had; but once is no more than once.
+    """
+    errors = [error] * 1000
+
+    def key(_record: Any) -> str:  # noqa: ANN401
+        if errors:
+            raise errors.pop()
+        return "key"
+
+    with pytest.raises(EndlessRunError, match="key failed more than 50 times"):
+        run_worker(ok, some("a"), order="key", key=key, max_calls=50)
+    del errors[1:]
+    run = run_worker(ok, some("a"), order="key", key=key, max_calls=1)
+    assert len(run.done) == 1
 
 
 def test_an_interrupt_and_pytests_own_come_out() -> None:
@@ -543,6 +575,42 @@ def test_a_coroutine_has_so_much_time() -> None:
         time.sleep(0.02)
 
     assert len(run_worker(slow, some("a"), handler_timeout=0.01).done) == 1
+
+
+def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
+    """
+    And is not told as one.
+    """
+    rejected = Reject("no")
+    setting = DeadLetter(
+        SimpleNamespace(send=lambda *_, **__: None), "dead", max_consecutive=1
+    )
+    failing = Failing(a=[rejected], b=[rejected])
+    run = run_worker(failing, some("a", "b"), dead_letter=setting)
+    assert isinstance(run.error, DeadLetterLimitError)
+    assert [event.then for event in run.events] == ["dead_letter", "stop"]
+    assert (len(run.dead_letters), len(run.left)) == (1, 1)
+
+
+def test_a_letter_that_is_refused_hides_no_error() -> None:
+    """
+    The cause is what the handler raised, and the advice is no letter.
+    """
+    refused = Reject("too odd")
+
+    def sink(_record: Any, _failure: Any) -> None:  # noqa: ANN401
+        raise refused
+
+    run = run_worker(
+        Failing(a=[ZeroDivisionError()]),
+        some("a"),
+        retry=Retry(attempts=1),
+        dead_letter=sink,
+    )
+    assert isinstance(run.error, RecordFailedError)
+    assert isinstance(run.error.__cause__, ZeroDivisionError)
+    assert "no dead letter: Reject('too odd')" in str(run.error)
+    assert "give dead_letter" not in str(run.error)
 
 
 @pytest.mark.parametrize("error", [TimeoutError("not acknowledged"), None])

@@ -3,16 +3,18 @@ However a worker ends, it says so, has committed what it could, and leaves no ho
 """
 
 import contextlib
+import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer.errors import WorkerSettingError
+from safeconsumer.errors import WorkerSettingError, WorkerStateError
 from safeconsumer.worker import (
     Commit,
     Drain,
@@ -450,6 +452,67 @@ def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
     """
     with pytest.raises(WorkerSettingError, match="after must be"):
         RetryLater(after)
+
+
+def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> None:
+    """
+    W8: it polled once more, and a handler could begin.
+    """
+    lab.new_topic(partitions=1)
+    consumer = lab.consumer()
+    polls: list[Any] = []
+    consumer.poll = lambda **asked: polls.append(asked) or {}
+    worker = Worker(consumer, handle)
+    worker.stop()
+    assert worker.run().done == 0
+    assert not polls
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_what_a_hook_raises_is_counted(
+    lab: Lab, caplog: pytest.LogCaptureFixture, *, is_logged: bool
+) -> None:
+    """
+    P14: and breaks nothing; a consumer without a log has none here either.
+    """
+    caplog.set_level(logging.INFO, logger="safeconsumer")
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+
+    def hook(_event: Any) -> None:  # noqa: ANN401
+        raise ZeroDivisionError
+
+    running = lab.run(handle, lab.consumer(log=is_logged), on_event=hook)
+    running.wait_done(1)
+    running.end()
+    (failures,) = running.worker.hook_failures.values()
+    assert failures > 1
+    assert ("worker_stopped" in caplog.text) is is_logged
+
+
+def test_a_consumer_has_one_worker(lab: Lab) -> None:
+    """
+    The second says so, and leaves the first one alone.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    consumer = lab.consumer()
+    second, pump = Worker(consumer, handle), Pump(consumer)
+    running = lab.run(handle, consumer)
+    running.wait_done(3)
+    with pytest.raises(WorkerStateError, match="another Worker or Pump"):
+        second.run()
+    with pytest.raises(WorkerStateError, match="another Worker or Pump"), pump:
+        pass
+    assert running.end().committed
+    assert lab.committed() == {0: 3}
+
+
+def test_a_time_may_be_a_timedelta() -> None:
+    """
+    As that of a pause.
+    """
+    assert RetryLater(timedelta(minutes=5)).after == 300.0
 
 
 def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:

@@ -193,6 +193,9 @@ def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
     lab.produce({0: numbers(2)})
     assert began.wait(30)
     assert lab.committed() == {0: count}
+    started = [e for e in running.events if type(e) is worker_events.PartitionStarted]
+    last = started[-1]
+    assert (last.offset, last.is_committed, last.is_reset) == (count, False, True)
     go_on.set()
     running.wait_done(2)
     running.end()

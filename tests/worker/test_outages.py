@@ -210,6 +210,30 @@ def test_a_pause_never_shortens_another() -> None:
     assert desk.work() == [0, 1, 2]
 
 
+def test_a_pause_is_told_with_the_hold_that_counts() -> None:
+    """
+    A longer one that stands, and that of a record behind another of its batch.
+    """
+    desk = Desk(Order.UNORDERED, quantum=1)
+    desk.admit(2)
+    first, second = claim(desk), claim(desk)
+    fail(desk, Pause(300.0), first)
+    desk.clock.now += 100.0
+    fail(desk, Pause(5.0), second)
+    assert [one.seconds for one in desk.events] == [300.0, 200.0]
+    assert desk.schedule.outages.pauses == 2
+
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
+    desk.admit(2)
+    wrong = BatchFailure({0: ValueError(), 1: Pause(60.0)})
+    desk.schedule.complete([batch_failed(claim(desk), wrong, 0.0)])
+    assert [(one.name, one.offset) for one in desk.events] == [
+        ("work_paused", 1),
+        ("record_retried", 0),
+    ]
+    assert desk.schedule.outages.pauses == 1
+
+
 def test_a_hold_that_cannot_be_placed_is_the_records_failure() -> None:
     """
     Nothing is lost: it is tried again as after any other.
@@ -799,6 +823,10 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
     fail(desk, DOWN)
     fail(desk, DOWN)
     assert desk.epoch.failures == {0: 1, 1: 1}
+    (closed,) = (e for e in desk.events if isinstance(e, worker_events.BreakerClosed))
+    assert not closed.is_lifted
+    assert closed.error is not None
+    assert desk.schedule.outages.opened == 0
     assert desk.work() == [2]
 
 

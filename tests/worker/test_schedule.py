@@ -132,6 +132,36 @@ def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
     ]
 
 
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
+@pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
+def test_all_of_a_batch_that_comes_again_are_told_of(
+    order: Order, error: Exception
+) -> None:
+    """
+    By one event: together, or one by one since none is to blame yet.
+    """
+    desk = Desk(order, is_batch=True, quantum=4)
+    desk.admit(6)
+    task = desk.schedule.queue.claim()[0]
+    desk.schedule.complete([batch_failed(task, error, 0.0)])
+    (event,) = desk.events
+    delay = error.after if isinstance(error, RetryLater) else 0.0
+    assert (event.offset, event.records, event.delay) == (0, 4, delay)
+    assert desk.schedule.retries == 4
+
+
+def test_a_delay_is_told_as_it_is_left() -> None:
+    """
+    Of a record behind another of its batch, which has waited first.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=2)
+    desk.admit(2)
+    _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
+    desk.pass_time(6.0)
+    assert desk.work() == [0]
+    assert [(one.offset, one.delay) for one in desk.events] == [(0, 6.0), (1, 4.0)]
+
+
 def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, BatchFailure(errors), 0.0)])

@@ -74,7 +74,13 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
     if lifespan is None:
         return None
     try:
-        return stack.enter_context(lifespan())  # type: ignore[arg-type]  # or it raises
+        made = lifespan()
+        if not isinstance(made, AbstractContextManager):
+            is_async = isinstance(made, AbstractAsyncContextManager)
+            only = ", which only executor='asyncio' can enter" if is_async else ""
+            message = f"it made {shown(made)}, no context manager{only}"
+            raise TypeError(message)  # noqa: TRY301 - told as what enters it raises
+        return stack.enter_context(made)
     except BaseException as error:
         raise _not_entered(error) from error
 

@@ -4,6 +4,7 @@ Handlers in processes of their own.
 
 import atexit
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -33,6 +34,7 @@ from safeconsumer.worker.handlers import (
     LifespanError,
     ProcessDiedError,
     Slot,
+    StackOf,
     call_elsewhere,
 )
 from safeconsumer.worker.results import Schedule
@@ -166,6 +168,7 @@ class _Child:
     progress: Any
     looking: threading.Lock = field(factory=threading.Lock)
     is_asked: bool = False
+    asked_at: float = 0.0
 
     def close(self) -> None:
         """
@@ -182,15 +185,32 @@ class _Child:
         self.process.kill()
         self.process.join(_GONE_SECONDS)
 
-    def stack(self) -> str | None:
+    def ask(self) -> None:
         """
-        Ask where its handler stands; None if it does not answer soon.
+        Have it say where its handler stands.
         """
         with self.looking, contextlib.suppress(EOFError, OSError):
-            if not self.is_asked:
-                self.questions.send(None)
-            self.is_asked = not self.questions.poll(_LOOK_SECONDS)
-            return None if self.is_asked else self.questions.recv()
+            if self.is_asked and self.questions.poll(0):
+                self.questions.recv()  # it came too late, and says where it stood then
+                self.is_asked = False
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self.is_asked:
+            self.questions.send(None)
+            self.is_asked, self.asked_at = True, time.monotonic()
+
+    def stack(self) -> str | None:
+        """
+        Return where its handler stands; None if it does not say so soon.
+        """
+        with self.looking, contextlib.suppress(EOFError, OSError):
+            self._ask()
+            left = self.asked_at + _LOOK_SECONDS - time.monotonic()
+            if self.questions.poll(max(0.0, left)):
+                self.is_asked = False
+                said: str = self.questions.recv()
+                return said
         return None
 
     @property
@@ -275,6 +295,15 @@ class Processes(Elsewhere):
             child.process.join(max(0.0, until - time.monotonic()))
             if child.process.exitcode is None:
                 child.process.kill()
+
+    def _stack_of(self, slot: Slot) -> StackOf:
+        slot.ask = functools.partial(self._ask_where, slot)
+        return super()._stack_of(slot)
+
+    def _ask_where(self, slot: Slot) -> None:
+        child = self._children.get(id(slot))
+        if child is not None:
+            child.ask()
 
     def _look(self, slot: Slot) -> str | None:
         child = self._children.get(id(slot))

@@ -109,8 +109,9 @@ def lifts_the_operators_hold(patch: pytest.MonkeyPatch) -> None:
 def passes_over_failures(patch: pytest.MonkeyPatch) -> None:
     fail = Schedule._fail
 
-    def failing(self: Any, lane: Lane, task: Any, index: int, error: Any) -> None:  # noqa: ANN401
-        fail(self, lane, task, index, error)
+    def failing(self: Any, lane: Lane, task: Any, *what: Any, **more: Any) -> None:  # noqa: ANN401
+        fail(self, lane, task, *what, **more)
+        index, *_ = what
         task.chunk.done[index] = 1
 
     patch.setattr(Schedule, "_fail", failing)
