@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.run import run
@@ -306,6 +307,20 @@ def test_a_free_port_for_probes_is_told(program: Program) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE
+
+
+@pytest.mark.any_broker
+def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
+    """
+    Not a record that failed.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = program.start(
+            "handlers:note", f"--probe-port={taken.getsockname()[1]}"
+        )
+        _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.USAGE, told
+    assert "a probe cannot be set up: " in told
 
 
 @pytest.mark.any_broker
@@ -666,6 +681,34 @@ def test_it_says_where_each_partition_starts(
             f"safeconsumer: {program.topic}:1 starts at 0: committed",
         ],
     ]
+
+
+@pytest.mark.any_broker
+def test_it_says_so_when_what_is_committed_is_out_of_range(
+    program: Program,
+    produce: Callable[..., None],
+    make_consumer: Callable[..., Any],
+) -> None:
+    """
+    Where it really starts is the last that it says.
+    """
+    from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
+
+    produce(b"v")
+    tp = TopicPartition(program.topic, 0)
+    asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
+    asking.assign([tp])
+    asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
+    asking.close(autocommit=False)
+    process = program.start()
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    lines = [line for line in told.splitlines() if f"{tp.topic}:0 starts" in line]
+    assert lines[-1].endswith(
+        ":0 starts at 0: what is committed is out of range, auto_offset_reset=earliest"
+    )
 
 
 @pytest.mark.any_broker
