@@ -25,7 +25,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.why import Level
 
-_LOOK_EVERY = 0.1
+LOOK_EVERY = 0.1
 # Ages on a page move, too, where nothing else does.
 _TICK = 10.0
 _MOST_BODY_BYTES = 256 * 1024
@@ -190,7 +190,7 @@ async def wait(request: Request) -> Response:
             raise Problem(
                 408, "not quiet in time", row.sentence, {"verdict": _row_document(row)}
             )
-        await asyncio.sleep(_LOOK_EVERY)
+        await asyncio.sleep(LOOK_EVERY)
 
 
 async def events(request: Request) -> Response:
@@ -203,7 +203,7 @@ async def events(request: Request) -> Response:
         shown, at = desk.snapshot().version, time.monotonic()
         yield b"retry: 1000\n\n"
         while not desk.is_closing:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
             snapshot = desk.snapshot()
             if snapshot.version != shown or time.monotonic() - at > _TICK:
                 shown, at = snapshot.version, time.monotonic()
