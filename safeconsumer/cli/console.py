@@ -2,9 +2,6 @@
 ``safeconsumer console``: the operator's page in a browser.
 """
 
-import getpass
-import os
-import socket
 import webbrowser
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +11,7 @@ import click
 
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.holds.hold import checked_owner
+from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
@@ -23,7 +20,7 @@ _SHORTEST_TOKEN = 16
 
 @click.command(epilog=EPILOG)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
-@click.option("--owner", default=None, help="Whose holds are placed; you by default.")
+@owner_option
 @click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
 @click.option(
     "--token-file",
@@ -56,7 +53,9 @@ def console(  # noqa: PLR0913 - one parameter per option
         setup = serving.Setup(
             base=base,
             settings=settings,
-            owner=checked_owner(owner or whoever()),
+            owner=owner_of(owner),
+            host=host(),
+            principal=principal(base),
             port=port,
             is_read_only=is_read_only,
             token=None if token_file is None else _token(token_file),
@@ -92,23 +91,6 @@ def _tell(link: str, *, is_opening: bool) -> None:
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if is_opening:
         webbrowser.open(link)
-
-
-def whoever() -> str:
-    """
-    Return who you are: ``$SAFECONSUMER_OWNER``, or your login and this host's name.
-
-    Raises:
-        CommandError: nobody knows.
-    """
-    given = os.environ.get("SAFECONSUMER_OWNER")
-    if given:
-        return given
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (KeyError, OSError) as error:  # a container's user has no name
-        message = "nobody knows who you are here: say it with --owner NAME"
-        raise CommandError(message) from error
 
 
 def _token(file: Path) -> str:

@@ -39,7 +39,12 @@ from safeconsumer.errors import (
     SafeConsumerError,
     WorkerSettingError,
 )
-from safeconsumer.events import Event, NothingConsumed, PartitionStarted
+from safeconsumer.events import (
+    Event,
+    NothingConsumed,
+    PartitionStarted,
+    TopicsNotConsumed,
+)
 from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.worker import (
     Breaker,
@@ -354,10 +359,14 @@ def _work(
             told = _start_lines(consumer.config["auto_offset_reset"])
             hooks = Dispatcher([told, *options["hooks"]])
             worker = Worker(consumer, on_event=hooks.dispatch, **settings)
-        stack.enter_context(probes.touching(options["probe_file"], worker))
-        host = options["probe_host"]
-        port = stack.enter_context(probes.serving(host, options["probe_port"], worker))
-        if options["probe_port"] == 0:
+        host, wanted = options["probe_host"], options["probe_port"]
+        try:
+            stack.enter_context(probes.touching(options["probe_file"], worker))
+            port = stack.enter_context(probes.serving(host, wanted, worker))
+        except OSError as error:
+            message = f"a probe cannot be set up: {error}"
+            raise CommandError(message, Status.USAGE) from error
+        if wanted == 0:
             click.echo(f"safeconsumer: probes at http://{host}:{port}", err=True)
         stack.enter_context(
             watch.watching(worker, consumer, is_on=options["is_watched"])
@@ -434,6 +443,8 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):
                 line = f"nothing to consume: {reason}"
+            case TopicsNotConsumed(setting=setting, topics=topics):
+                line = f"{setting} has what is not consumed here: {', '.join(topics)}"
             case _:
                 return
         click.echo(f"safeconsumer: {line}", err=True)

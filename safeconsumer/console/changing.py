@@ -114,7 +114,7 @@ def plan(desk: Desk, wish: Wish) -> Plan:
         scopes = tuple(map(patterns.parse, dict.fromkeys(wish.scopes.split())))
         seconds = seconds_of(wish.for_) if wish.for_ else None
         reason = checked_reason(wish.reason)
-        hold = new_hold(reason, seconds)
+        hold = new_hold(reason, seconds, desk.host, desk.principal)
     except (
         HoldSettingError,
         MissingExtraError,
@@ -147,18 +147,17 @@ def preview(desk: Desk, snapshot: Snapshot, plan: Plan) -> Preview:
         *([] if picture is None else _disobeying(picture, covers)),
         _ending(desk, snapshot, plan),
     ]
+    replaces = tuple(
+        one for one in standing if one.source == OPERATOR and one.key in keys
+    )
     return Preview(
         points=tuple(points),
         covers=covers,
         others=tuple(
-            one
-            for one in _overlapping(standing, covers)
-            if one.source != OPERATOR or one.key not in keys
+            one for one in _overlapping(standing, covers) if one not in replaces
         ),
-        replaces=tuple(
-            one for one in standing if one.source == OPERATOR and one.key in keys
-        ),
-        to_agree=_to_agree(plan, picture, covers),
+        replaces=replaces,
+        to_agree="; ".join(_to_agree(plan, picture, covers, replaces)) or None,
     )
 
 
@@ -239,15 +238,21 @@ def _ending(desk: Desk, snapshot: Snapshot, plan: Plan) -> tuple[str, str]:
 
 
 def _to_agree(
-    plan: Plan, picture: Picture | None, covers: Sequence[TopicPartition]
-) -> str | None:
+    plan: Plan,
+    picture: Picture | None,
+    covers: Sequence[TopicPartition],
+    replaces: Sequence[Standing],
+) -> Iterator[str]:
+    group = plan.wish.group
     if picture is None:
-        return f"Hold it before there is a group {plan.wish.group}"
-    if not covers:
-        return "Hold it although the group consumes none of it now"
-    if any(isinstance(one, Everything) for one in plan.scopes):
-        return f"Stop all {_count(covers)} of {plan.wish.group}"
-    return None
+        yield f"Hold it before there is a group {group}"
+    elif not all(any(one.covers(tp) for tp in covers) for one in plan.scopes):
+        yield "Hold what the group does not consume now"
+    elif any(isinstance(one, Everything) for one in plan.scopes):
+        yield f"Stop all {_count(covers)} of {group}"
+    if replaces:
+        said = ", ".join(one.key.scope for one in replaces)
+        yield f"Replace what you hold already: {said}"
 
 
 # ---------------------------------------------------------------- lifting

@@ -40,6 +40,8 @@ class Desk:
         cluster: what the cluster is called on the pages.
         door: who may come in.
         connect: opens a connection for one command.
+        host: what this machine calls itself, for whoever reads a hold.
+        principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
         is_closing: whether open connections are to end.
 
@@ -51,6 +53,8 @@ class Desk:
     cluster: str
     door: Door
     connect: Callable[[], Operator]
+    host: str | None = None
+    principal: str | None = None
     is_read_only: bool = False
     is_closing: bool = False
     _operator: Operator | None = field(default=None, init=False)

@@ -31,6 +31,8 @@ class Setup:
         settings: which control topics.
         owner: whose holds are placed here.
         port: to listen on; 0 for any.
+        host: what this machine calls itself, for whoever reads a hold.
+        principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
         token: one that is never used up; None for a link that works once.
     """
@@ -39,6 +41,8 @@ class Setup:
     settings: Control
     owner: str
     port: int
+    host: str | None = None
+    principal: str | None = None
     is_read_only: bool = False
     token: str | None = None
 
@@ -78,6 +82,8 @@ def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
     return Desk(
         follower=following,
         owner=setup.owner,
+        host=setup.host,
+        principal=setup.principal,
         cluster=", ".join(setup.base["bootstrap_servers"]),
         door=Door(port, setup.token),
         connect=lambda: Operator(setup.base, setup.settings),

@@ -60,6 +60,24 @@ class NothingConsumed(WorkerEvent):
 
 
 @frozen(kw_only=True)
+class TopicsNotConsumed(WorkerEvent):
+    """
+    A setting names topics that are not consumed here: what it says of them is unused.
+
+    Attributes:
+        setting: ``handlers`` or ``topic_concurrency``.
+        topics: that it names.
+    """
+
+    __match_args__ = ("setting", "topics")
+    name: ClassVar[str] = "topics_not_consumed"
+    level: ClassVar[str] = "warning"
+
+    setting: str
+    topics: tuple[str, ...]
+
+
+@frozen(kw_only=True)
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -105,7 +123,10 @@ class WorkDrained(WorkerEvent):
 @frozen(kw_only=True)
 class CommitRejected(WorkerEvent):
     """
-    A commit was refused or could not be sent; it is computed anew and tried again.
+    A commit was refused or could not be sent.
+
+    It is computed anew and tried again, as long as the partitions are there and the
+    worker goes on.
 
     Attributes:
         partitions: whose offsets it had.

@@ -36,6 +36,13 @@ class BrokerClock:
         self._waits_since: float | None = None
         self._ahead: float | None = None  # the broker's clock, of our monotonic one
 
+    @property
+    def is_settled(self) -> bool:
+        """
+        Whether it is known by which clock holds expire.
+        """
+        return not self._is_waiting
+
     def time(self, moment: tuple[float, float]) -> float | None:
         """
         Return the broker's time, seconds since the epoch; None if it is unknown yet.

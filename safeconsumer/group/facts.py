@@ -69,6 +69,10 @@ class Standing:
         return read is None or read.scope.covers(tp)
 
 
+# The state of a group that there is, and about which nobody can be asked.
+UNKNOWN = "Unknown"
+
+
 @frozen(kw_only=True)
 class MemberFacts:
     """
@@ -93,7 +97,8 @@ class GroupFacts:
     What the cluster knows of a consumer group.
 
     Attributes:
-        state: Kafka's name for it; ``Dead`` if there is no such group.
+        state: Kafka's name for it; ``Dead`` if there is no such group, ``Unknown`` if
+            there is, and the cluster does not tell who is in it.
         members: one by one; those that assign partitions to themselves are none.
         committed: committed offsets.
     """

@@ -295,6 +295,8 @@ class Follower:
             for tp, records in polled.items():
                 self._take(tp.topic, records)
             self._positions.update(reader.positions())
+            for name in self._sources:
+                self._fold.read_through(name, self._positions[TopicPartition(name, 0)])
             was_lost = self._reading_trouble is not None
             if all(self._positions[tp] >= end for tp, end in ends.items()):
                 self._read_at = time.monotonic() - reader.silence()
@@ -305,8 +307,10 @@ class Follower:
     def _take(self, name: str, records: Iterable[Any]) -> None:
         for record in records:
             at = whole.time_of(record) or 0.0
-            self._newest = max(self._newest, at)
-            if name in self._sources:
+            is_control = name in self._sources
+            # Reports by offset: a broker's clock may have gone back.
+            self._newest = max(self._newest, at) if is_control else at or self._newest
+            if is_control:
                 taken = self._fold.take(name, (whole.written(record),))
                 self._records.extend(
                     as_standing(self._sources[name], one) for one in taken.fresh

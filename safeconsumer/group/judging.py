@@ -9,7 +9,7 @@ from typing import Protocol
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import MemberFacts
+from safeconsumer.group.facts import UNKNOWN, MemberFacts
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import ranges
@@ -205,7 +205,7 @@ class Judge:
         for one in self._claims.get(tp, ()):
             if tp not in self._quiet[id(one)]:
                 return Place(answer=Answer.FLOWING, member=one.client_id)
-        why = "the group rebalances: who owns it is not known"
+        why = f"{_unsettled(self.picture.facts.state)}: who owns it is not known"
         return Place(answer=Answer.UNKNOWN, why=why)
 
     def _at(self, tp: TopicPartition, seat: Seat) -> Place:
@@ -274,6 +274,12 @@ class Judge:
         return found
 
 
+def _unsettled(state: str) -> str:
+    if state == UNKNOWN:
+        return "the cluster does not tell who is in the group (KIP-848)"
+    return f"the group rebalances ({state})"
+
+
 def _ids(seat: Seat) -> set[int]:
     return {id(seat), id(seat.report)}
 
@@ -318,7 +324,7 @@ class Quietness:
         Say it in words.
         """
         if not self.is_settled:
-            said = f"the group rebalances ({self.state}): who owns what is not known"
+            said = f"{_unsettled(self.state)}: who owns what is not known"
         elif not self.members:
             said = "the group has no members: nobody delivers anything of it"
         else:

@@ -70,8 +70,9 @@ class LogClock:
             return max(newest, wall)
         if last is None:
             self._anchor_at(listen())
-        elif newest > last:
-            self._anchor_at(newest)  # it came since we looked last
+        elif newest != last:
+            # It came since we looked; if it is older, the broker's clock went back.
+            self._anchor_at(newest)
         self._is_sure = self._anchor is not None
         if self._anchor is None:
             # Silent for as long as our clock says; if that is behind, for good.

@@ -18,7 +18,7 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.errand import Errand
-from safeconsumer.group.facts import GroupFacts, MemberFacts, Standing
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
@@ -246,7 +246,7 @@ class Operator:
         newest = 0.0
         for record in self._read((topic,), since=SILENT_AFTER)[0]:
             at = whole.time_of(record) or 0.0
-            newest = max(newest, at)
+            newest = at or newest  # by offset: a broker's clock may have gone back
             report = report_wire.decode_report(record.value)
             if report is not None and group in {None, report.group}:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
@@ -278,7 +278,14 @@ class Operator:
         if described.get("error") and described["group_state"] != "Dead":
             raise kafka_errors.KafkaError(described["error"])
         committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
-        return facts_of(described, committed)
+        facts = facts_of(described, committed)
+        if facts.state == "Dead" and self._is_listed(group):
+            return evolve(facts, state=UNKNOWN)
+        return facts
+
+    def _is_listed(self, group: str) -> bool:
+        # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
+        return any(one["group_id"] == group for one in self.admin.list_groups())
 
     def topics(self) -> tuple[str, ...]:
         """
@@ -431,7 +438,8 @@ class Operator:
         described = self.admin.describe_groups(listed) if listed else {}
         return {
             name: GroupFacts(
-                state=one["group_state"],
+                # It is listed, so it is not dead.
+                state=UNKNOWN if one["group_state"] == "Dead" else one["group_state"],
                 members=tuple(map(_member, one["members"])),
                 committed={},
             )

@@ -38,6 +38,8 @@ _REFUSED = (
 # The year 2011: a clock before that is none. librdkafka's mock broker acknowledges
 # everything with the time 1234.
 _KAFKA_MS = 1_293_840_000_000
+# Until the broker's time is known, holds cannot expire.
+_RETRY = 3.0
 # For the last report to be sent.
 _GOODBYE = 0.5
 
@@ -95,6 +97,7 @@ class Reporter:
         self._interval = interval
         self._producer = producer
         self._look = look
+        self._soon = min(interval, _RETRY)
         self._ledger = ledger
         self._clock = clock
         self._changed = threading.Event()
@@ -132,7 +135,8 @@ class Reporter:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._say()
-            self._changed.wait(self._interval)
+            is_settled = self._clock.is_settled
+            self._changed.wait(self._interval if is_settled else self._soon)
             self._stopping.wait(_SETTLE)
             self._changed.clear()
         self._say(state="stopped")

@@ -27,7 +27,6 @@ from safeconsumer.worker.settings import (
     Limits,
     Retry,
     check_breaker,
-    check_callable,
     check_consumer,
     check_counts,
     check_key,
@@ -63,8 +62,6 @@ class Settings:
         check_consumer(self.consumer, self.limits, self.drain)
         check_on_exhausted(self.on_exhausted)
         check_breaker(self.breaker)
-        if self.on_event is not None:
-            check_callable(self.on_event, "on_event", "event")
 
 
 @frozen(kw_only=True)

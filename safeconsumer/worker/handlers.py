@@ -355,8 +355,8 @@ def call_each(
             answer = handle(records[index], context)
             if answer is not None:
                 refuse_undone(answer)
+            done[index] = 1  # before it is gone, whatever may be thrown in between
             records[index] = None
-            done[index] = 1
             now = clock()
             if now > until:
                 count = indexes.index(index) + 1

@@ -392,6 +392,8 @@ class Departures:
                 self.work.go_on()
 
     def _lose_all(self) -> None:
+        if not self._is_stopping:
+            self.tell()
         self.drop(tuple(self._held.epochs.values()), "lost")
         self._departing = []
         if not self._is_stopping:  # there is nothing left to wait for

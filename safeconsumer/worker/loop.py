@@ -106,12 +106,14 @@ class Brakes:
 
     def _is_full(self) -> bool:
         load, was = self._held.load, self._is_throttled
-        starving = was and self._is_starving()
+        # Polls for the last few records of room would cost more than they bring, but to
+        # who would get nothing.
+        room = self._credit(load)
+        much = min(self._client.most, self._credit(self._marks.low))
+        starving = (was or 4 * room < much) and self._is_starving()
         if self._marks.is_throttled(load, was=was, is_starving=starving):
             return True
-        # Polls for the last few records of room would cost more than they bring.
-        room = self._credit(load)
-        return 4 * room < min(self._client.most, self._credit(self._marks.low))
+        return (16 if starving else 4) * room < much
 
     def _is_starving(self) -> bool:
         # A partition that would flow but for us, and has nothing to be worked on.
@@ -140,10 +142,20 @@ class Brakes:
 
     def _is_over(self, share: watermarks.Share, epoch: Epoch, *, was: bool) -> bool:
         load = watermarks.Load(epoch.records, epoch.bytes)
-        if share.moving.is_throttled(load, was=was):
+        if share.moving.is_throttled(load, was=was) or self._is_most(load, was=was):
             return True
         is_much = share.waiting.is_throttled(load, was=was)
         return is_much and self.work.is_starving(epoch)
+
+    def _is_most(self, load: watermarks.Load, *, was: bool) -> bool:
+        # More than is left for all others: shares were larger when those before it
+        # took theirs, and may never come back while somebody holds them. Where all
+        # move, it is the same as the share.
+        part, limits, held = self._limits.low if was else 1.0, self._limits, self._held
+        return bool(load.records) and (
+            load.records > part * (limits.records - held.records)
+            or load.bytes > part * (limits.bytes - held.bytes)
+        )
 
     def _sharing(self) -> int:
         # How many have something, as far as is known; what others hold gets nothing.
@@ -181,7 +193,8 @@ class Brakes:
             return room
         # All that comes may be of the one partition that has all that is here.
         left = self._share.moving.high.records - self._held.records
-        return min(room, max(self._share.poll, left))
+        most = max(1, (self._limits.records - self._held.records) // 2)
+        return min(room, max(self._share.poll, left), most)
 
     def learn(self, sizes: Sequence[int]) -> None:
         """

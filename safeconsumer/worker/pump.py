@@ -402,7 +402,8 @@ class Pump:
             :attr:`hook_failures`.
 
     Raises:
-        WorkerSettingError: a setting is impossible; the message says why.
+        WorkerSettingError: a setting is impossible; the message says why. For
+            ``on_event`` it is a :class:`HookTypeError`.
 
     Thread rules: one thread iterates; ``stop`` on any, and in a signal handler.
     """

@@ -122,6 +122,12 @@ class PerTopic:
             self._topics[topic] = None if most is None else Places(most)
         return self._topics[topic]
 
+    def named(self) -> Iterable[str]:
+        """
+        Return the topics that have an entry of their own.
+        """
+        return (text for text in self.most if isinstance(_scope(text), Topic))
+
     def all(self) -> Iterable[Places]:
         """
         Return the places of all topics that were asked for.

@@ -27,8 +27,9 @@ class Limits:
             or commits that are refused make the worker unhealthy.
         low: where polling goes on again, as a part of the limits.
         partition_share: ``fair`` stops a partition by itself once it holds its share of
-            the room, or half of it while all that it holds waits for something; None
-            leaves all of the room to whoever comes first.
+            the room, or as much as is left for all others, or half of its share while
+            all that it holds waits for something; None leaves all of the room to
+            whoever comes first.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -145,7 +146,7 @@ def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
 
 
 def _marks(records: int, size: int, low: float) -> Marks:
-    ample = 1 - (1 - low) / 4
+    ample = 1 - (1 - low) / 16
     return Marks(
         Load(records, size),
         Load(int(records * low), int(size * low)),

@@ -134,7 +134,7 @@ class Worker:
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
-            was started.
+            was started. For ``on_event`` it is a :class:`HookTypeError`.
 
     Thread rules: ``run`` in one thread; all else on any, ``stop`` in a signal handler
     too.
@@ -319,6 +319,7 @@ class Worker:
         try:
             self._obey_others()
             self._check_topics()
+            self._tell_not_consumed()
             self._client.membership.read_with(None, None)
             self._client.membership.refuse_commits(commits_alone)
             self._engine.begin(self._schedule)
@@ -422,6 +423,24 @@ class Worker:
         refuse_circle(membership.consumes, self._settings.dead_letter)
         if isinstance(self._called, Routes) and membership.consumes_anything():
             self._called.refuse_uncovered(membership.known_topics())
+
+    def _tell_not_consumed(self) -> None:
+        # A typing error there would change nothing, and nobody would notice.
+        membership = self._client.membership
+        per_topic = self._schedule.queue.policy.per_topic
+        named: dict[str, Iterable[str]] = {}
+        if isinstance(self._called, Routes):
+            named["handlers"] = self._called.exact
+        if per_topic is not None:
+            named["topic_concurrency"] = per_topic.named()
+        for setting, topics in named.items():
+            without = sorted(one for one in topics if not membership.consumes(one))
+            if without and membership.consumes_anything():
+                self._emit(
+                    worker_events.TopicsNotConsumed,
+                    setting=setting,
+                    topics=tuple(without),
+                )
 
     def _work(self) -> None:
         self._look_for_a_stop()  # asked for before it began, it joins no group

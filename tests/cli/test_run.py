@@ -310,6 +310,20 @@ def test_a_free_port_for_probes_is_told(program: Program) -> None:
 
 
 @pytest.mark.any_broker
+def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
+    """
+    Not a record that failed.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = program.start(
+            "handlers:note", f"--probe-port={taken.getsockname()[1]}"
+        )
+        _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.USAGE, told
+    assert "a probe cannot be set up: " in told
+
+
+@pytest.mark.any_broker
 @pytest.mark.parametrize(
     ("handler", "said"),
     [

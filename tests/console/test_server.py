@@ -234,6 +234,35 @@ def test_anothers_hold_is_lifted_by_typing_its_scope(
     assert served.post("resume", **wanted, typed=team.topic).status_code == 404
 
 
+def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
+    team: Team, served: Served
+) -> None:
+    """An open one was cut to two seconds by accident."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        assert served.post("pause", **wish).status_code == 200
+        refused = served.post("pause", **wish, **{"for": "2s"})
+        assert refused.status_code == 409
+        assert "Replace what you hold already" in refused.json()["detail"]
+        again = served.post("pause", **wish, agreed="yes", **{"for": "2h"})
+        assert again.status_code == 200
+        (hold,) = served.get("holds")["holds"]
+        assert hold["expires_at"] is not None
+
+
+def test_what_covers_nothing_must_be_agreed_to(team: Team, served: Served) -> None:
+    """One of two scopes that has a typing error, too."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": f"{team.topic} ordres", "reason": "x"}
+        refused = served.post("pause", **wish)
+        assert refused.status_code == 409
+        assert served.get("holds")["holds"] == []
+
+
 @pytest.mark.parametrize(
     ("wish", "said"),
     [

@@ -151,6 +151,13 @@ def test_a_group_without_members() -> None:
     assert "0 of 0" not in found.sentence()
 
 
+def test_a_group_about_which_nobody_can_be_asked() -> None:
+    """It has members, though none is named."""
+    found = quietness(report("a", 0), state="Unknown")
+    assert not found.is_reached
+    assert "does not tell who is in the group" in found.sentence()
+
+
 def test_where_the_topics_end_is_unknown() -> None:
     """Nobody obeys what nobody could read."""
     blind = evolve(picture(A, report("a", 0)), ends=None)

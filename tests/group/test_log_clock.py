@@ -69,6 +69,16 @@ def test_a_clock_that_begins_to_agree_is_not_asked_any_more() -> None:
     assert reading.now(BROKER + 3.5) == BROKER + 3.5
 
 
+def test_a_brokers_clock_that_went_back_is_believed() -> None:
+    """Or everybody would be silent for an hour."""
+    reading = Reading(20.0)
+    reading.now(BROKER)
+    reading.passed += 1
+    assert reading.now(BROKER - 3600) == BROKER - 3600
+    reading.passed += 1
+    assert reading.now(BROKER - 3600) == BROKER - 3599
+
+
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("time_ms", [-1, 5000])
 def test_a_record_without_a_time_tells_none(

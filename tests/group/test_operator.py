@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from kafka import TopicPartition
@@ -147,6 +148,33 @@ def test_an_operator_with_a_wrong_clock_sees_what_is_held(
         now = operator.look(team.group).now
     assert now is not None
     assert abs(now - time.time()) < 60
+
+
+@pytest.mark.real_broker
+def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
+    """KIP-848: describing it as a group of the old kind answers that there is none."""
+    servers = ",".join(team.broker.client_config["bootstrap_servers"])
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": team.group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([team.topic])
+        deadline = time.monotonic() + 30
+        while consumer.poll(0.1) is None:
+            assert time.monotonic() < deadline
+        with Operator(team.broker.client_config, team.quick) as operator:
+            picture = operator.look(team.group)
+            listed = [one for one in operator.survey() if one.group == team.group]
+        states = [one.facts.state for one in (picture, *listed)]
+        assert states == ["Unknown", "Unknown"]
+        assert not Judge(picture).quietness([Everything()]).is_reached
+    finally:
+        consumer.close()
 
 
 def test_a_broker_that_never_answers() -> None:

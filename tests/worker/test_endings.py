@@ -84,13 +84,14 @@ class Ending:
 
     def __init__(self, *, cooperative: bool = False) -> None:
         self.clock = Clock()
+        self.events: list[Any] = []
         self.client = FakeClient(self.clock, cooperative=cooperative, most=4)
         self.engine = StandingEngine(
             self.client,
             limits=LIMITS,
             drain=DRAIN,
             commit=Commit(every=0.1),
-            emit=lambda *_kind, **_fields: None,
+            emit=lambda kind, **fields: self.events.append(kind(**fields)),
             clock=self.clock,
         )
         policy = Policy(retry=Retry(), quantum=1)
@@ -209,6 +210,23 @@ def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
     assert ending.client.committed[TP] == 1
     ending.schedule.complete([all_done(task, 0.0)])
     assert (held.done, held.outlived, held.busy()) == (1, {TP: 0}, set())
+
+
+def test_a_wait_that_ends_with_the_membership_is_told() -> None:
+    """
+    As any other one, and its seconds count.
+    """
+    ending = Ending()
+    ending.schedule.queue.claim()
+    ending.client.rebalance(frozenset(), 0)
+    departures = ending.engine.departures
+    ending.turn(lambda: departures.deadline is not None)
+    ending.clock.now += 0.5
+    ending.client.lose()
+    ending.turn(lambda: departures.deadline is None)
+    (drained,) = (one for one in ending.events if one.name == "work_drained")
+    assert (drained.running, drained.reason) == (1, "rebalance")
+    assert departures.seconds == drained.seconds >= 0.5
 
 
 @pytest.mark.parametrize("seconds", [30.0, 0.1])

@@ -3,9 +3,11 @@ Nothing that a handler raises or returns ends what runs it.
 """
 
 import math
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,8 +20,11 @@ from safeconsumer.worker import (
     health,
 )
 from safeconsumer.worker.executors import threads
+from safeconsumer.worker.handlers import Slot, broken, call_each, context_of
+from safeconsumer.worker.queue import Order, Outcome
 from safeconsumer.worker.results import Schedule
 from tests.worker.bench import EXECUTORS, Bench, bench
+from tests.worker.desk import Desk
 from tests.worker.lab import wait_for
 
 
@@ -201,6 +206,61 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(
         assert isinstance(made.schedule.fatal, HandlersFailError)
         assert (made.held.records, made.held.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
+
+
+class _Thrower:
+    """
+    Raises at the so-many-th line of a function, as what is thrown in from outside.
+    """
+
+    def __init__(self, function: Any, at: int) -> None:  # noqa: ANN401 - it has a code
+        self.code = function.__code__
+        self.at = at
+        self.lines = 0
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
+        if frame.f_code is not self.code:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                sys.settrace(None)
+                raise _ThrownError
+        return self
+
+    def call(self, *args: Any) -> Outcome:  # noqa: ANN401 - the function's
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            outcome: Outcome = call_each(*args)
+        finally:
+            sys.settrace(before)
+        return outcome
+
+
+def test_whatever_line_is_interrupted_each_record_is_done_or_there() -> None:
+    """
+    W5: one that is neither could never be worked on again.
+    """
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        desk = Desk(Order.PARTITION, quantum=3)
+        desk.epoch.pace = 1e-6
+        chunk = desk.admit(3)
+        (task,) = desk.schedule.queue.claim()
+        thrower = _Thrower(call_each, at)
+        context = context_of(task, lambda: None)
+        try:
+            outcome = thrower.call(lambda _r, _c: None, task, Slot(), context, 1.0)
+        except _ThrownError as error:
+            outcome = broken(task, error)
+        is_over = thrower.lines < at
+        undone = [*(index for index, _ in outcome.failed), *outcome.left]
+        assert sorted([*outcome.finished, *undone]) == [0, 1, 2], at
+        assert [chunk.done[index] for index in undone] == [0] * len(undone), at
+        assert None not in [chunk.records[index] for index in undone], at
+    assert at > 10
 
 
 class _Awaitable:

@@ -231,28 +231,6 @@ def test_a_sink_of_dead_letters_that_is_a_coroutine_function(lab: Lab) -> None:
         Worker(lab.consumer(), lambda _r, _c: None, dead_letter=sink)
 
 
-def test_a_letter_is_not_acknowledged_by_a_coroutine(
-    lab: Lab, recording: Recording
-) -> None:
-    """
-    W7: one that a wrapper hid comes too late to be refused, and completes nothing.
-    """
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "reject", ""]})
-
-    async def sink() -> None:
-        pass
-
-    running = lab.run(
-        recording,
-        dead_letter=lambda _record, _failure: sink(),
-        retry=Retry(first=0.01, most=0.01),
-    )
-    wait_for(lambda: "DeadLetterFailed" in str(running.events), "it to be refused")
-    running.end()
-    assert lab.committed() == {0: 1}
-
-
 def test_a_sink_that_answers_with_a_mapping_has_acknowledged(
     lab: Lab, recording: Recording
 ) -> None:

@@ -54,6 +54,30 @@ def test_a_worker_without_topics(lab: Lab) -> None:
     assert "no topic is subscribed to" in running.worker.healthy().reasons[0]
 
 
+def test_settings_for_topics_that_are_not_consumed(lab: Lab) -> None:
+    """
+    A name that is mistyped would change nothing, and nobody would notice.
+    """
+    topic = lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    running = lab.run(
+        None,  # type: ignore[arg-type]  # handlers instead
+        handlers={f"{topic}s": note, "@all": note},
+        topic_concurrency={topic: 1, f"{topic}s": 1, "re:x.*": 1},
+    )
+    running.wait_done(1)
+    running.end()
+    told = [
+        (one.setting, one.topics)
+        for one in running.events
+        if type(one) is events.TopicsNotConsumed
+    ]
+    assert told == [
+        ("handlers", (f"{topic}s",)),
+        ("topic_concurrency", (f"{topic}s",)),
+    ]
+
+
 def test_an_idle_worker_is_well(lab: Lab) -> None:
     """
     One with partitions and nothing in them, and one that is a member without any.

@@ -161,8 +161,6 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"dead_letter": DeadLetter}, "the class DeadLetter"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
         ({"key_deserializer": handle}, {}, "called with .data."),
-        ({}, {"on_event": 3}, "on_event must be callable"),
-        ({}, {"on_event": handle}, "called with .event."),
         ({}, {"limits": 1000}, "limits must be a Limits"),
         ({}, {"drain": 30}, "drain must be a Drain"),
         ({}, {"commit": 5}, "commit must be a Commit"),

@@ -121,3 +121,22 @@ def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
     share.schedule.queue.obey()
     done = share.work(frozenset(), 2000)
     assert (done[2], done[3]) == (LOG, LOG)
+
+
+@pytest.mark.parametrize("records", [40, 100, 1000])
+def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
+    records: int,
+) -> None:
+    """
+    W10: each took a share of what was left, and may keep it for as long as it is held.
+    """
+    share = Share(Limits(records=records), busy=0)
+    for tp in EVERY[:3]:
+        share.client.log[tp] = 10 * records
+        share.turns(60)
+        assert 0 < sum(share.records()) < records
+    for tp in EVERY[:3]:
+        share.client.ledger.place([partition(*tp)], owner="ops")
+    share.schedule.queue.obey()
+    share.client.log[EVERY[3]] = LOG
+    assert share.work(frozenset(), 2000) == {3: LOG}
