@@ -547,7 +547,7 @@ def test_no_more_begin_than_the_rate_allows(
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
-    assert (program.seen(), "1 done" in told) == (["0 0"], True)
+    assert (program.seen(), "1 handled" in told) == (["0 0"], True), told
 
 
 @pytest.mark.any_broker
