@@ -150,6 +150,19 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, said(known), status_of(known))
     except KeyboardInterrupt:
         give_up(context, "interrupted", Status.INTERRUPTED)
+    except RuntimeError as error:
+        if not _is_of_interrupt(error):
+            raise
+        give_up(context, "interrupted", Status.INTERRUPTED)
+
+
+def _is_of_interrupt(error: BaseException) -> bool:
+    # kafka-python's event loop, interrupted between two steps of a task, finds that the
+    # task has not ended, and raises that in the interrupt's place.
+    one: BaseException | None = error
+    while one is not None and not isinstance(one, KeyboardInterrupt):
+        one = one.__context__
+    return one is not None
 
 
 def give_up(context: click.Context, why: str, status: Status) -> None:

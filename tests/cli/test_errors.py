@@ -4,11 +4,15 @@ What went wrong at a cluster, as commands say it: the status, and the broker's w
 
 import errno
 import ssl
+from contextlib import closing
 
+import click
 import kafka.errors as kafka_errors
 import pytest
+from click.testing import CliRunner
+from kafka.net.selector import NetworkSelector, Task
 
-from safeconsumer.cli.errors import Status, said, status_of
+from safeconsumer.cli.errors import Status, explained, said, status_of
 from safeconsumer.errors import ControlTopicError
 
 
@@ -76,3 +80,33 @@ def test_one_table_tells_errors_apart(
 ) -> None:
     assert status_of(error) is status
     assert said(error).startswith(words)
+
+
+@click.command()
+@click.option("--interrupted", is_flag=True)
+@click.pass_context
+def breaking(context: click.Context, *, interrupted: bool) -> None:
+    """
+    End as kafka-python's event loop does, interrupted or not.
+    """
+    task = Task(lambda: None)
+    loop = NetworkSelector()
+    with closing(loop), explained(context):
+        try:
+            if interrupted:
+                raise KeyboardInterrupt
+        finally:
+            loop._task_done(task)
+
+
+def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
+    """
+    130 and a line, where "Task is not done yet!" took its place.
+    """
+    runner = CliRunner()
+    ended = runner.invoke(breaking, ["--interrupted"])
+    assert (ended.exit_code, ended.output) == (
+        Status.INTERRUPTED,
+        "safeconsumer: interrupted\n",
+    )
+    assert isinstance(runner.invoke(breaking).exception, RuntimeError)
