@@ -204,7 +204,7 @@ def test_sigterm_drains_and_commits(
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
-    assert "3 done" in told
+    assert "3 handled" in told
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     assert asking.committed(TopicPartition(program.topic, 0)) == 3
 
