@@ -382,10 +382,11 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
         raise RuntimeError(FROM_OUTSIDE)
 
     before = set(multiprocessing.active_children())
-    # One place: another one may still be starting its process when the first gives up.
+    # One place and one record: for another one the next process may be starting when
+    # the first is given up.
     with bench("process", HangsInItsImport(), count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
-        made.admit(2)
+        made.admit(1)
         made.wait(lambda: made.schedule.fatal, "it to be given up")
         assert isinstance(made.schedule.fatal, HandlersFailError)
         assert "RuntimeError('from outside')" in str(made.schedule.fatal)
