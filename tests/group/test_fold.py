@@ -3,7 +3,6 @@ The one fold: by offset, whatever the order and the times; tombstones are forgot
 """
 
 import tracemalloc
-from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,34 +30,37 @@ def as_log(drawn: list[tuple[str, bool, int]]) -> list[Written]:
     ]
 
 
+# How many records are read at once, which of its own are heard then, and if after them.
+hearings = st.lists(
+    st.tuples(
+        st.integers(1, 4), st.lists(st.integers(0, 11), max_size=3), st.booleans()
+    ),
+    min_size=12,
+    max_size=12,
+)
+
+
 @patient
-@given(records, st.data())
+@given(records, hearings)
 def test_forgetting_changes_nothing(
-    drawn: list[tuple[str, bool, int]], data: st.DataObject
+    drawn: list[tuple[str, bool, int]], heard: list[tuple[int, list[int], bool]]
 ) -> None:
     """Its own records are heard at any time after they are written, also twice."""
     log = as_log(drawn)
     fold, plain = Fold(SOURCES), Fold(SOURCES)
     at = 0
-    for end in _ends(len(log), data):
-        own = data.draw(st.lists(st.sampled_from(log), max_size=3)) if log else []
-        batch = log[at:end]
-        for several in (batch, own) if data.draw(st.booleans()) else (own, batch):
+    for count, indexes, is_after in heard:
+        own = [log[index] for index in indexes if index < len(log)]
+        batch = log[at : at + count]
+        at += len(batch)
+        for several in (batch, own) if is_after else (own, batch):
             fold.take(OPS, several)
             plain.take(OPS, several)
             if several is batch:
-                fold.read_through(OPS, end)
-        at = end
+                fold.read_through(OPS, at)
         assert stands(fold) == stands(plain)
     last = {one.key: one for one in log}
     assert len(fold.standing()) == sum(one.value is not None for one in last.values())
-
-
-def _ends(length: int, data: st.DataObject) -> Iterator[int]:
-    at = 0
-    while at < length:
-        at = min(length, at + data.draw(st.integers(1, 4)))
-        yield at
 
 
 def test_an_old_hold_of_its_own_is_not_held_again() -> None:
