@@ -2,6 +2,7 @@
 The suite's brokers, options and markers.
 """
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Choose the broker; it is started by the first test that uses it.
     """
     markers.register(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In a shell's background; programs of tests would not take a SIGINT either.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     spark_options.pytest_configure(config)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind

@@ -823,7 +823,8 @@ def test_a_handlers_output_goes_to_stdout(
     output, _ = process.communicate(timeout=SECONDS)
     told = drawn.text()
     assert process.returncode == Status.DONE, told
-    assert (output, "handled" in told) == ("handled 0\nhandled 1\n", False)
+    assert output == "handled 0\nhandled 1\n"
+    assert "handled 0" not in told
 
 
 @pytest.mark.any_broker

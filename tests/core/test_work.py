@@ -115,8 +115,8 @@ def test_marks_have_hysteresis() -> None:
     assert both.is_throttled(Load(6, 0), was=True)
     assert both.is_throttled(Load(0, 501), was=True)
     assert not both.is_throttled(Load(5, 500), was=True)
-    assert not both.is_throttled(Load(8, 875), was=True, is_starving=True)
-    assert both.is_throttled(Load(9, 0), was=True, is_starving=True)
+    assert not both.is_throttled(Load(9, 968), was=True, is_starving=True)
+    assert both.is_throttled(Load(9, 969), was=True, is_starving=True)
 
 
 def test_a_share_is_even_and_one_is_left() -> None:

@@ -19,7 +19,6 @@ from safeconsumer.audit.checker import check
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import svg
 from safeconsumer.audit.timeline.told import told
-from safeconsumer.cli import durations
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -28,7 +27,7 @@ from safeconsumer.errors import (
     SparkSettingError,
     WorkerSettingError,
 )
-from safeconsumer.group import properties, wire
+from safeconsumer.group import durations, properties, wire
 from safeconsumer.group import report_wire as reports
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import Written
