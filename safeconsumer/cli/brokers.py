@@ -2,9 +2,7 @@
 The broker of a demo: one of its own, or somebody's cluster left as it was found.
 """
 
-import contextlib
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,19 +17,12 @@ from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.scenarios import PREFIX
 
 _REACH_MS = 5000
-_CONNECT_SECONDS = 2.0
 _STAGE = re.compile(rf"{PREFIX}-[0-9a-f]+-")
 
 
 class BrokerNotReachableError(SafeConsumerError):
     """
     No Kafka broker answers at the address; the message names it.
-    """
-
-
-class LoginRefusedError(BrokerNotReachableError):
-    """
-    A broker listens and does not let this user in; the message names the user.
     """
 
 
@@ -102,8 +93,7 @@ def reach(bootstrap: str, **config: Any) -> None:  # noqa: ANN401 - upstream's k
         config: further settings of the client that asks.
 
     Raises:
-        BrokerNotReachableError: none did in 5 s; ``LoginRefusedError``, a child of it,
-            if one listens and does not let the user in.
+        BrokerNotReachableError: none did in 5 s.
     """
     try:
         KafkaAdminClient(
@@ -112,25 +102,5 @@ def reach(bootstrap: str, **config: Any) -> None:  # noqa: ANN401 - upstream's k
             **config,
         ).close()
     except (KafkaError, OSError, ValueError) as error:
-        # A broker that refuses a login closes the connection; kafka-python (3.0.12)
-        # sees no more, and tries again until its time is up.
-        is_login = str(config.get("security_protocol", "")).startswith("SASL")
-        if is_login and _listens(bootstrap):
-            user = config.get("sasl_plain_username") or "this client"
-            message = (
-                f"the broker at {bootstrap} is there, and refuses the login of {user}, "
-                f"as it seems: check name, password and security.protocol"
-            )
-            raise LoginRefusedError(message) from error
         message = f"no Kafka broker answers at {bootstrap}"
         raise BrokerNotReachableError(message) from error
-
-
-def _listens(bootstrap: str) -> bool:
-    for one in bootstrap.split(","):
-        host, _, port = one.strip().rpartition(":")
-        with contextlib.suppress(OSError, ValueError):
-            address = (host.strip("[]"), int(port))
-            socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
-            return True
-    return False

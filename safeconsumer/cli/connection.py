@@ -214,7 +214,9 @@ def _check_login(configs: Mapping[str, Any]) -> None:
     hide_logins_of(configs)
     first = login.trouble(configs, _LOGIN_SECONDS)
     if cannot_log_in(first) and first is not None:
-        raise CommandError(said(first), status_of(first)) from first
+        user = configs.get("sasl_plain_username")
+        whose = f"; the user is {user}" if user else ""
+        raise CommandError(said(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
     if context is not None:  # it may answer later: kafka-python goes on trying
         context.meta[FIRST_TROUBLE] = first

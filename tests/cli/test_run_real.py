@@ -41,7 +41,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_wrong_password_is_named(tmp_path: Path) -> None:
     """
-    Status 3, and one line with the user; the password is in none.
+    Status 4, and one line with the user; the password is in none.
     """
     (tmp_path / "handlers.py").write_text("def note(record, context): pass\n")
     with SecuredBroker() as broker:
@@ -55,8 +55,9 @@ def test_a_wrong_password_is_named(tmp_path: Path) -> None:
             tmp_path,
             *("run", "handlers:note", "t", "--group=g", "--config=client.properties"),
         )
-    assert done.returncode == Status.UNREACHABLE, done.stderr
-    assert "refuses the login of member" in done.stderr
+    assert done.returncode == Status.REFUSED, done.stderr
+    assert "refuses the login" in done.stderr
+    assert "the user is member" in done.stderr
     assert PASSWORDS["operator"] not in done.stderr
 
 
