@@ -4,17 +4,17 @@ The topics and the group's committed offsets, as an administrator sees them.
 
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import closing
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from safeconsumer.group.topics import HOLDS_SETTINGS
 from tests.worker.churn.settings import CONTROL, GROUP, LETTERS, PARTITIONS, TOPIC
 
 _LIMIT = 20.0
-# The coordinator is slow, or not there yet.
-_TROUBLE = (confluent_kafka.KafkaException, TimeoutError)
 _TURN = 0.5
 _PARTITIONS = [confluent_kafka.TopicPartition(TOPIC, n) for n in range(PARTITIONS)]
 
@@ -26,6 +26,7 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._bootstrap = bootstrap
 
     def create_all(self) -> None:
         """
@@ -81,15 +82,13 @@ class Topics:
         return {number: count for number, count in sorted(left.items()) if count}
 
     def _committed(self) -> dict[int, int]:
-        asked = [confluent_kafka.ConsumerGroupTopicPartitions(GROUP)]
-        answer: Any = self._admin.list_consumer_group_offsets(
-            asked, request_timeout=_LIMIT
-        )[GROUP]
+        # Not by librdkafka 2.16: it crashes where the coordinator answers an error.
         try:
-            found = answer.result(2 * _LIMIT).topic_partitions
-        except _TROUBLE:
+            with closing(KafkaAdminClient(bootstrap_servers=self._bootstrap)) as admin:
+                found = admin.list_group_offsets(GROUP)[GROUP]
+        except KafkaError:  # the coordinator is slow, or not there yet
             return {}
-        return {one.partition: one.offset for one in found if one.offset >= 0}
+        return {tp.partition: one.offset for tp, one in found.items()}
 
 
 def _waited(condition: Callable[[], bool], limit: float) -> bool:
