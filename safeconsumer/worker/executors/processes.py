@@ -328,7 +328,9 @@ class Processes(Elsewhere):
         self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
     ) -> Answer | None:
         # None if it has ended before it took them.
-        sent = ForkingPickler.dumps(question)
+        # A copy: a traceback may keep this frame, and a view in it, for the collector,
+        # which Python 3.13 tells as an error of the buffer behind the view.
+        sent = bytes(ForkingPickler.dumps(question))
         child.progress[_FINISHED] = _NOT_TAKEN
         try:
             child.pipe.send_bytes(sent)
