@@ -240,17 +240,21 @@ def test_what_is_no_exception_ends_the_worker_after_a_commit(
     assert lab.committed() == {0: 1}
 
 
-def test_stop_waits_for_running_handlers(lab: Lab, run: Run) -> None:
+def test_stop_waits_for_running_handlers(
+    lab: Lab, run: Run, recording: Recording
+) -> None:
     """
     W8: what runs is finished and committed; what is queued is not begun.
     """
     lab.new_topic(partitions=2)
-    lab.produce({0: ["sleep=0.4"] * 5, 1: ["sleep=0.4"] * 5})
-    running = run(drain=Drain(shutdown=60.0))
+    lab.produce({0: ["sleep=0.4"] * 8, 1: ["sleep=0.4"] * 8})
+    running = run(concurrency=2, drain=Drain(shutdown=60.0))
+    # A process that is still starting has begun nothing, and its record comes back.
+    wait_for(lambda: len(recording.offsets()) == 2, "both to have done something")
     wait_for(lambda: running.worker.stats().running == 2, "two handlers to run")
     report = running.end()
-    assert report.done >= 2
-    assert report.done + report.dropped == 10
+    assert report.done >= 4
+    assert report.done + report.dropped == 16
     assert sum(offset or 0 for offset in lab.committed().values()) == report.done
 
 
