@@ -43,19 +43,6 @@ def merge(left: Mapping[K, Register], right: Mapping[K, Register]) -> dict[K, Re
     return merged
 
 
-def changed(
-    before: Mapping[K, Register], news: Mapping[K, Register]
-) -> dict[K, Register]:
-    """
-    Return those of the news that tell more than is known.
-    """
-    return {
-        key: register
-        for key, register in news.items()
-        if (known := before.get(key)) is None or known < register
-    }
-
-
 def held(registers: Mapping[K, Register]) -> frozenset[K]:
     """
     Return the keys that are held.

@@ -61,19 +61,6 @@ def browser() -> Iterator[Browser]:
         made.close()
 
 
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
-
-
-@pytest.fixture
-def served(team: Team) -> Iterator[Served]:
-    with console(team) as made:
-        until_complete(made)
-        yield made
-
-
 @contextmanager
 def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
     """

@@ -27,19 +27,6 @@ from tests.worker.lab import wait_for
 pytestmark = pytest.mark.any_broker
 
 
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
-
-
-@pytest.fixture
-def served(team: Team) -> Iterator[Served]:
-    with console(team) as made:
-        until_complete(made)
-        yield made
-
-
 @pytest.fixture(scope="module")
 def shared(kafka_broker: Any) -> Iterator[Served]:  # noqa: ANN401 - any kind
     """

@@ -2,8 +2,11 @@
 What tests of group control share.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.group.secured import SecuredBroker
 from tests.kafka.conftest import safe, told
 
 __all__ = ["safe", "told"]
@@ -16,3 +19,12 @@ def model_seconds(pytestconfig: pytest.Config) -> float:
     """
     seconds: float = pytestconfig.option.group_model_seconds
     return seconds
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredBroker]:
+    """
+    Lend a broker with passwords and ACLs.
+    """
+    with SecuredBroker() as broker:
+        yield broker

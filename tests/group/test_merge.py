@@ -5,7 +5,7 @@ Merging is commutative, associative and idempotent: order and repetition cannot 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.holds.merge import Register, changed, held, merge
+from safeconsumer.holds.merge import Register, held, merge
 from tests.group.patience import patient
 
 registers = st.builds(
@@ -37,15 +37,6 @@ def test_associative(
 def test_idempotent(a: dict[str, Register], b: dict[str, Register]) -> None:
     once = merge(a, b)
     assert merge(once, b) == merge(once, a) == merge(once, once) == once
-
-
-@patient
-@given(maps, maps)
-def test_what_changed_is_all_that_is_needed(
-    a: dict[str, Register], b: dict[str, Register]
-) -> None:
-    assert merge(a, changed(a, b)) == merge(a, b)
-    assert not changed(merge(a, b), b)
 
 
 def test_held_wins_on_the_same_stamp() -> None:

@@ -36,12 +36,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
-    with SecuredBroker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def team(secured: SecuredBroker) -> Iterator[Team]:
     with Team(secured) as made:

@@ -38,12 +38,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def secured() -> Iterator[SecuredBroker]:
-    with SecuredBroker() as broker:
-        yield broker
-
-
 class Story:
     """
     A team whose topics are set up by a super user, and worked with by alice.
