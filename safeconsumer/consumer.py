@@ -26,6 +26,7 @@ from safeconsumer._kafka.errors import (
 )
 from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
+from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.handover.carrying import checked_handover
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -172,7 +173,8 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_ledger = PauseLedger(
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]
             )
-            super().__init__(**configs)
+            with ended_if_unmade(self):
+                super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             fork.watch(self, _ForkedConsumer)
             adopt(self, self._safe_ledger, parked_max_bytes, chosen.records, handover)

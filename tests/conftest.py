@@ -3,6 +3,8 @@ The suite's brokers, options and markers.
 """
 
 import signal
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,12 @@ from tests.worker import options as worker_options
 
 # Its assertions tell what they compared; tests of other folders use it, too.
 pytest.register_assert_rewrite("tests.regression.support")
+
+# Before 3.13 Python finds the carets of a traceback with its parser, which fails if
+# threads use it in turns (SystemError: AST constructor recursion depth mismatch), and
+# pytest lets that out of the call that logs: a client's thread dies of a warning.
+if sys.version_info < (3, 13):
+    traceback._extract_caret_anchors_from_line_segment = lambda _: None  # type: ignore[attr-defined]
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 

@@ -245,7 +245,11 @@ def _do_lift(request: Request, given: dict[str, str]) -> Response:
         changing.lift(desk, hold, given.get("typed", "").strip())
     except Problem as problem:
         return _lift_page(request, snapshot, given, problem)
-    return RedirectResponse("/group?" + urlencode({"group": hold.key.group}), 303)
+    group = hold.key.group
+    left = desk.snapshot().pictures.get(group)  # it may have been nothing but its hold
+    is_known = left is not None and (left.is_known or left.unread)
+    page = "/group?" + urlencode({"group": group}) if is_known else "/"
+    return RedirectResponse(page, 303)
 
 
 def _lift_page(

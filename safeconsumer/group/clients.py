@@ -11,6 +11,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
+from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlSettingError
 
@@ -103,7 +104,7 @@ def asker(base: Mapping[str, Any]) -> KafkaConsumer:
     """
     Make a client that asks where topics begin and end, and reads nothing.
     """
-    return KafkaConsumer(**_reading(base))
+    return made(KafkaConsumer, **_reading(base))
 
 
 def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +150,8 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     Make a client that asks for topics' settings.
     """
     fitting = _fitting(KafkaAdminClient, base)
-    return KafkaAdminClient(**{"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting})
+    settings = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting}
+    return made(KafkaAdminClient, **settings)
 
 
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped

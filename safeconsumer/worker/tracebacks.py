@@ -51,10 +51,23 @@ def stack(error: BaseException) -> str:
     """
     Return the last frames of an error's traceback, and what was noted on it, cut.
     """
-    frames = "".join(traceback.format_tb(error.__traceback__)[-_FRAMES:])
+    frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
     return _end_of("\n".join([frames.rstrip(), *noted]).strip(), _STACK_BYTES)
+
+
+def _frames(error: BaseException) -> list[str]:
+    # Before 3.13 Python finds the carets below a line with its parser, and that raises
+    # SystemError where several threads use it in turns.
+    try:
+        return traceback.format_tb(error.__traceback__)
+    except Exception:  # noqa: BLE001 - or whatever finds its source
+        return [
+            f'  File "{frame.f_code.co_filename}", line {line}, in '
+            f"{frame.f_code.co_qualname}\n"
+            for frame, line in traceback.walk_tb(error.__traceback__)
+        ]
 
 
 def cut(text: str, most: int) -> str:

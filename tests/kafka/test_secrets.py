@@ -16,6 +16,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslBytesRequest
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.fixes.secrets import _HIDING, hide_logins
+from safeconsumer._kafka.fixes.unmade import made
 from tests.kafka.offline import offline
 
 SECRET = "guess-71d2ba90"  # noqa: S105 - to be found where it leaks
@@ -123,7 +124,8 @@ def test_the_admin_clients_settings(caplog: pytest.LogCaptureFixture) -> None:
         caplog.at_level(logging.DEBUG, "kafka.admin.client"),
         pytest.raises(KafkaError),
     ):
-        KafkaAdminClient(
+        made(
+            KafkaAdminClient,
             bootstrap_servers="127.0.0.1:1",
             bootstrap_timeout_ms=10,
             security_protocol="SASL_PLAINTEXT",

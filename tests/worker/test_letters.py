@@ -90,6 +90,27 @@ def test_what_is_shown_of_an_error_is_cut() -> None:
     assert len(stack(error).encode()) <= 4_096
 
 
+def test_a_stack_is_told_where_python_cannot_format_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Several handlers that raise at once can make it fail, before Python 3.13.
+    """
+
+    def confused(*_: object, **__: object) -> None:
+        message = "AST constructor recursion depth mismatch"
+        raise SystemError(message)
+
+    with pytest.raises(ValueError, match="bad") as raised:
+        int("bad")
+    monkeypatch.setattr("traceback.format_tb", confused)
+    monkeypatch.setattr("traceback.format_exception", confused)
+    where = f"in {test_a_stack_is_told_where_python_cannot_format_it.__name__}"
+    assert stack(raised.value).endswith(where)
+    assert where in chain(raised.value)
+    assert "ValueError" in chain(raised.value)
+
+
 def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
     """
     W5, W8: a record whose letter is on its way is not handled, and sent, again.
