@@ -22,7 +22,6 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
-    said,
     status_of,
 )
 from safeconsumer.cli.output import Output, output_options
@@ -37,6 +36,7 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes, new_hold
+from safeconsumer.group.troubles import said
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import checked_reason

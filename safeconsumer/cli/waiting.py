@@ -10,11 +10,12 @@ from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import scoping
-from safeconsumer.cli.errors import Status, said, status_of
+from safeconsumer.cli.errors import Status, status_of
 from safeconsumer.group import judging
 from safeconsumer.group.judging import Answer, Covering, Place
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.troubles import said
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25

@@ -19,7 +19,6 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
-    said,
     status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
@@ -29,6 +28,7 @@ from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.troubles import said
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
