@@ -53,6 +53,16 @@ def test_the_right_to_ask_can_be_missing(
     assert (refused.settings, told.settings is None) == (None, False)
 
 
+def test_a_client_that_sees_what_it_knows_does_not_ask(broker: EmbeddedBroker) -> None:
+    """It announces librdkafka's requests only: how long records are kept is unknown."""
+    broker.create_topic("orders", 1)
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        assert topics.retention(client, ("orders",)) == {}
+    finally:
+        client.close()
+
+
 def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:
     wanted = ACLFilter(
         principal=None,
