@@ -32,7 +32,7 @@ class Served:
         self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._listener = listener
-        self._server = serve.server(desk)
+        self._server = serve.Server(desk)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[listener])
         )
