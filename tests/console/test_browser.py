@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, CDPSession, Page, expect, sync_playwright
 
 from safeconsumer.cli import showcase
-from safeconsumer.console import api, serve
+from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import Door
 from safeconsumer.console.serve import Setup
@@ -509,7 +509,7 @@ def follows(page: Page, still: Still, group: str) -> float:
     served = time.process_time() - began
     shown = task_seconds(session) - before
     session.detach()
-    return api.LOOK_EVERY + _AT_MOST_EVERY + served + shown
+    return _EVERY + served + shown
 
 
 def task_seconds(session: CDPSession) -> float:
@@ -521,7 +521,7 @@ def task_seconds(session: CDPSession) -> float:
 
 
 # Of console.js, seconds.
-_AT_MOST_EVERY = 0.4
+_EVERY = 0.5
 _PAINTED = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime"
 
 
