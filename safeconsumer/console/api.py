@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
-from safeconsumer.console.changing import Typed
+from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
@@ -274,7 +274,7 @@ async def preview(request: Request) -> Response:
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
+    seen = changing.told(desk, snapshot, typed(given))
     return _json(snapshot, dry_run=True, **seen.document())
 
 
@@ -289,7 +289,7 @@ async def pause(request: Request) -> Response:
 
 def _pause(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
+    seen = changing.told(desk, snapshot, typed(given))
     done = changing.place(desk, seen, given)
     return _written(desk, done, seen.document())
 
