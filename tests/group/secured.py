@@ -2,6 +2,7 @@
 A Java broker with passwords and ACLs.
 """
 
+from pathlib import Path
 from typing import Any
 
 from kafka.admin import (
@@ -15,6 +16,7 @@ from kafka.admin import (
 from safeconsumer.testing._ports import free_port
 from tests.brokers.java import JavaBroker
 from tests.brokers.settings import TEST_SETTINGS
+from tests.group.team import Team
 
 # Long, so that one that leaks is found wherever it is.
 PASSWORDS = {
@@ -90,3 +92,14 @@ def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -
         )
         for one in operations
     ]
+
+
+def properties(folder: Path, team: Team, user: str, password: str) -> Path:
+    file = folder / f"{user}.properties"
+    file.write_text(
+        f"bootstrap.servers={team.broker.bootstrap}\n"
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
+        f'required username="{user}" password="{password}";\n'
+    )
+    return file
