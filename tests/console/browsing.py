@@ -7,21 +7,37 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
-
-from tests.console.harness import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOTS = os.environ.get("SAFECONSUMER_TEST_SCREENSHOTS")
 LIMIT = 20_000.0
 
 
+class Reached(Protocol):
+    """
+    A console that can be opened.
+    """
+
+    @property
+    def url(self) -> str:
+        """
+        Its address.
+        """
+
+    @property
+    def link(self) -> str:
+        """
+        The link that its command prints; it works once.
+        """
+
+
 @contextmanager
-def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
+def opened(browser: Browser, served: Reached, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
     """
     Open the console; afterwards nothing was asked of others, and nothing failed.
     """
@@ -37,7 +53,7 @@ def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]: 
         "console",
         lambda one: failed.append(one.text) if one.type == "error" else None,
     )
-    page.goto(served.lasting_link)
+    page.goto(served.link)
     page.wait_for_url(f"{served.url}/")
     yield page
     context.close()
@@ -46,11 +62,11 @@ def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]: 
     assert [text for text in failed if not any(one in text for one in refused)] == []
 
 
-def go(page: Page, served: Served, path: str, **query: str) -> None:
+def go(page: Page, served: Reached, path: str, **query: str) -> None:
     page.goto(f"{served.url}{path}?{urlencode(query)}")
 
 
-def place(page: Page, served: Served, **wish: str) -> None:
+def place(page: Page, served: Reached, **wish: str) -> None:
     """
     Fill in the form, look at the preview, and place it.
     """
