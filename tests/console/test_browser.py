@@ -162,6 +162,20 @@ def test_a_plain_client_is_unknown_and_never_green(
         check_accessible(page)
 
 
+def test_what_must_be_agreed_to_follows_too(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """Nobody is asked to agree to what is not so, nor has agreed to another thing."""
+    with opened(browser, served) as page:
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        before = page.get_by_label(f"Hold it before there is a group {team.group}")
+        before.check()
+        with Polled(*settled(team, "a")):
+            now = page.get_by_label(f"Stop all 4 partitions of {team.group}")
+            expect(now).not_to_be_checked()
+            expect(before).to_have_count(0)
+
+
 @pytest.mark.embedded_broker
 def test_the_broker_stops_and_comes_back(
     team: Team, served: Served, browser: Browser
