@@ -10,7 +10,10 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.console.browsing import CHROMIUM
 from tests.console.harness import Served, console, until_complete
+from tests.group.conftest import secured, story
 from tests.group.team import Team
+
+__all__ = ["secured", "story"]
 
 
 @pytest.fixture

@@ -24,13 +24,14 @@ PASSWORDS = {
     "broker": "broker-4f0c2ad1",
     "operator": "operator-9b1e77c3",
     "member": "member-d85a06e2",
+    "watcher": "watcher-c1f3a5d7",
 }
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class SecuredBroker(JavaBroker):
     """
-    SASL/PLAIN for ``operator``, a super user; ``alice`` and ``member`` have ACLs.
+    SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow.
     """
 
     def client_of(self, user: str) -> dict[str, Any]:

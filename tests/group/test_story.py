@@ -5,6 +5,7 @@ An operator's whole story by command line, with the rights that are printed and 
 import json
 
 import pytest
+from click.testing import Result
 from kafka.admin import (
     ACLOperation,
     KafkaAdminClient,
@@ -13,10 +14,8 @@ from kafka.admin import (
 
 from safeconsumer.cli.errors import Status
 from tests.brokers import choice
-from tests.group.operating import Polled
 from tests.group.secured import allow
-from tests.group.story import Story
-from tests.kafka.polling import poll_until
+from tests.group.story import OWNER, Story, played
 
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
@@ -26,95 +25,83 @@ pytestmark = [
 ]
 
 
-OWNER = ("--owner", "alice")
+class ByCommand:
+    """
+    Alice at her terminal.
+    """
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._topic = story.team.topic
+
+    def _run(self, *arguments: str) -> Result:
+        return self._story.alice(*arguments)
+
+    def _ends_well(self, *arguments: str) -> str:
+        ended = self._run(*arguments)
+        assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+        return ended.stdout
+
+    def look_first(self) -> None:
+        dry = self._ends_well(
+            "pause", self._topic, "--reason", "x", "--dry-run", *OWNER
+        )
+        assert f"would cover 4 partitions: {self._topic}:0-3" in dry
+        assert "0 records wait there already" in dry
+        assert "unknown" not in dry
+        assert self._run("history").stdout == "nothing\n"
+
+    def pause_and_wait(self) -> None:
+        held = self._ends_well(
+            "pause", self._topic, "--reason", "x", "--wait", "--json", *OWNER
+        )
+        document = json.loads(held)
+        (placed,) = document["held"]
+        assert placed["principal"] == "User:alice"
+        assert document["wait"]["sentence"] == "1 of 1 members quiet"
+
+    def see_a_rebalance(self) -> None:
+        quiet = self._ends_well("wait", "quiet", "--timeout", "20s")
+        assert quiet == "2 of 2 members quiet\n"
+        shown = json.loads(self._run("status", "--json").stdout)
+        assert shown["unread"] == []
+        waits = shown["backlog"]
+        assert (waits["lag"], waits["written_since_hold"]) == (12, 12)
+
+    def see_who_ignores_it(self) -> None:
+        ignored = self._run("wait", "quiet", "--timeout", "1s")
+        assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
+        assert "1 do not report" in ignored.stderr
+        listed = json.loads(self._story.run("alice", "groups", "--json").stdout)
+        (own,) = [one for one in listed if one["group"] == self._story.team.group]
+        assert "1 do not report" in own["disobeying"]
+
+    def see_that_it_left(self) -> None:
+        self._ends_well("wait", "quiet", "--timeout", "20s")
+
+    def lift(self) -> None:
+        self._ends_well("resume", self._topic, *OWNER)
+        self._ends_well("wait", "flowing", "--timeout", "20s")
+
+    def let_expire(self) -> None:
+        scopes = f"{self._topic}:0-1"
+        short = self._run("pause", scopes, "--reason", "x", "--for", "2s", *OWNER)
+        assert short.exit_code == Status.DONE, short.stderr
+        self._ends_well("wait", "flowing", "--timeout", "20s")
+
+    def see_history(self) -> None:
+        past = json.loads(self._run("history", "--json").stdout)
+        assert [(one["scope"], one["is_held"]) for one in past] == [
+            (self._topic, True),
+            (self._topic, False),
+            (f"{self._topic}:0", True),
+            (f"{self._topic}:1", True),
+        ]
 
 
 def test_an_operators_story(story: Story) -> None:
-    """
-    Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history.
-
-    Alice has the rights that ``control init`` prints, and no more.
-    """
-    team = story.team
-    first = story.member("billing-1")
-    got = team.settled(first)
-    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
-    first.commit()
-    with Polled(first):
-        looks_first(story)
-        pauses_and_waits(story)
-        team.produce(3)
-        second = story.member("billing-2")
-        poll_until(second, lambda: len(second.assignment()) == 2)
-        with Polled(second):
-            sees_a_rebalance(story)
-            sees_who_ignores_it(story)
-            lifts_and_lets_expire(story)
-    past = json.loads(story.alice("history", "--json").stdout)
-    assert [(one["scope"], one["is_held"]) for one in past] == [
-        (team.topic, True),
-        (team.topic, False),
-        (f"{team.topic}:0", True),
-        (f"{team.topic}:1", True),
-    ]
-
-
-def looks_first(story: Story) -> None:
-    topic = story.team.topic
-    dry = story.alice("pause", topic, "--reason", "x", "--dry-run", *OWNER)
-    assert (dry.exit_code, dry.stderr) == (Status.DONE, "")
-    assert f"would cover 4 partitions: {topic}:0-3" in dry.stdout
-    assert "0 records wait there already" in dry.stdout
-    assert "unknown" not in dry.stdout
-    assert story.alice("history").stdout == "nothing\n"
-
-
-def pauses_and_waits(story: Story) -> None:
-    held = story.alice(
-        "pause", story.team.topic, "--reason", "x", "--wait", "--json", *OWNER
-    )
-    assert (held.exit_code, held.stderr) == (Status.DONE, "")
-    document = json.loads(held.stdout)
-    (placed,) = document["held"]
-    assert placed["principal"] == "User:alice"
-    assert document["wait"]["sentence"] == "1 of 1 members quiet"
-
-
-def sees_a_rebalance(story: Story) -> None:
-    quiet = story.alice("wait", "quiet", "--timeout", "20s")
-    assert (quiet.exit_code, quiet.stderr) == (Status.DONE, "")
-    assert quiet.stdout == "2 of 2 members quiet\n"
-    shown = json.loads(story.alice("status", "--json").stdout)
-    assert shown["unread"] == []
-    waits = shown["backlog"]
-    assert (waits["lag"], waits["written_since_hold"]) == (12, 12)
-
-
-def sees_who_ignores_it(story: Story) -> None:
-    plain = story.member("plain", control=None)
-    poll_until(plain, lambda: bool(plain.assignment()))
-    with Polled(plain):
-        ignored = story.alice("wait", "quiet", "--timeout", "1s")
-        assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
-        assert "1 do not report" in ignored.stderr
-        listed = json.loads(story.run("alice", "groups", "--json").stdout)
-        (own,) = [one for one in listed if one["group"] == story.team.group]
-        assert "1 do not report" in own["disobeying"]
-    plain.close(autocommit=False)
-    quiet = story.alice("wait", "quiet", "--timeout", "20s")
-    assert (quiet.exit_code, quiet.stderr) == (Status.DONE, "")
-
-
-def lifts_and_lets_expire(story: Story) -> None:
-    topic = story.team.topic
-    lifted = story.alice("resume", topic, *OWNER)
-    assert (lifted.exit_code, lifted.stderr) == (Status.DONE, "")
-    flows = story.alice("wait", "flowing", "--timeout", "20s")
-    assert (flows.exit_code, flows.stderr) == (Status.DONE, "")
-    short = story.alice("pause", f"{topic}:0-1", "--reason", "x", "--for", "2s", *OWNER)
-    assert short.exit_code == Status.DONE, short.stderr
-    flows = story.alice("wait", "flowing", "--timeout", "20s")
-    assert (flows.exit_code, flows.stderr) == (Status.DONE, "")
+    """Alice has the rights that ``control init`` prints, and no more."""
+    played(story, ByCommand(story))
 
 
 def test_a_member_cannot_do_what_alice_can(story: Story) -> None:
