@@ -20,7 +20,7 @@ from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import (
     GROUP,
@@ -91,7 +91,7 @@ class Snapshot:
     Attributes:
         version: one more for each snapshot.
         pictures: by consumer group.
-        records: what was read of the control topics, oldest first, tombstones too.
+        records: what was read of the control topics, tombstones too.
         moved: since when committed offsets stand where they are, by our monotonic
             clock, for each group and partition.
         now: the broker's time, seconds since the epoch; None if it is unknown.
@@ -127,6 +127,14 @@ class Snapshot:
         Whether it tells nothing of now any more.
         """
         return self.age >= OLD_AFTER
+
+    def history(self, group: str | None = None) -> tuple[Standing, ...]:
+        """
+        Return what is still on the control topics, of one group or of all.
+        """
+        return side_by_side(
+            one for one in self.records if group in {None, one.key.group}
+        )
 
 
 @frozen
