@@ -344,12 +344,29 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
         wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        team.broker.clear_requests()
         with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
             asked = pool.submit(served.post, "preview", **wish)
             hold.wait()
             assert served.get("groups")["groups"]
             assert not asked.done()
         assert asked.result(20).json()["retention"] == {team.topic: None}
+        assert served.post("preview", **wish).json()["retention"] == {team.topic: None}
+        every = team.broker.requests("DescribeConfigs")
+        # An answer stands for a minute: an open page looks again with every change.
+        assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
+def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) -> None:
+    """As for commands: trying again does not help."""
+    team.broker.fail("Produce", error)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+    refused = served.post("pause", **wish)
+    assert refused.status_code == 403
+    assert "acknowledged: nothing" in refused.json()["title"]
+    assert served.post("pause", **wish).status_code == 200
 
 
 @pytest.mark.real_broker
@@ -471,6 +488,9 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
         assert "The broker does not answer." in page
         assert "Members keep obeying it" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+        told = served.post("preview", **wish).json()
+        said = "the broker does not answer, so this is what was known before"
+        assert "nobody knows: " + said in [one["sentence"] for one in told["points"]]
         assert served.post("pause", **wish).status_code == 503
     finally:
         team.broker.up()
