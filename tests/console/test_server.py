@@ -489,8 +489,8 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
         assert "Members keep obeying it" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
         told = served.post("preview", **wish).json()
-        said = "the broker does not answer, so this is what was known before"
-        assert "nobody knows: " + said in [one["sentence"] for one in told["points"]]
+        said = "nobody knows: what has changed meanwhile. The broker does not answer."
+        assert said in [one["sentence"] for one in told["points"]]
         assert served.post("pause", **wish).status_code == 503
     finally:
         team.broker.up()
