@@ -149,13 +149,8 @@ def history(request: Request) -> Response:
     Return what ``safeconsumer history --json`` prints.
     """
     _, snapshot = _look(request)
-    name = request.query_params.get("group")
-    found = [
-        standing_document(one)
-        for one in snapshot.records
-        if name in {None, one.key.group}
-    ]
-    return _json(snapshot, records=found)
+    found = snapshot.history(request.query_params.get("group"))
+    return _json(snapshot, records=list(map(standing_document, found)))
 
 
 def doctor(request: Request) -> Response:

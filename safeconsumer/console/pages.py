@@ -124,8 +124,7 @@ def history(request: Request) -> Response:
     """
     _, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = [one for one in snapshot.records if not name or one.key.group == name]
-    found.sort(key=lambda one: one.at or 0.0, reverse=True)
+    found = snapshot.history(name or None)[::-1]
     return _page(
         request,
         "history.html",

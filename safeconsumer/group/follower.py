@@ -21,7 +21,7 @@ from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, facts_of
 from safeconsumer.group.picture import Picture
@@ -74,7 +74,7 @@ class Snapshot:
     Attributes:
         version: one more for each snapshot.
         pictures: by consumer group.
-        records: what was read of the control topics, oldest first, tombstones too.
+        records: what was read of the control topics, tombstones too.
         moved: since when committed offsets stand where they are, by our monotonic
             clock, for each group and partition.
         now: the broker's time, seconds since the epoch; None if it is unknown.
@@ -95,6 +95,14 @@ class Snapshot:
     trouble: Trouble | None = None
     unread: tuple[str, ...] = ()
     remade: tuple[str, ...] = ()
+
+    def history(self, group: str | None = None) -> tuple[Standing, ...]:
+        """
+        Return what is still on the control topics, of one group or of all.
+        """
+        return side_by_side(
+            one for one in self.records if group in {None, one.key.group}
+        )
 
 
 @frozen

@@ -2,11 +2,9 @@
 What an operator does and sees: placing and lifting holds, and who obeys them.
 """
 
-import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from operator import itemgetter
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
@@ -25,7 +23,7 @@ from safeconsumer.group.facts import (
     MemberFacts,
     Standing,
 )
-from safeconsumer.group.fold import Fold, Written, as_standing
+from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
@@ -222,15 +220,12 @@ class Operator:
         Each topic's in its own order; the two are laid side by side by their times.
         """
         fold = Fold(self._sources, group)
-        found = []
-        for topic, several in _by_topic(self._read(self.settings.topics)[0]).items():
-            newest, told = 0.0, []
-            for entry in fold.entries(topic, several):
-                one = as_standing(self._sources[topic], entry)
-                newest = max(newest, one.at or 0.0)
-                told.append((newest, one))
-            found.append(told)
-        return tuple(one for _, one in heapq.merge(*found, key=itemgetter(0)))
+        read = _by_topic(self._read(self.settings.topics)[0])
+        return side_by_side(
+            as_standing(self._sources[topic], entry)
+            for topic, several in read.items()
+            for entry in fold.entries(topic, several)
+        )
 
     # ------------------------------------------------------------ members
 

@@ -3,6 +3,7 @@ Who may talk to the console, and what its pages and calls answer.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ import pytest
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -187,6 +190,23 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         until_level(served, group, "flows")
         past = served.get("history", group=group)["records"]
         assert [one["is_held"] for one in past] == [True, True, False, False]
+
+
+@pytest.mark.embedded_broker
+def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
+    """As the command prints it: a broker's clock may go back, or not move at all."""
+    now_ms = 1_700_000_000_000
+    past = [(now_ms, "1"), (now_ms - 60_000, "2"), (now_ms - 60_000, "3")]
+    for at_ms, reason in past:
+        team.write_at(at_ms, ControlHold(reason, reason, None))
+    wait_for(lambda: len(served.desk.snapshot().records) == len(past), "the records")
+    with Operator(team.broker.client_config, team.settings) as operator:
+        told = [one.hold.reason for one in operator.records() if one.hold]
+    shown = served.get("history")["records"]
+    assert [one["reason"] for one in shown] == told == ["1", "2", "3"]
+    with served.client() as client:
+        page = client.get("/history").text
+    assert re.findall(r'<td class="long">(\d)</td>', page) == ["3", "2", "1"]
 
 
 def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
