@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from attrs import frozen
+from click.core import ParameterSource
 
 from safeconsumer._kafka import login
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
@@ -77,10 +78,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_eager=True,
         expose_value=False,
         callback=profiles.use,
-        help="Defaults for these options, from profiles.toml.",
+        help="Defaults for these options, from profiles.toml; named here, they count "
+        "more than the environment.",
     )
     @click.option(
         "--bootstrap",
+        cls=profiles.Profiled,
         metavar="HOST:PORT,...",
         envvar="SAFECONSUMER_BOOTSTRAP",
         help="The cluster.",
@@ -88,6 +91,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         "config_file",
+        cls=profiles.Profiled,
         envvar="SAFECONSUMER_CONFIG",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -101,9 +105,26 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         config_file: Path | None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        return command(*args, base=lambda: _base(bootstrap, config_file), **kwargs)
+        is_nearer = _is_nearer("config_file", "bootstrap")
+        return command(
+            *args,
+            base=lambda: _base(bootstrap, config_file, is_nearer=is_nearer),
+            **kwargs,
+        )
 
     return with_cluster
+
+
+def _is_nearer(name: str, other: str) -> bool:
+    # On the command line, where the other stands in the environment or in a profile.
+    context = click.get_current_context()
+    nearest = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    for source in nearest:
+        if context.get_parameter_source(other) is source:
+            return False
+        if context.get_parameter_source(name) is source:
+            return True
+    return False
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,6 +138,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @cluster_options
     @click.option(
         "--topic-prefix",
+        cls=profiles.Profiled,
         metavar="TEXT",
         default=PREFIX,
         show_default=True,
@@ -175,7 +197,9 @@ def _skew(text: str) -> float:
         raise CommandError(message) from error
 
 
-def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
+def _base(
+    bootstrap: str | None, config_file: Path | None, *, is_nearer: bool
+) -> dict[str, Any]:
     configs: dict[str, Any] = {}
     if config_file is not None:
         try:
@@ -184,7 +208,7 @@ def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    if bootstrap is not None:
+    if bootstrap is not None and not (is_nearer and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = _servers(str(configs.get("bootstrap_servers") or ""))
     if not servers:

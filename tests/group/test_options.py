@@ -5,11 +5,14 @@ Options of the commands that need no broker.
 import socket
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
@@ -170,6 +173,9 @@ bootstrap = "default:x"
 bootstrap = "payments:x"
 topic-prefix = "payments_"
 
+[login]
+config = "client.properties"
+
 [odd]
 colour = "red"
 """
@@ -183,7 +189,32 @@ colour = "red"
         ([], {"SAFECONSUMER_PROFILE": "payments"}, "'payments:x' is not HOST:PORT"),
         ([], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "'own:x' is not HOST:PORT"),
         (["--bootstrap", "mine:x"], {}, "'mine:x' is not HOST:PORT"),
-        (["--profile", "none"], {}, "there is: default, odd, payments"),
+        (
+            ["--profile", "payments"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'payments:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "payments", "--bootstrap", "mine:x"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'mine:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "login"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'login:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "payments"],
+            {"SAFECONSUMER_CONFIG": "there-is-none.properties"},
+            "'payments:x' is not HOST:PORT",
+        ),
+        (
+            [],
+            {"SAFECONSUMER_PROFILE": "payments", "SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'own:x' is not HOST:PORT",
+        ),
+        (["--profile", "none"], {}, "there is: default, login, odd, payments"),
         (["--profile", "odd"], {}, "'colour' is no setting of a profile"),
     ],
 )
@@ -193,9 +224,14 @@ def test_where_the_cluster_is_may_stand_in_a_profile(
     environment: dict[str, str],
     said: str,
 ) -> None:
-    """The command line counts more than the environment, and that than the file."""
+    """
+    The command line counts more than the environment, and that than the file.
+
+    A profile that is named on the command line is of the command line.
+    """
     file = tmp_path / "profiles.toml"
     file.write_text(PROFILES)
+    (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     ended = CliRunner().invoke(
         safeconsumer,
         ["history", *arguments],
@@ -213,6 +249,69 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
         safeconsumer, ["history"], env={"SAFECONSUMER_PROFILES": str(file)}
     )
     assert "'there:x' is not HOST:PORT" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (["--config", "FILE"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "there:x"),
+        (["--config", "FILE"], {}, "there:x"),
+        (["--config", "FILE", "--bootstrap", "mine:x"], {}, "mine:x"),
+        (["--config", "NO_ADDRESS"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "own:x"),
+        (["--bootstrap", "mine:x"], {"SAFECONSUMER_CONFIG": "FILE"}, "mine:x"),
+    ],
+)
+def test_a_file_that_is_named_is_of_the_cluster_that_it_names(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+) -> None:
+    """Not its login at the address that a shell exports, or a profile has."""
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[default]\nbootstrap = "default:x"\n')
+    (tmp_path / "FILE").write_text("bootstrap.servers=there:x\n")
+    (tmp_path / "NO_ADDRESS").write_text("client.id=x\n")
+
+    def there(text: str) -> str:
+        return str(tmp_path / text) if (tmp_path / text).exists() else text
+
+    ended = CliRunner().invoke(
+        safeconsumer,
+        ["history", *map(there, arguments)],
+        env={
+            "SAFECONSUMER_PROFILES": str(profiles),
+            **{name: there(text) for name, text in environment.items()},
+        },
+    )
+    assert f"'{said}' is not HOST:PORT" in ended.stderr
+
+
+def test_a_named_profiles_owner_and_prefix_count(tmp_path: Path) -> None:
+    """Both, not one of them beside what a shell exports for another cluster."""
+    given: dict[str, object] = {}
+
+    @click.command()
+    @owner_option
+    @connection_options
+    def command(owner: str, connect: Connect) -> None:
+        given.update(owner=owner, topics=connect.control().topics)
+
+    file = tmp_path / "profiles.toml"
+    file.write_text(
+        '[staging]\nbootstrap = "s:1"\nowner = "robot"\ntopic-prefix = "stag_"\n'
+    )
+    ended = CliRunner().invoke(
+        command,
+        ["--profile", "staging"],
+        env={
+            "SAFECONSUMER_PROFILES": str(file),
+            "SAFECONSUMER_OWNER": "alice",
+            "SAFECONSUMER_TOPIC_PREFIX": "prod_",
+        },
+    )
+    assert ended.exit_code == Status.DONE, ended.output
+    assert given == {
+        "owner": "robot",
+        "topics": ("stag_holds_ops", "stag_holds_group"),
+    }
 
 
 def test_a_prefix_names_the_control_topics() -> None:
