@@ -16,13 +16,7 @@ from kafka.errors import KafkaConfigurationError, KafkaError
 from safeconsumer.cli import cluster, probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.errors import (
-    CommandError,
-    Status,
-    epilog,
-    give_up,
-    is_refused,
-)
+from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.worker_options import (
     function,
     imported,
@@ -46,6 +40,7 @@ from safeconsumer.events import (
     TopicsNotConsumed,
 )
 from safeconsumer.events.dispatch import Dispatcher
+from safeconsumer.group.troubles import is_refused
 from safeconsumer.worker import (
     Breaker,
     Commit,
