@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
-from safeconsumer.console.changing import Typed
+from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
@@ -236,7 +236,7 @@ async def preview(request: Request) -> Response:
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
+    seen = changing.told(desk, snapshot, typed(given))
     return _json(snapshot, dry_run=True, **seen.document())
 
 
@@ -250,7 +250,7 @@ async def pause(request: Request) -> Response:
 
 def _pause(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
+    seen = changing.told(desk, snapshot, typed(given))
     done = changing.place(desk, seen, given)
     return _written(desk, done, seen.document())
 

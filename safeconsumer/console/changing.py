@@ -33,51 +33,37 @@ _SEEN_WITHIN = 2.0
 T = TypeVar("T")
 
 
-@frozen(kw_only=True)
-class Typed:
+def typed(given: Mapping[str, str]) -> dict[str, str]:
     """
-    What somebody typed who wants to hold something.
+    Return what somebody typed who wants to hold something, of a form or a query.
     """
-
-    group: str = ""
-    scopes: str = ""
-    reason: str = ""
-    for_: str = ""
-    until: str = ""
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> "Typed":
-        """
-        Read a form, or a query.
-        """
-        names = {"group": "group", "scopes": "scopes", "reason": "reason"}
-        names |= {"for": "for_", "until": "until"}
-        return cls(**{to: given.get(name, "").strip() for name, to in names.items()})
+    names = ("group", "scopes", "reason", "for", "until")
+    return {name: given.get(name, "").strip() for name in names}
 
 
 # ---------------------------------------------------------------- placing
 
 
-def told(desk: Desk, snapshot: Snapshot, typed: Typed) -> Preview:
+def told(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
     """
     Say what placing it would do; asks the cluster what the snapshot does not tell.
 
     Raises:
         Problem: what was typed is no good; says why.
     """
-    if not typed.scopes:
+    if not wish["scopes"]:
         raise Problem(400, "say what to hold: orders:3, orders, re:ord.* or @all")
-    picture = _picture(snapshot, typed.group)
+    picture = _picture(snapshot, wish["group"])
     try:
         wanted = preview.placing(
             picture,
             preview.wish_of(
-                group=typed.group,
+                group=wish["group"],
                 owner=desk.owner,
-                texts=typed.scopes.split(),
-                reason=typed.reason,
-                for_=typed.for_ or None,
-                until=typed.until or None,
+                texts=wish["scopes"].split(),
+                reason=wish["reason"],
+                for_=wish["for"] or None,
+                until=wish["until"] or None,
             ),
             skew=desk.follower.settings.clock_skew,
             host=desk.host,
@@ -85,7 +71,7 @@ def told(desk: Desk, snapshot: Snapshot, typed: Typed) -> Preview:
         )
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
-    desk.follower.view(typed.group)
+    desk.follower.view(picture.group)
     asked = _Asked(desk, snapshot, picture)
     return preview.preview(asked, wanted, preview.objections(asked, wanted))
 

@@ -19,7 +19,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
-from safeconsumer.console.changing import Typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
@@ -169,14 +168,14 @@ def place(request: Request) -> Response:
     Show the form, and what it would do once there is something in it.
     """
     desk, snapshot = _look(request)
-    typed = Typed.of(request.query_params)
+    wish = changing.typed(request.query_params)
     preview, error = None, None
-    if typed.scopes:
+    if wish["scopes"]:
         try:
-            preview = changing.told(desk, snapshot, typed)
+            preview = changing.told(desk, snapshot, wish)
         except Problem as problem:
             error = _sentence(problem)
-    return _place_page(request, snapshot, typed, preview, error)
+    return _place_page(request, snapshot, wish, preview, error)
 
 
 async def do_place(request: Request) -> Response:
@@ -189,15 +188,15 @@ async def do_place(request: Request) -> Response:
 
 def _do_place(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    typed = Typed.of(given)
+    wish = changing.typed(given)
     preview = None
     try:
-        preview = changing.told(desk, snapshot, typed)
+        preview = changing.told(desk, snapshot, wish)
         changing.place(desk, preview, given)
     except Problem as problem:
         error = _sentence(problem)
-        return _place_page(request, snapshot, typed, preview, error, problem.status)
-    return RedirectResponse("/group?" + urlencode({"group": typed.group}), 303)
+        return _place_page(request, snapshot, wish, preview, error, problem.status)
+    return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
 
 
 def _sentence(problem: Problem) -> str:
@@ -207,7 +206,7 @@ def _sentence(problem: Problem) -> str:
 def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
     request: Request,
     snapshot: Snapshot,
-    typed: Typed,
+    wish: dict[str, str],
     preview: Preview | None,
     error: str | None,
     status: int = 200,
@@ -219,7 +218,7 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
         status=status,
         is_live=request.method == "GET",
         title="Hold something",
-        wish=typed,
+        wish=wish,
         preview=preview,
         error=error,
     )
