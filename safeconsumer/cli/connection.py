@@ -247,7 +247,8 @@ def _servers(text: str) -> list[str]:
         host, _, port = one.rpartition(":")
         is_alone = not host or (":" in host and not host.endswith("]"))  # a bare IPv6
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
-        if not is_alone and not (is_number and 0 < int(port) < 65536):  # noqa: PLR2004 - TCP's
+        is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
+        if "/" in one or not (is_alone or is_port):  # it may be a page's address
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)
     return found

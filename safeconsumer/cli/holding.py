@@ -81,8 +81,8 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--until",
         metavar="TIME",
-        help="It ends by itself then: 18:30, 2026-11-22T18:30, or with +01:00 or Z; "
-        "this machine's time zone without.",
+        help="It ends by itself then: 18:30, or 2026-11-22T18:30, which may have a "
+        "time zone (+01:00 or Z); this machine's without.",
     )(command)
     return click.option(
         "--for",
@@ -177,13 +177,13 @@ def pause(  # noqa: PLR0913 - one parameter per option
 
 def timeout_of(text: str) -> float:
     """
-    Return the seconds of ``--timeout``.
+    Return the seconds of ``--timeout``; ``0s`` looks once.
 
     Raises:
         CommandError: it is no duration.
     """
     try:
-        return seconds_of(text)
+        return 0.0 if text == "0s" else seconds_of(text)
     except ValueError as error:
         message = f"--timeout: {error}"
         raise CommandError(message) from error

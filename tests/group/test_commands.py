@@ -173,12 +173,22 @@ def test_wait_for_a_scope_that_flows_in_a_rebalance(team: Team) -> None:
     assert f"flowing: {team.topic}:0-3" in ended.stderr
 
 
-@pytest.mark.parametrize("command", [("wait", "--quiet"), ("resume", "@all")])
+@pytest.mark.parametrize(
+    "command", [("wait", "--quiet"), ("resume", "@all"), ("history",), ("status",)]
+)
 def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
     """A typing error must not look like a group that is quiet, or resumed."""
     status, line = bad(team, *command, "--group", f"{team.group}x")
     assert (status, "no group" in line) == (Status.USAGE, True)
-    assert run(team, "history", "--group", f"{team.group}x").stdout == "nothing\n"
+    assert run(team, "history").stdout == "nothing\n"
+
+
+def test_a_group_without_holds_has_no_history(team: Team) -> None:
+    consumer = team.subscribed()
+    team.settled(consumer)
+    with Polled(consumer):
+        ended = run(team, "history", "--group", team.group)
+    assert (ended.stdout, ended.exit_code) == ("nothing\n", Status.DONE)
 
 
 def test_doctor_does_not_know_the_group(team: Team) -> None:
@@ -217,6 +227,8 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "no time at all"),
         (("orders", "--for", "soon"), "no duration"),
+        (("orders", "--until", "9999-12-31T23:59"), "a century away"),
+        (("orders", "--until", "9999-12-31T23:59-12:00"), "is no time"),
         (("orders", "--owner", "operator:x"), "operator"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
@@ -228,7 +240,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
         team, "pause", "--group", team.group, "--reason", "x", *arguments
     )
     assert (status, said in line) == (Status.USAGE, True), line
-    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+    assert run(team, "history").stdout == "nothing\n"
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])

@@ -81,7 +81,9 @@ def test_durations(text: str, expected: float) -> None:
     assert seconds_of(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5", "2 h", "h", "-1s", "0s", "1y", "1s "])
+@pytest.mark.parametrize(
+    "text", ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"]
+)
 def test_bad_durations(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|leave"):
         seconds_of(text)
@@ -109,6 +111,48 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("status", ()),
+        ("history", ()),
+        ("doctor", ()),
+        ("wait", ("quiet",)),
+        ("resume", ("orders",)),
+        ("pause", ("orders", "--reason", "x")),
+        ("extend", ("orders", "--for", "1h")),
+    ],
+)
+@pytest.mark.parametrize(
+    "group", ["", "bill\udcff", "b\nad", "x" * 40_000], ids=["", "byte", "line", "long"]
+)
+def test_what_no_group_can_be_called_is_one_line(
+    command: str, more: tuple[str, ...], group: str
+) -> None:
+    """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
+    arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
+    ended = CliRunner().invoke(safeconsumer, arguments)
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+    assert "a group is printable text of 1 to 1024 characters" in ended.stderr
+    assert len(ended.stderr) < 200
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--quiet", "flowing"), "--quiet or flowing: say one of them"),
+        (("--quiet", "quiet"), "no answer from the broker"),
+        (("quiet", "--timeout", "0s"), "no answer from the broker"),
+        (("quiet", "--timeout", "soon"), "--timeout: 'soon' is no duration"),
+    ],
+)
+def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
+    """A word that was said twice was taken for a scope; 0s looks once."""
+    arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
+    ended = CliRunner().invoke(safeconsumer, arguments)
+    assert said in ended.stderr
+
+
 def test_nobody_answers() -> None:
     """One line, status 3."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -128,7 +172,17 @@ def test_exit_statuses_are_in_the_help(command: str) -> None:
     assert "4  The broker refuses" in ended.stdout
 
 
-@pytest.mark.parametrize("servers", ["here:abc", "a:9092,b:0", "c:65536", "d:"])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "here:abc",
+        "a:9092,b:0",
+        "c:65536",
+        "d:",
+        "http://kafka:9092",
+        "https://kafka",
+    ],
+)
 def test_a_bad_address_is_one_line(servers: str) -> None:
     ended = CliRunner().invoke(
         safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
