@@ -400,6 +400,7 @@ CALLS = (
         changes=True,
     ),
 )
+CHANGING = tuple(one.path for one in CALLS if one.changes)
 
 
 def openapi(calls: list[Call]) -> dict[str, Any]:

@@ -34,6 +34,9 @@ _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
 
 
+CHANGING = ("/place", "/lift")
+
+
 def routes(*, is_read_only: bool) -> list[Route]:
     """
     Return the routes of the pages; without those that change anything if so.
