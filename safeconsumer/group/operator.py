@@ -255,7 +255,7 @@ class Operator:
         if not there and not self._clock.knows(newest):
             return (), _Times(newest=newest)  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
-        live = [report for at, report in there if now - at <= SILENT_AFTER]
+        live = [report for at, report in there if is_live(at, now)]
         found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
         return found, _Times(newest=newest, now=now if self._clock.is_sure else None)
 
@@ -528,6 +528,15 @@ def _coordinated(ask: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_COORDINATOR_BACKOFF)
+
+
+def is_live(at: float, now: float) -> bool:
+    """
+    Tell whether a report of such a time still counts, both by the broker's clock.
+
+    One that is later than now was heard before that clock went back.
+    """
+    return abs(now - at) <= SILENT_AFTER
 
 
 def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
