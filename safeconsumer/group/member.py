@@ -123,7 +123,7 @@ class GroupControl:
         found = tuple(str(patterns.target(one)) for one in targets)
         wanted = changes(self._group, owner, found, new_hold(reason, seconds))
         here = [hold for one in wanted if (hold := self._as_hold(one)) is not None]
-        self._ledger.follow(here, ())
+        self._ledger.follow(self._longer(here), ())
         self._ledger.deliver()
         try:
             self._write(wanted)
@@ -179,6 +179,19 @@ class GroupControl:
         if at_ms is None or at_ms < 0:
             at_ms = int(self._ledger.now()[1] * 1000)
         return Written(key, done.value, done.offset, at_ms)
+
+    def _longer(self, holds: Iterable[Hold]) -> list[Hold]:
+        # What stands is not made shorter before that is acknowledged.
+        there = {hold.key: hold for hold in self._ledger.view().state}
+        return [
+            one
+            for one in holds
+            if (old := there.get(one.key)) is None
+            or (
+                old.deadline is not None
+                and (one.deadline is None or old.deadline < one.deadline)
+            )
+        ]
 
     def _as_hold(self, change: Change) -> Hold | None:
         read = patterns.read(change.key.scope)

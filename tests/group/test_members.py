@@ -338,6 +338,30 @@ def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
 
 
 @embedded
+def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands is not ended by what was only tried."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    control = team.with_settings(status_topic=None, clock_skew=0.0)
+    consumer = team.subscribed(control=control)
+    consumer.pause_group(team.topic, reason="for good")
+    assert sum(map(len, team.settled(consumer).values())) == 0
+    shorter = threading.Thread(target=_tried, args=(consumer, team.topic))
+    team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=1000)
+    shorter.start()
+    while shorter.is_alive():
+        assert consumer.poll(50) == {}
+        assert [hold.reason for hold in consumer.holds()] == ["for good"]
+    team.broker.clear_faults()
+
+
+def _tried(consumer: SafeConsumer, topic: str) -> None:
+    with pytest.raises(ControlWriteError, match="NotEnoughReplicas"):
+        consumer.pause_group(topic, reason="for a moment", for_=0.05)
+
+
+@embedded
 def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
