@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import KafkaProducer
 
 from safeconsumer.errors import ControlWriteError, HoldSettingError
@@ -99,9 +99,16 @@ def changes(
 ) -> tuple[Change, ...]:
     """
     Return what must be written to hold scopes of a group or, without ``hold``, to lift.
+
+    Each is a hold by itself, and has an id of its own.
     """
-    unique = dict.fromkeys(scopes)
-    return tuple(Change(ControlKey(group, owner, scope), hold) for scope in unique)
+    return tuple(
+        Change(
+            ControlKey(group, owner, scope),
+            None if hold is None else evolve(hold, hold_id=_new_id()),
+        )
+        for scope in dict.fromkeys(scopes)
+    )
 
 
 def publish(
