@@ -17,13 +17,7 @@ from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.errors import (
-    CommandError,
-    Status,
-    epilog,
-    give_up,
-    is_refused,
-)
+from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.worker_options import (
     function,
     imported,
@@ -47,6 +41,7 @@ from safeconsumer.events import (
     TopicsNotConsumed,
 )
 from safeconsumer.events.dispatch import Dispatcher
+from safeconsumer.group.troubles import is_refused
 from safeconsumer.worker import (
     Breaker,
     Commit,

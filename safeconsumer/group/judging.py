@@ -122,6 +122,17 @@ class Seat:
             return self.facts.client_id
         return self.report.client_id if self.report is not None else ""
 
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """
+        What it owns, by Kafka's word and by its own.
+
+        In a cooperative rebalance a member may go on for a moment with what Kafka has
+        given to nobody yet.
+        """
+        owned = assigned([] if self.report is None else [self.report])
+        return owned if self.facts is None else owned | self.facts.assigned
+
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _SILENT = "does not report: a plain client obeys no hold"
@@ -160,7 +171,7 @@ class Judge:
         )
         self._seats: dict[TopicPartition, list[Seat]] = {}
         for seat in (*self.members, *self.others):
-            for tp in _owned(seat):
+            for tp in seat.owned:
                 self._seats.setdefault(tp, []).append(seat)
         self._quiet = {id(one): frozenset(partitions_of(one.quiet)) for one in reports}
         self._claims: dict[TopicPartition, list[Report]] = {}
@@ -282,13 +293,6 @@ def _unsettled(state: str) -> str:
 
 def _ids(seat: Seat) -> set[int]:
     return {id(seat), id(seat.report)}
-
-
-def _owned(seat: Seat) -> frozenset[TopicPartition]:
-    # By Kafka's word and by its own: in a cooperative rebalance a member may go on for
-    # a moment with what Kafka has given to nobody yet.
-    owned = assigned([] if seat.report is None else [seat.report])
-    return owned if seat.facts is None else owned | seat.facts.assigned
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,13 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import apart, clients, report_wire, topics, whole
 from safeconsumer.group.errand import Errand
-from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts, Standing
+from safeconsumer.group.facts import (
+    NO_GROUP,
+    UNKNOWN,
+    GroupFacts,
+    MemberFacts,
+    Standing,
+)
 from safeconsumer.group.fold import Fold, Written, as_standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
@@ -39,7 +45,6 @@ _FIND_SECONDS = 5.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 
-_NO_GROUP = GroupFacts(state="Dead", members=(), committed={})
 _COORDINATOR_SECONDS = 5.0
 _COORDINATOR_BACKOFF = 0.2
 _COORDINATOR_ERRORS = (
@@ -291,7 +296,21 @@ class Operator:
 
     def _is_listed(self, group: str) -> bool:
         # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
-        return any(one["group_id"] == group for one in self.admin.list_groups())
+        return group in self.groups()
+
+    def groups(self) -> tuple[str, ...]:
+        """
+        Return the names of all groups that this principal may see.
+        """
+        return tuple(one["group_id"] for one in self.admin.list_groups())
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        """
+        Return after how many seconds topics delete records; None for never, by age.
+
+        Topics of which the broker does not tell are not among them.
+        """
+        return topics.retention(self.admin, names) if names else {}
 
     def topics(self) -> tuple[str, ...]:
         """
@@ -419,7 +438,7 @@ class Operator:
         return tuple(
             Picture(
                 group=name,
-                facts=groups.get(name, _NO_GROUP),
+                facts=groups.get(name, NO_GROUP),
                 standing=tuple(
                     one
                     for one in standing
