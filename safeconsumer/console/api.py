@@ -439,6 +439,7 @@ CALLS = (
         changes=True,
     ),
 )
+CHANGING = tuple(one.path for one in CALLS if one.changes)
 
 
 def openapi(calls: list[Call]) -> dict[str, Any]:

@@ -35,6 +35,9 @@ _JUST_NOW = 2.0
 _TICK = 5.0
 
 
+CHANGING = ("/place", "/lift")
+
+
 def routes(*, is_read_only: bool) -> list[Route]:
     """
     Return the routes of the pages; without those that change anything if so.

@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group import apart, clients, report_wire, topics, whole
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import (
     NO_GROUP,
@@ -38,6 +38,8 @@ GROUP = "group"
 # A member that said nothing for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
+# To find in the topic what was written, and its acknowledgement lost.
+_FIND_SECONDS = 5.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 
@@ -169,7 +171,11 @@ class Operator:
             ControlWriteError: one was not; running it again is safe.
         """
         topic = self.topic_of(source)
-        return publish(self._producer, topic, changes, _WRITE_TIMEOUT)
+
+        def read() -> list[Any]:
+            return apart.records(self._base, topic, _FIND_SECONDS)
+
+        return publish(self._producer, topic, changes, _WRITE_TIMEOUT, read)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
