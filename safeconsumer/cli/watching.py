@@ -62,9 +62,7 @@ def status(
         pace = Pace()
         while True:
             try:
-                limit = _WATCH_SECONDS if is_watching else None
-                picture = operator.look(group, timeout=limit)
-                waits = backlog(operator, picture, pace)
+                picture, waits = _seen(operator, group, pace, is_watching=is_watching)
             except (KafkaError, OSError) as error:
                 # An outage is when somebody watches; what it looks like is said.
                 if not is_watching or status_of(error) is not Status.UNREACHABLE:
@@ -85,12 +83,22 @@ def _operator(connect: Connect, group: str | None) -> Operator:
     return Operator(*connect())
 
 
+def _seen(
+    operator: Operator, group: str, pace: Pace, *, is_watching: bool
+) -> tuple[Picture, Backlog]:
+    def ask(one: Operator) -> tuple[Picture, Backlog]:
+        picture = one.look(group)
+        return picture, backlog(one, picture, pace)
+
+    return operator.within(_WATCH_SECONDS, ask) if is_watching else ask(operator)
+
+
 def _show_outage(output: Output, group: str, why: str) -> None:
     if output.is_json:
         output.document({"group": group, "unread": [why]}, is_one_line=True)
         return
     click.clear()
-    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
+    lines = [_clock(), f"group {group}: UNKNOWN, {why}"]
     output.lines([*lines, "members go on obeying what they heard last"])
 
 
@@ -105,15 +113,16 @@ def _show(
     lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
     if is_watching:
         click.clear()
-        lines = [_clock(picture.now), *lines]
+        lines = [_clock(picture), *lines]
     output.lines(lines)
 
 
-def _clock(now: float | None) -> str:
+def _clock(picture: Picture | None = None) -> str:
     here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
-    if now is None:
+    if picture is None or picture.now is None:
         return here
-    apart = now - time.time()
+    passed = time.monotonic() - picture.taken_at  # a look that took long is no clock
+    apart = picture.now - (time.time() - passed)
     differs = abs(apart) >= 1
     way = "ahead" if apart > 0 else "behind"
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here

@@ -23,6 +23,7 @@ from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import (
+    AWAY,
     GROUP,
     OPERATOR,
     SILENT_AFTER,
@@ -50,13 +51,6 @@ _VIEWED = 30.0
 _SILENCE = 5.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
-_AWAY = (
-    kafka_errors.KafkaConnectionError,
-    kafka_errors.KafkaTimeoutError,
-    kafka_errors.NodeNotReadyError,
-    kafka_errors.RequestTimedOutError,
-    OSError,
-)
 _ASK_TIMEOUT_MS = 5_000
 _END_SECONDS = 3.0
 _MOST_RECORDS = 10_000
@@ -302,7 +296,7 @@ class Follower:
             return self.settings.topics
         try:
             topics.require(admin, (status,))
-        except _AWAY:
+        except AWAY:
             raise
         except kafka_errors.KafkaError as error:
             self._unread = (str(error),)
@@ -609,7 +603,7 @@ def _committed(
 ) -> dict[str, Mapping[TopicPartition, Any]]:
     try:
         return dict(admin.list_group_offsets(list(names)))
-    except _AWAY:
+    except AWAY:
         raise
     except kafka_errors.KafkaError:  # of one of them: the others are told one by one
         found: dict[str, Mapping[TopicPartition, Any]] = {}
@@ -642,6 +636,6 @@ def _is_same(known: Picture | None, one: Picture) -> bool:
 
 def _trouble(error: Exception) -> Trouble:
     detail = str(error)[:300] or type(error).__name__
-    if isinstance(error, _AWAY):
+    if isinstance(error, AWAY):
         return Trouble("The broker does not answer.", detail)
     return Trouble("The cluster cannot be read.", detail)

@@ -51,6 +51,15 @@ _COORDINATOR_ERRORS = (
     kafka_errors.NotCoordinatorError,
 )
 
+# Of these it does not follow that a broker refuses, or cannot do something.
+AWAY = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.RequestTimedOutError,
+    OSError,
+)
+
 T = TypeVar("T")
 
 
@@ -367,13 +376,23 @@ class Operator:
         """
         if timeout is None:
             return self._look(group, is_strict=is_strict)
-        return self._within(
+        return self.within(
             timeout,
             lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
         )
 
-    def _within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
-        # On clients of its own, since nobody can take them from a thread that waits.
+    def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
+        """
+        Ask with a limit for all questions together, whatever the brokers do.
+
+        Args:
+            seconds: after which it gives up.
+            ask: is given another operator: nobody can take clients from a thread that
+                waits.
+
+        Raises:
+            KafkaTimeoutError: it was not answered in time.
+        """
         other, self._other = self._other, None
         if other is None:
             other = Operator(self._base, self.settings, copy(self._clock))
@@ -397,6 +416,7 @@ class Operator:
             else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
         )
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         skew = self.settings.clock_skew
@@ -404,15 +424,19 @@ class Operator:
         held = [
             tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
         ]
+        lags: Mapping[TopicPartition, int] = _tried(
+            lambda: self.lags(facts, held), {}, unread
+        )
+        taken_at = time.monotonic()
         return Picture(
             group=group,
             facts=facts,
             standing=standing,
             reports=reports,
             ends=ends,
-            lags=_tried(lambda: self.lags(facts, held), {}, unread),
-            now=times.now,
-            taken_at=time.monotonic(),
+            lags=lags,
+            now=None if times.now is None else times.now + taken_at - heard_at,
+            taken_at=taken_at,
             unread=tuple(unread),
         )
 
@@ -474,6 +498,9 @@ class Operator:
 
         Args:
             moments: seconds since the epoch, by the broker's clock.
+
+        Raises:
+            KafkaError: it does not answer.
         """
         if not moments:
             return {}
@@ -482,6 +509,8 @@ class Operator:
             asked = {tp: int(at * 1000) for tp, at in moments.items()}
             try:
                 found = consumer.offsets_for_times(asked)
+            except AWAY:
+                raise
             except (kafka_errors.KafkaError, ValueError):
                 return {}
             ends = consumer.end_offsets(list(asked))
