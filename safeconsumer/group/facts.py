@@ -101,11 +101,13 @@ class GroupFacts:
             there is, and the cluster does not tell who is in it.
         members: one by one; those that assign partitions to themselves are none.
         committed: committed offsets.
+        has_committed: whether the cluster told them.
     """
 
     state: str
     members: tuple[MemberFacts, ...]
     committed: Mapping[TopicPartition, int]
+    has_committed: bool = True
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:

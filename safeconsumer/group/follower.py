@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Self
 
 import kafka.errors as kafka_errors
@@ -20,10 +20,13 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.asking import AWAY, facts_of_groups, listed_groups
+from safeconsumer.group.commits import NOTHING_SEEN, Commits, CommitWatch
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, facts_of
+from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -39,17 +42,10 @@ _VIEWED = 30.0
 _SILENCE = 5.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
-_AWAY = (
-    kafka_errors.KafkaConnectionError,
-    kafka_errors.KafkaTimeoutError,
-    kafka_errors.NodeNotReadyError,
-    kafka_errors.RequestTimedOutError,
-    OSError,
-)
 _ASK_TIMEOUT_MS = 5_000
 _END_SECONDS = 3.0
 _MOST_RECORDS = 10_000
-_UNKNOWN = GroupFacts(state="Unknown", members=(), committed={})
+_UNKNOWN = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
 
 
 @frozen
@@ -106,6 +102,7 @@ class _Heard:
 @frozen(kw_only=True)
 class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
+    commits: Mapping[str, Commits] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
     done_at: float | None = None
@@ -143,7 +140,7 @@ class Follower:
         self._reading_trouble: Trouble | None = None
         self._unread: tuple[str, ...] = ()
         self._survey = _Survey()
-        self._moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
+        self._commits = CommitWatch()
         self._viewed: dict[str, float] = {}
         self._remade: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -341,17 +338,17 @@ class Follower:
         with self._lock:
             names = {one.key.group for one in self._fold.standing()}
             names |= {one.report.group for one in self._live()}
-        names |= {
-            one["group_id"]
-            for one in admin.list_groups()
-            if one["protocol_type"] == "consumer" or not one["protocol_type"]
-        }
-        facts, unread = _facts_of_all(admin, sorted(names))
+        listed = set(listed_groups(admin))
+        facts, unread = facts_of_groups(admin, sorted(names | listed), listed)
         lags = self._lags(admin, asker, facts)
         with self._lock:
-            now = time.monotonic()
-            self._survey = _Survey(facts=facts, lags=lags, unread=unread, done_at=now)
-            self._note_moves(facts, now)
+            self._survey = _Survey(
+                facts=facts,
+                commits=self._noted(facts),
+                lags=lags,
+                unread=unread,
+                done_at=time.monotonic(),
+            )
             self._publish()
 
     def _lags(
@@ -382,14 +379,17 @@ class Follower:
             for group, one in asked.items()
         }
 
-    def _note_moves(self, facts: Mapping[str, GroupFacts], now: float) -> None:
-        moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
-        for group, one in facts.items():
-            for tp, offset in one.committed.items():
-                known = self._moved.get((group, tp))
-                is_same = known is not None and known[0] == offset
-                moved[group, tp] = known if known and is_same else (offset, now)
-        self._moved = moved
+    def _noted(self, facts: Mapping[str, GroupFacts]) -> dict[str, Commits]:
+        reports: dict[str, list[Report]] = {}
+        for one in self._live():
+            reports.setdefault(one.report.group, []).append(one.report)
+        self._commits.keep(facts.keys())
+        return {
+            group: self._commits.note(
+                group, one, one.assigned | assigned(reports.get(group, ()))
+            )
+            for group, one in facts.items()
+        }
 
     # ------------------------------------------------------------ publishing
 
@@ -423,7 +423,7 @@ class Follower:
             version=self._snapshot.version + 1,
             pictures=self._pictures([one.report for one in live], now),
             records=tuple(self._records),
-            moved={key: at for key, (_, at) in self._moved.items()},
+            moved=self._commits.stands_since(),
             now=now,
             heard_at=heard_at,
             is_complete=is_complete,
@@ -463,6 +463,7 @@ class Follower:
                 now=now,
                 taken_at=time.monotonic(),
                 unread=(*self._unread, *survey.unread.get(group, ())),
+                commits=survey.commits.get(group, NOTHING_SEEN),
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
@@ -471,43 +472,6 @@ class Follower:
             group: known[group] if _is_same(known.get(group), one) else one
             for group, one in pictures.items()
         }
-
-
-def _facts_of_all(
-    admin: KafkaAdminClient, names: Sequence[str]
-) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
-    """
-    Return what the cluster tells of groups, and what it does not tell of which.
-    """
-    facts: dict[str, GroupFacts] = {}
-    unread: dict[str, tuple[str, ...]] = {}
-    committed = _committed(admin, names) if names else {}
-    described = admin.describe_groups(names) if names else {}
-    for name, one in described.items():
-        offsets = committed.get(name)
-        if one.get("error"):
-            unread[name] = (f"the group cannot be described: {one['error']}"[:200],)
-            facts[name] = _UNKNOWN
-            continue
-        if offsets is None:
-            unread[name] = ("its committed offsets cannot be read",)
-        facts[name] = facts_of(one, offsets or {})
-    return facts, unread
-
-
-def _committed(
-    admin: KafkaAdminClient, names: Sequence[str]
-) -> dict[str, Mapping[TopicPartition, Any]]:
-    try:
-        return dict(admin.list_group_offsets(list(names)))
-    except _AWAY:
-        raise
-    except kafka_errors.KafkaError:  # of one of them: the others are told one by one
-        found: dict[str, Mapping[TopicPartition, Any]] = {}
-        for name in names:
-            with suppress(kafka_errors.AuthorizationError):
-                found.update(admin.list_group_offsets(name))
-        return found
 
 
 def _existing(
@@ -533,6 +497,6 @@ def _is_same(known: Picture | None, one: Picture) -> bool:
 
 def _trouble(error: Exception) -> Trouble:
     detail = str(error)[:300] or type(error).__name__
-    if isinstance(error, _AWAY):
+    if isinstance(error, AWAY):
         return Trouble("The broker does not answer.", detail)
     return Trouble("The cluster cannot be read.", detail)

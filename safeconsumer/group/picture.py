@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from attrs import frozen
 from kafka import TopicPartition
 
+from safeconsumer.group.commits import NOTHING_SEEN, Commits
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
 
@@ -29,6 +30,7 @@ class Picture:
             nobody reports.
         taken_at: when this look ended, by our monotonic clock.
         unread: what could not be read, each with why, in words.
+        commits: what this look and those before tell of commits for what nobody owns.
     """
 
     group: str
@@ -40,6 +42,7 @@ class Picture:
     now: float | None
     taken_at: float
     unread: tuple[str, ...] = ()
+    commits: Commits = NOTHING_SEEN
 
     @property
     def is_known(self) -> bool:

@@ -128,6 +128,8 @@ def why(sight: Sight) -> Answer:
         if answer is not None:
             return Answer(*answer, number)
     said = f"Not held, and {sight.owner} has not paused it"
+    if not sight.owner:
+        said = f"Not held; {sight.place.why}"
     return Answer(Level.FLOWS, "flows", said, len(_ASKED))
 
 
@@ -138,9 +140,9 @@ def _unowned(sight: Sight) -> _Found:
     if sight.place.answer is not judging.Answer.UNOWNED:
         return None
     if sight.holds:
-        said = "Nobody owns it; a member that gets it reads the holds first"
+        said = "Nobody owns it, nobody commits; a new owner reads the holds first"
         return Level.QUIET, "no owner", said
-    return Level.UNKNOWN, "no owner", "Nobody owns it, so nobody reads it"
+    return Level.UNKNOWN, "no owner", "Nobody of the group owns it"
 
 
 def _unknown(sight: Sight) -> _Found:
@@ -167,6 +169,8 @@ def _flows_though_held(sight: Sight) -> _Found:
         return None
     why = f" ({sight.place.why})" if sight.place.why else ", who has read the hold,"
     said = f"It is held, and {sight.owner}{why} delivers it all the same"
+    if not sight.owner:
+        said = f"It is held, and {sight.place.why}"
     return Level.ALARM, "held but flowing", said
 
 
