@@ -10,7 +10,7 @@ from safeconsumer.cli.backlog import Backlog
 from safeconsumer.group import judging, report_wire
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
-from safeconsumer.group.judging import Answer, Judge, Place
+from safeconsumer.group.judging import Answer, Judge, Place, Seat
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds.explain import utc
@@ -64,10 +64,13 @@ def _until(one: Standing) -> str:
     return "until resumed"
 
 
-def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...]:
+def member_row(
+    seat: Seat, report: Report, ends: Mapping[str, int] | None
+) -> tuple[str, ...]:
     """
-    Return a member as cells: client, host, what it obeys, quiet, waiting.
+    Return a member that reports as cells: client, host, what it obeys, quiet, waiting.
     """
+    obeys = seat.why or judging.obeys_text(report, ends)
     quiet, owned = (
         report_wire.count_of(report.quiet),
         report_wire.count_of(report.assigned),
@@ -76,7 +79,7 @@ def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...
     return (
         report.client_id,
         report.host,
-        judging.obeys_text(report, ends),
+        "is not in the group any more" if seat.has_gone else obeys,
         "too many to list" if report.is_partial else f"{quiet} of {owned} quiet",
         waits,
     )
@@ -117,7 +120,7 @@ def status_lines(
     judge = Judge(picture)
     heading = (
         f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
-        f"{len(reports)} of them report"
+        f"{picture.reporting} of them report"
     )
     lines = [heading]
     lines += [f"not read: {one}" for one in picture.unread]
@@ -129,7 +132,11 @@ def status_lines(
     silent = [(one.name, one.why) for one in judge.members if one.report is None]
     if reports or silent:
         lines.append("members")
-        lines += columns(member_row(one, picture.ends) for one in reports)
+        lines += columns(
+            member_row(one, one.report, picture.ends)
+            for one in sorted((*judge.members, *judge.others), key=lambda one: one.name)
+            if one.report is not None
+        )
         lines += columns(silent)
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:

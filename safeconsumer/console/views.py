@@ -166,11 +166,6 @@ def row_of(picture: Picture) -> GroupRow:
     return _group(picture, (), _without_holds(picture))
 
 
-def _reporting(picture: Picture) -> int:
-    said = {one.member_id for one in picture.reports}
-    return sum(one.member_id in said for one in picture.facts.members)
-
-
 def _rank(level: Level) -> int:
     return LEVELS.index(level)
 
@@ -203,7 +198,7 @@ def _group(
         sentence=sentence,
         state=picture.facts.state,
         members=len(picture.facts.members),
-        reporting=_reporting(picture),
+        reporting=picture.reporting,
         holds=picture.standing,
         held=len(held),
         quiet=_count(held, Level.QUIET),
@@ -227,8 +222,7 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
         said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
         return Level.ALARM, "held but flowing", said
     if not held:
-        said = "The holds cover nothing that the group owns or has committed for."
-        return Level.WAITING, "covers nothing", said
+        return _nothing_covered(judge)
     rest = [one for one in held if one.level is not Level.QUIET]
     if not rest:
         return _all_quiet(judge, len(held))
@@ -238,6 +232,17 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     said = f"{quiet} of {_many(len(held), 'held partition')} quiet. "
     words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
     return worst.level, words, f"{said}{alike}: {worst.sentence}."
+
+
+def _nothing_covered(judge: Judge) -> tuple[Level, str, str]:
+    if judge.unsettled:
+        said = f"What the holds cover is unknown: {judge.unsettled}."
+        return Level.UNKNOWN, "cannot tell", said
+    if judge.quietness(judge.picture.standing).is_reached:
+        said = "Nobody is in the group. Whoever joins finds the holds first."
+        return Level.QUIET, "nobody there", said
+    said = "The holds cover nothing that the group owns or has committed for."
+    return Level.WAITING, "covers nothing", said
 
 
 def _without_holds(picture: Picture) -> tuple[Level, str, str]:

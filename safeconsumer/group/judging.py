@@ -123,6 +123,13 @@ class Seat:
             return self.facts.client_id
         return self.report.client_id if self.report is not None else ""
 
+    @property
+    def has_gone(self) -> bool:
+        """
+        Whether it was a member, and Kafka does not know it any more.
+        """
+        return self.facts is None and bool(self.report and self.report.member_id)
+
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
@@ -285,14 +292,7 @@ class Judge:
 
         Who was thrown out may still deliver, but is no member, and does not go on.
         """
-        return (*self.members, *(one for one in self.others if not _has_gone(one)))
-
-    @property
-    def reporting(self) -> int:
-        """
-        How many of the members that Kafka knows tell of themselves.
-        """
-        return sum(one.report is not None for one in self.members)
+        return (*self.members, *(one for one in self.others if not one.has_gone))
 
     def delivers(self, tp: TopicPartition) -> bool:
         """
@@ -301,7 +301,7 @@ class Judge:
         return tp in self.picture.commits.moved or any(
             self._at(tp, one).answer is Answer.FLOWING
             for one in self._seats.get(tp, ())
-            if not _has_gone(one)
+            if not one.has_gone
         )
 
     def _loud(self, bad: Iterable[TopicPartition]) -> set[int]:
@@ -334,10 +334,6 @@ def _moved_text(move: Move) -> str:
         f"its committed offset went on {since}to {move.after:,}, and nobody who owns "
         "it is known: somebody reads it who assigned it itself"
     )
-
-
-def _has_gone(seat: Seat) -> bool:
-    return seat.facts is None and bool(seat.report and seat.report.member_id)
 
 
 def _ids(seat: Seat) -> set[int]:
@@ -449,7 +445,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
     """
     Look at what each member of a group obeys.
     """
-    group, facts, reports = picture.group, picture.facts, picture.reports
+    group, facts = picture.group, picture.facts
     if not picture.is_known:
         yield Finding(
             rank=BAD,
@@ -457,6 +453,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
             do="look for a typing error",
         )
     judge = Judge(picture)
+    yield from _unknown_findings(judge)
     silent = [one for one in judge.members if one.report is None]
     if silent:
         named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
@@ -467,8 +464,46 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
         )
-    for one in reports:
-        yield from _report_findings(picture, one)
+    for one in (*judge.members, *judge.others):
+        yield from _seat_findings(picture, one)
+
+
+def _unknown_findings(judge: Judge) -> Iterator[Finding]:
+    picture = judge.picture
+    for why in picture.unread:
+        yield Finding(
+            rank=BAD, what=f"unknown: {why}", do="look at the rights and ACLs"
+        )
+    if judge.unsettled:
+        is_passing = picture.facts.state not in {UNKNOWN, *_SETTLED}
+        yield Finding(
+            rank=NOTE if is_passing else BAD,
+            what=f"{picture.group}: {judge.unsettled}; who obeys is not known",
+            do="look again"
+            if is_passing
+            else "plain clients obey no hold, whatever their protocol: look who uses "
+            "this group, and give them SafeConsumer(control=Control())",
+        )
+    elif picture.is_known and not judge.members and not judge.others:
+        yield Finding(
+            rank=NOTE,
+            what=f"nobody is in {picture.group}; who assigns partitions itself and "
+            "does not report is not seen, and obeys no hold",
+        )
+
+
+def _seat_findings(picture: Picture, seat: Seat) -> Iterator[Finding]:
+    report = seat.report
+    if report is None:
+        return
+    label = f"member {seat.name} on {report.host}"
+    if seat.has_gone:
+        what = f"{label} reported lately, and is not in the group any more"
+        yield Finding(rank=NOTE, what=what)
+    elif seat.facts is not None and seat.obeys is None and picture.ends is not None:
+        yield Finding(rank=NOTE, what=f"{label}: {seat.why}", do="look again")
+    else:
+        yield from _report_findings(picture, report)
 
 
 def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
@@ -490,6 +525,13 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
             f"{len(standing)}: they were lost or made again{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
+        )
+    elif one.holds < len(picture.lasting):
+        yield Finding(
+            rank=BAD,
+            what=f"{label} has read all, and obeys {one.holds} holds where the topics "
+            f"have {len(picture.lasting)}",
+            do="look at its log and restart it; which are missing its holds() tells",
         )
     else:
         yield Finding(rank=GOOD, what=f"{label} obeys everything")

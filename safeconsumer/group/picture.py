@@ -52,6 +52,24 @@ class Picture:
         return self.facts.is_known or bool(self.standing) or bool(self.reports)
 
     @property
+    def lasting(self) -> tuple[Standing, ...]:
+        """
+        The holds whose time is not over; members lift others late by the allowed skew.
+        """
+        now = self.now
+        return tuple(
+            one for one in self.standing if now is None or not one.is_over(now)
+        )
+
+    @property
+    def reporting(self) -> int:
+        """
+        How many of the members that Kafka knows tell of themselves.
+        """
+        said = {one.member_id for one in self.reports}
+        return sum(one.member_id in said for one in self.facts.members)
+
+    @property
     def held(self) -> tuple[TopicPartition, ...]:
         """
         The partitions of the group that a hold covers, sorted.
