@@ -25,6 +25,7 @@ from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.group import troubles as cluster
 from safeconsumer.holds.scope import TopicPartition
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
@@ -96,7 +97,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
         rows, troubles = judge(paths, settings, more)
         _pack(paths, packed, troubles)
     except KafkaError as error:
-        give_up(context, errors.said(error), errors.status_of(error))
+        give_up(context, cluster.said(error), errors.status_of(error))
         return
     except CommandError as error:
         give_up(context, str(error), error.status)

@@ -14,16 +14,11 @@ from attrs import frozen
 from safeconsumer._kafka import login
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer.cli import profiles
-from safeconsumer.cli.errors import (
-    FIRST_TROUBLE,
-    CommandError,
-    cannot_log_in,
-    said,
-    status_of,
-)
+from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control, names
+from safeconsumer.group.troubles import cannot_log_in, said
 
 _LOGIN_SECONDS = 2.0
 

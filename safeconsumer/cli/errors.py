@@ -2,8 +2,6 @@
 How commands end: one line on stderr, and a status that a script can test.
 """
 
-import socket
-import ssl
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from safeconsumer.errors import (
     SparkSettingError,
     SparkSetupError,
 )
+from safeconsumer.group.troubles import Kind, kind_of, said
 
 
 class Status(IntEnum):
@@ -105,16 +104,6 @@ _USAGE = (
 # only a timeout.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
 
-_LOGIN = (
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-)
-_MISSING = (
-    kafka_errors.InvalidTopicError,
-    kafka_errors.UnknownTopicOrPartitionError,
-)
-
 
 class CommandError(Exception):
     """
@@ -174,97 +163,17 @@ def give_up(context: click.Context, why: str, status: Status) -> None:
     context.exit(status)
 
 
-def is_refused(error: BaseException | None) -> bool:
-    """
-    Tell whether a broker denies this user something, or a topic is unfit for it.
-    """
-    return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
-
-
 def status_of(error: BaseException | None) -> Status:
     """
     Return the status for an error of the cluster or of the way to it.
     """
-    return _judged(error)[0]
+    return _STATUSES[kind_of(error)]
 
 
-def said(error: BaseException) -> str:
-    """
-    Say what went wrong at the cluster, in the broker's own words, and what to do.
-    """
-    _, what, do = _judged(error)
-    words = f"{what}: {_words(error)}"
-    return f"{words}; {do}" if do else words
-
-
-def cannot_log_in(error: BaseException | None) -> bool:
-    """
-    Tell whether a broker was there and would not let this user in, or we not trust it.
-    """
-    return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
-
-
-def _judged(error: BaseException | None) -> tuple[Status, str, str]:
-    # The first row that fits counts: some errors of Kafka are of several kinds.
-    for kinds, judgement in _TABLE:
-        if isinstance(error, kinds):
-            return judgement
-    if isinstance(error, ssl.SSLError) or _TLS in str(error):
-        return _NO_TLS
-    if isinstance(error, kafka_errors.BrokerResponseError):
-        return _NOT_NOW if error.retriable else _BROKER_REFUSES
-    if isinstance(error, kafka_errors.KafkaConfigurationError):
-        return _SETTING
-    if isinstance(error, OSError) and not isinstance(error, _NETWORK):
-        return _OWN_SYSTEM
-    return _NO_ANSWER
-
-
-def _words(error: BaseException) -> str:
-    words = str(error)
-    if isinstance(error, kafka_errors.KafkaError):
-        name = type(error).__name__
-        words = str(error.args[0]) if error.args else name
-        words = words if name in words else f"{name}: {words}"
-    return (words or type(error).__name__)[:300]
-
-
-_TLS = "[SSL"
-_NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
-_NO_TLS = (
-    Status.REFUSED,
-    "no secure connection to the broker",
-    "check security.protocol and ssl.* in --config",
-)
-_OWN_SYSTEM = (Status.FAILED, "this system refuses", "")
-_NO_ANSWER = (
-    Status.UNREACHABLE,
-    "no answer from the broker",
-    "check --bootstrap and, in --config, security.protocol",
-)
-_NOT_NOW = (Status.UNREACHABLE, "the broker cannot do it now", "try again")
-_BROKER_REFUSES = (Status.REFUSED, "the broker refuses", "")
-_SETTING = (Status.USAGE, "a setting is no good", "")
-_TABLE: tuple[tuple[tuple[type[BaseException], ...], tuple[Status, str, str]], ...] = (
-    (
-        (ControlTopicError,),
-        (Status.REFUSED, "a control topic is unfit", "safeconsumer control init"),
-    ),
-    (
-        (kafka_errors.AuthorizationError,),
-        (
-            Status.REFUSED,
-            "the broker refuses",
-            "safeconsumer control acls prints the ACLs that are needed",
-        ),
-    ),
-    (
-        _LOGIN,
-        (
-            Status.REFUSED,
-            "the broker refuses the login",
-            "check sasl.mechanism, user and password in --config",
-        ),
-    ),
-    (_MISSING, (Status.MISSING, "no such topic", "look for a typing error")),
-)
+_STATUSES = {
+    Kind.AWAY: Status.UNREACHABLE,
+    Kind.REFUSED: Status.REFUSED,
+    Kind.MISSING: Status.MISSING,
+    Kind.SETTING: Status.USAGE,
+    Kind.SYSTEM: Status.FAILED,
+}

@@ -8,12 +8,9 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.group import judging, report_wire
-from safeconsumer.group.durations import words_of
-from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Judge, Place, Seat
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
-from safeconsumer.holds.explain import utc
 
 _MANY = 20
 
@@ -33,35 +30,6 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def standing_row(one: Standing, *, is_wide: bool = False) -> tuple[str, ...]:
-    """
-    Return a hold as cells: scope, owner, since, until, why.
-
-    Args:
-        one: the hold.
-        is_wide: its id, and where and as whom it was placed, before the reason.
-    """
-    why = (one.hold.reason if one.hold else None) or ""
-    owner = f"{one.source}:{one.key.owner}"
-    since = "since unknown" if one.since is None else f"since {utc(one.since)}"
-    more: tuple[str, ...] = ()
-    if is_wide and one.hold is not None:
-        more = (
-            one.hold.hold_id,
-            f"at {one.hold.host}" if one.hold.host else "",
-            f"as {one.hold.principal}" if one.hold.principal else "",
-        )
-    return one.key.scope, owner, since, _until(one), *more, why
-
-
-def _until(one: Standing) -> str:
-    if one.expires_at is not None:
-        return f"until {utc(one.expires_at)}"
-    if one.hold is not None and one.hold.ttl_ms is not None:
-        return f"for {words_of(one.hold.ttl_ms / 1000)} after a member heard of it"
-    return "until resumed"
 
 
 def member_row(
@@ -128,7 +96,7 @@ def status_lines(
         lines += ["holds: unknown"]
     else:
         lines += ["holds" if standing else "holds: none"]
-    lines += columns(standing_row(one, is_wide=is_wide) for one in standing)
+    lines += columns(one.cells(is_wide=is_wide) for one in standing)
     silent = [(one.name, one.why) for one in judge.members if one.report is None]
     if reports or silent:
         lines.append("members")

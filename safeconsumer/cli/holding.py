@@ -4,7 +4,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,34 +13,43 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text, scoping, waiting
+from safeconsumer.cli import group_text, waiting
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.ending import Ending, ending_of, ending_options
 from safeconsumer.cli.errors import (
     EPILOG,
     CommandError,
     Status,
     explained,
     give_up,
-    said,
     status_of,
 )
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
-from safeconsumer.cli.preview import Preview, preview
+from safeconsumer.cli.refusing import FUTURE
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.preview import (
+    Consent,
+    Objection,
+    Placing,
+    Preview,
+    objections,
+    own_of,
+    placing,
+    preview,
+    wish_of,
+)
 from safeconsumer.group.publisher import Acknowledged, Change, changes, new_hold
+from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.troubles import said
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.explain import utc
-from safeconsumer.holds.hold import checked_reason
-from safeconsumer.holds.scope import Everything, Scope
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
@@ -53,39 +62,48 @@ _TIMEOUT = click.option(
 )
 
 
-@frozen(kw_only=True)
-class _Wish:
-    """
-    What is to be held.
+_UNCHANGED = (
+    ". Nothing was changed: extend makes it last longer, --replace puts this in its "
+    "place"
+)
+# What a refusal says besides, and the status that it ends with; @all is asked for.
+_REFUSALS = {
+    Consent.NEW_GROUP: (
+        ", or hold it before it exists with --new-group",
+        Status.USAGE,
+    ),
+    Consent.FUTURE: (f" {FUTURE}", Status.USAGE),
+    Consent.REPLACE: (_UNCHANGED, Status.FAILED),
+}
 
-    Attributes:
-        group: whose members.
-        scopes: what.
-        changes: one for each scope.
-        seconds: for how long; None until it is resumed.
-    """
 
-    group: str
-    scopes: tuple[Scope, ...]
-    changes: tuple[Change, ...]
-    seconds: float | None
+def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option(
+        "--until",
+        metavar="TIME",
+        help="It ends by itself then: 18:30, 2026-11-22T18:30, or with +01:00 or Z; "
+        "this machine's time zone without.",
+    )(command)
+    return click.option(
+        "--for",
+        "for_",
+        metavar="DURATION",
+        help="It ends by itself after that: 90s, 30m, 2h, 1d, 1w.",
+    )(command)
 
 
 @click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
 @click.option("--reason", required=True, help="Why; every member can tell it.")
-@ending_options
+@_ending_options
 @owner_option
 @click.option(
     "--new-group",
-    "is_new",
     is_flag=True,
     help="The group does not exist yet; hold it from its first member on.",
 )
-@click.option(
-    "--future", "is_future", is_flag=True, help="SCOPE may cover nothing yet."
-)
+@click.option("--future", is_flag=True, help="SCOPE may cover nothing yet.")
 @click.option(
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
@@ -120,40 +138,42 @@ def pause(  # noqa: PLR0913 - one parameter per option
     that stands already.
     """
     with explained(context):
-        whose = owner_of(owner)
-        why = _reason(reason)
-        ending = ending_of(for_, until)
+        wish = wish_of(
+            group=group,
+            owner=owner_of(owner),
+            texts=scopes,
+            reason=reason,
+            for_=for_,
+            until=until,
+        )
         limit = timeout_of(timeout)
-        found = scoping.scopes_of(scopes, group)
         base, control = connect()
         with Operator(base, control) as operator:
             operator.check()
-            picture = operator.look(group, is_strict=True)
-            _check(operator, picture, found, **flags)
-            wish = _wish(group, whose, found, why, ending, picture, base)
-            todo = _unheld(picture, wish, is_replacing=flags["replace"])
+            wanted = placing(
+                operator.look(group, is_strict=True),
+                wish,
+                skew=control.clock_skew,
+                host=host(),
+                principal=principal(base),
+            )
+            against = tuple(objections(operator, wanted))
+            is_all = _check(against, flags)
             if flags["dry_run"]:
-                _tell_preview(output, _preview(operator, picture, wish))
+                _tell_preview(output, preview(operator, wanted, against))
                 return
-            if _is_to_be_asked(found, is_sure=flags["yes"]):
-                _confirm(picture, _preview(operator, picture, wish))
+            if is_all and not flags["yes"] and is_terminal():
+                _confirm(preview(operator, wanted, against))
+            todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo) if todo else ()
-            told = _told(picture, wish, done)
+            told = _told(wanted, done)
             if not output.is_json:
                 output.lines(_lines(told))
             reached = None
             if flags["is_waiting"]:
                 with written("held", done):
-                    reached = _wait(operator, wish, limit)
+                    reached = _wait(operator, wanted, limit)
             _end(context, output, told, reached)
-
-
-def _reason(text: str) -> str:
-    reason = checked_reason(text) or ""
-    if not reason.strip():
-        message = "--reason: say why; whoever is on call will want to know"
-        raise CommandError(message)
-    return reason
 
 
 def timeout_of(text: str) -> float:
@@ -170,88 +190,15 @@ def timeout_of(text: str) -> float:
         raise CommandError(message) from error
 
 
-def _check(
-    operator: Operator,
-    picture: Picture,
-    found: Sequence[Scope],
-    *,
-    is_new: bool,
-    is_future: bool,
-    **_: bool,
-) -> None:
-    if not picture.facts.is_known:
-        if not is_new:
-            near = scoping.near_group(operator, picture.group)
-            near = near or "; look for a typing error"
-            message = (
-                f"no group {picture.group!r} here{near}, or hold "
-                "it before it exists with --new-group"
-            )
-            raise CommandError(message)
-    elif not is_future:
-        scoping.refuse_nothing(operator, picture, found)
-
-
-def _wish(  # noqa: PLR0913, PLR0917 - all that makes a hold
-    group: str,
-    whose: str,
-    found: tuple[Scope, ...],
-    why: str,
-    ending: Ending,
-    picture: Picture,
-    base: dict[str, Any],
-) -> _Wish:
-    seconds = ending.seconds_from(picture.now)
-    hold = new_hold(why, seconds, host(), principal(base))
-    wanted = changes(group, whose, map(str, found), hold)
-    return _Wish(group=group, scopes=found, changes=wanted, seconds=seconds)
-
-
-def own_of(picture: Picture, wanted: Sequence[Change]) -> dict[Change, Standing]:
+def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
     """
-    Return the holds that stand already under the same owner and scope.
+    Tell whether all of the group would be held, if the flags allow the rest.
     """
-    standing = {one.key: one for one in picture.standing if one.source == OPERATOR}
-    return {one: standing[one.key] for one in wanted if one.key in standing}
-
-
-def _unheld(picture: Picture, wish: _Wish, *, is_replacing: bool) -> tuple[Change, ...]:
-    own = own_of(picture, wish.changes)
-    if is_replacing:
-        return wish.changes
-    different = [one for change, one in own.items() if not _is_same(change, one)]
-    if different:
-        rows = "; ".join(" ".join(group_text.standing_row(one)) for one in different)
-        message = (
-            f"held already: {rows}. Nothing was changed: extend makes it last longer, "
-            "--replace puts this in its place"
-        )
-        raise CommandError(message, Status.FAILED)
-    return tuple(one for one in wish.changes if one not in own)
-
-
-def _is_same(change: Change, one: Standing) -> bool:
-    wanted, hold = change.hold, one.hold
-    if wanted is None or hold is None:
-        return False
-    return wanted.reason == hold.reason and wanted.ttl_ms == hold.ttl_ms
-
-
-def _others(picture: Picture, wish: _Wish) -> tuple[Standing, ...]:
-    own = {one.key for one in own_of(picture, wish.changes).values()}
-    covers = scoping.covered(wish.scopes, scoping.partitions_of(picture))
-    named = set(map(str, wish.scopes))
-    return tuple(
-        one
-        for one in picture.standing
-        if not (one.source == OPERATOR and one.key in own)
-        and (one.key.scope in named or any(one.covers(tp) for tp in covers))
-    )
-
-
-def _preview(operator: Operator, picture: Picture, wish: _Wish) -> Preview:
-    others = _others(picture, wish)
-    return preview(operator, picture, wish.scopes, others, wish.seconds)
+    for one in against:
+        if one.consent in _REFUSALS and not flags[one.consent.value]:
+            more, status = _REFUSALS[one.consent]
+            raise CommandError(one.what + more, status)
+    return any(one.consent is Consent.EVERYTHING for one in against)
 
 
 def is_terminal() -> bool:
@@ -261,28 +208,30 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _is_to_be_asked(found: Sequence[Scope], *, is_sure: bool) -> bool:
-    is_all = any(isinstance(one, Everything) for one in found)
-    return is_all and not is_sure and is_terminal()
-
-
-def _confirm(picture: Picture, seen: Preview) -> None:
-    for line in seen.lines():
+def _confirm(seen: Preview) -> None:
+    for line in _preview_lines(seen):
         click.echo(printable(line), err=True)
+    picture = seen.placing.picture
     question = (
-        f"Hold all {len(seen.covers)} partitions of {printable(picture.group)}, "
-        f"{len(picture.facts.members)} members?"
+        f"Hold all {len(seen.placing.covers)} partitions of "
+        f"{printable(picture.group)}, {len(picture.facts.members)} members?"
     )
     if not click.confirm(question, err=True):
         message = "nothing was changed"
         raise CommandError(message, Status.FAILED)
 
 
+def _preview_lines(seen: Preview) -> Iterator[str]:
+    yield from (text for _, text in seen.points)
+    for one in seen.placing.others:
+        yield f"held besides by {one.source}:{one.key.owner}: {one.key.scope}"
+
+
 def _tell_preview(output: Output, seen: Preview) -> None:
     if output.is_json:
         output.document({"dry_run": True, **seen.document()})
         return
-    output.lines([*seen.lines(), "nothing was changed"])
+    output.lines([*_preview_lines(seen), "nothing was changed"])
 
 
 def as_standing(one: Acknowledged) -> Standing:
@@ -331,15 +280,15 @@ class _Told:
         }
 
 
-def _told(picture: Picture, wish: _Wish, done: Sequence[Acknowledged]) -> _Told:
-    before = own_of(picture, wish.changes)
-    replaced = tuple(before[one.change] for one in done if one.change in before)
+def _told(wanted: Placing, done: Sequence[Acknowledged]) -> _Told:
+    written_again = {one.change for one in done}
+    own = wanted.own.items()
     return _Told(
         held=tuple(map(as_standing, done)),
-        unchanged=tuple(one for one in before.values() if one not in replaced),
-        replaced=replaced,
-        covers=scoping.covered(wish.scopes, scoping.partitions_of(picture)),
-        others=_others(picture, wish),
+        unchanged=tuple(one for change, one in own if change not in written_again),
+        replaced=tuple(one for change, one in own if change in written_again),
+        covers=wanted.covers,
+        others=wanted.others,
     )
 
 
@@ -351,11 +300,11 @@ def _lines(told: _Told) -> Iterator[str]:
     ):
         if several:
             yield heading
-            yield from group_text.columns(map(group_text.standing_row, several))
+            yield from group_text.columns(map(Standing.cells, several))
     yield covers_text(told.covers)
     if told.others:
         yield "also held"
-        yield from group_text.columns(map(group_text.standing_row, told.others))
+        yield from group_text.columns(map(Standing.cells, told.others))
 
 
 def _end(
@@ -386,11 +335,11 @@ def covers_text(covers: Sequence[Any]) -> str:
     return f"covers {len(covers)} partitions of the group now: {shown}"
 
 
-def _wait(operator: Operator, wish: _Wish, limit: float) -> waiting.Outcome:
+def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
     return waiting.wait_until(
         operator,
-        wish.group,
-        lambda picture: waiting.is_quiet(picture, wish.scopes),
+        wanted.wish.group,
+        lambda picture: waiting.is_quiet(picture, wanted.wish.scopes),
         limit,
     )
 
@@ -414,7 +363,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
 @click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
-@ending_options
+@_ending_options
 @owner_option
 @output_options
 @connection_options
@@ -439,7 +388,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
     with explained(context):
         whose = owner_of(owner)
         ending = ending_of(for_, until)
-        found = scoping.scopes_of(scopes, group)
+        found = scopes_of(scopes, group)
         if ending == Ending():
             message = "say for how long: --for 2h or --until 18:30"
             raise CommandError(message)
@@ -456,7 +405,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
         if output.is_json:
             output.document({"extended": [standing_document(one) for one in told]})
             return
-        rows = group_text.columns(map(group_text.standing_row, told))
+        rows = group_text.columns(map(Standing.cells, told))
         output.lines(["extended", *rows])
 
 

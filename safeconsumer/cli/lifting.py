@@ -9,7 +9,7 @@ import click
 from attrs import frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text, scoping
+from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
@@ -22,6 +22,7 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
+from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.holds.scope import Scope
 
 
@@ -96,7 +97,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             group=group,
             source=source,
             owner=None if ids else owner_of(default),
-            scopes=scoping.scopes_of(scopes, group),
+            scopes=scopes_of(scopes, group),
             ids=ids,
         )
         with Operator(*connect()) as operator:
@@ -163,8 +164,8 @@ def _refuse_typos(
         picture = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
         return  # write first; what could not be read is told afterwards
-    scoping.refuse_unknown(picture)
-    scoping.refuse_nothing(operator, picture, unheld)
+    refusing.refuse_unknown(picture)
+    refusing.refuse_nothing(operator, picture, unheld)
 
 
 def _tell(
@@ -176,7 +177,7 @@ def _tell(
 ) -> None:
     were = {(one.source, one.key): one for one in before or ()}
     scopes = _scopes(done)
-    covers = scoping.covered(scopes, scoping.partitions_of(after))
+    covers = covered(scopes, partitions_of(after))
     left = _left(scopes, covers, after)
     if output.is_json:
         output.document(
@@ -205,7 +206,7 @@ def _tell(
         lines.append(f"{said} {key.scope} {asked.source}:{key.owner}")
     lines.append(covers_text(covers))
     if left:
-        rows = group_text.columns(map(group_text.standing_row, left))
+        rows = group_text.columns(map(Standing.cells, left))
         lines += ["still held", *rows]
     output.lines(lines)
 

@@ -13,9 +13,9 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.serializer import Serializer
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
-from safeconsumer.cli.errors import is_refused
 from safeconsumer.cli.letters import Found, opened
 from safeconsumer.cli.replay_memory import Memory
+from safeconsumer.group.troubles import is_refused
 from safeconsumer.worker.letters_format import REPLAYED_FROM, StoredLetter
 
 # Sent together, and remembered together.

@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from safeconsumer.cli.console import PORT, served
 from safeconsumer.consumer import SafeConsumer
+from safeconsumer.group import topics
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
@@ -55,7 +56,7 @@ def show() -> None:
         EmbeddedBrokerUnavailableError: confluent-kafka is missing.
     """
     serving = served()
-    settings = Control(trust_topic=True)  # this broker does not tell topics' settings
+    settings = Control()
     with EmbeddedBroker() as broker, running(broker, settings):
         setup = serving.Setup(
             base=broker.client_config, settings=settings, owner=_HOLDS[0][2], port=PORT
@@ -74,8 +75,9 @@ def running(broker: EmbeddedBroker, settings: Control) -> Iterator[None]:
     """
     Run members, one of them plain, and whoever writes what they read.
     """
-    for name in (*settings.topics, str(settings.status_topic)):
-        broker.create_topic(name, 1)
+    for name in settings.topics:
+        broker.create_topic(name, 1, topics.HOLDS_SETTINGS)
+    broker.create_topic(str(settings.status_topic), 1, topics.STATUS_SETTINGS)
     for name, partitions in _TOPICS.items():
         broker.create_topic(name, partitions)
     with Operator(broker.client_config, settings) as operator:

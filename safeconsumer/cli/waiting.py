@@ -9,12 +9,13 @@ import click
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import scoping
-from safeconsumer.cli.errors import Status, said, status_of
+from safeconsumer.cli.errors import Status, status_of
 from safeconsumer.group import judging
 from safeconsumer.group.judging import Answer, Covering, Place
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.scopes import covered, partitions_of
+from safeconsumer.group.troubles import said
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25
@@ -114,8 +115,8 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether all of the scopes is delivered again; without any, all of the group.
     """
-    partitions = scoping.partitions_of(picture)
-    wanted = scoping.covered(scopes, partitions) if scopes else partitions
+    partitions = partitions_of(picture)
+    wanted = covered(scopes, partitions) if scopes else partitions
     holding = [one for one in picture.standing if any(one.covers(tp) for tp in wanted)]
     if holding:
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])

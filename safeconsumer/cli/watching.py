@@ -10,7 +10,7 @@ from typing import Any
 import click
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import group_text, scoping, waiting
+from safeconsumer.cli import group_text, refusing, waiting
 from safeconsumer.cli.backlog import Backlog, Pace, backlog
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import (
@@ -19,7 +19,6 @@ from safeconsumer.cli.errors import (
     Status,
     explained,
     give_up,
-    said,
     status_of,
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
@@ -29,6 +28,8 @@ from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
+from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.troubles import said
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
@@ -70,7 +71,7 @@ def status(
                     raise
                 _show_outage(output, group, said(error))
             else:
-                scoping.refuse_unknown(picture)
+                refusing.refuse_unknown(picture)
                 _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
@@ -200,7 +201,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
     with explained(context):
         what, texts = _condition(words, is_quiet=is_quiet)
         limit = timeout_of(timeout)
-        found = scoping.scopes_of(texts, group)
+        found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
             is_checked = False
@@ -208,8 +209,8 @@ def wait(  # noqa: PLR0913 - one parameter per option
             def judged(seen: Picture) -> tuple[bool, str]:
                 nonlocal is_checked
                 if not is_checked:
-                    scoping.refuse_unknown(seen)
-                    scoping.refuse_nothing(operator, seen, found)
+                    refusing.refuse_unknown(seen)
+                    refusing.refuse_nothing(operator, seen, found)
                     is_checked = True
                 return judge(seen, found)
 

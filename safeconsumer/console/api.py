@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
-from safeconsumer.console.changing import Preview, Wish
+from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
@@ -228,12 +228,16 @@ def ready(request: Request) -> Response:
 
 async def preview(request: Request) -> Response:
     """
-    Say what a pause would do, and do nothing.
+    Return what ``safeconsumer pause --dry-run --json`` prints, and do nothing.
     """
+    given = await _body(request)
+    return await run_in_threadpool(_preview, request, given)
+
+
+def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    wish = Wish.of(await _body(request))
-    plan = changing.plan(desk, wish)
-    return _json(snapshot, **_preview_document(changing.preview(desk, snapshot, plan)))
+    seen = changing.told(desk, snapshot, typed(given))
+    return _json(snapshot, dry_run=True, **seen.document())
 
 
 async def pause(request: Request) -> Response:
@@ -246,10 +250,9 @@ async def pause(request: Request) -> Response:
 
 def _pause(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    plan = changing.plan(desk, Wish.of(given))
-    told = changing.preview(desk, snapshot, plan)
-    done = changing.place(desk, plan, told, given)
-    return _written(desk, done, _preview_document(told))
+    seen = changing.told(desk, snapshot, typed(given))
+    done = changing.place(desk, seen, given)
+    return _written(desk, done, seen.document())
 
 
 async def resume(request: Request) -> Response:
@@ -263,9 +266,9 @@ async def resume(request: Request) -> Response:
 def _resume(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     hold = changing.find(snapshot, {"owner": desk.owner, **given})
-    told = changing.preview_of_lifting(snapshot, hold)
+    seen = changing.lifting(snapshot, hold)
     done = changing.lift(desk, hold, given.get("typed", ""))
-    return _written(desk, done, _preview_document(told))
+    return _written(desk, done, seen.document())
 
 
 def _written(
@@ -333,16 +336,6 @@ def _partition_document(one: PartitionRow) -> dict[str, object]:
     }
 
 
-def _preview_document(told: Preview) -> dict[str, object]:
-    return {
-        "points": [{"level": level, "sentence": text} for level, text in told.points],
-        "covers": [f"{tp.topic}:{tp.partition}" for tp in told.covers],
-        "others": list(map(standing_document, told.others)),
-        "replaces": list(map(standing_document, told.replaces)),
-        "to_agree": told.to_agree,
-    }
-
-
 # ---------------------------------------------------------------- the table
 
 _GROUP = ("group",)
@@ -390,7 +383,7 @@ CALLS = (
         handler=preview,
         method="POST",
         wants=_WISH,
-        takes=("for",),
+        takes=("for", "until"),
         what="What a pause would do.",
     ),
     Call(
@@ -398,7 +391,7 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=_WISH,
-        takes=("for", "agreed"),
+        takes=("for", "until", "agreed"),
         what="Place holds.",
         changes=True,
     ),

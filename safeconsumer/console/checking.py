@@ -11,6 +11,7 @@ from safeconsumer.console.desk import Desk
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import findings
 from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
+from safeconsumer.group.troubles import said
 
 _RANKS = {BAD: ("alarm", "problem"), NOTE: ("waiting", "note"), GOOD: ("good", "ok")}
 
@@ -60,6 +61,6 @@ def _until_trouble(found: Iterator[Finding]) -> Iterator[Finding]:
     except (kafka_errors.KafkaError, ControlTopicError, OSError) as error:
         yield Finding(
             rank=BAD,
-            what=f"the rest could not be looked at: {str(error)[:300]}",
+            what=f"the rest could not be looked at: {said(error)}",
             do="look again once the broker answers",
         )

@@ -4,8 +4,9 @@ What every page and every call of the console works with.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 from kafka import TopicPartition
@@ -20,6 +21,10 @@ from safeconsumer.group.picture import Picture
 # For how long a verdict on an unchanged picture stands, seconds: it says how long
 # committed offsets have not moved.
 _KEPT = 2.0
+# For how long an answer of the cluster stands that seldom changes, seconds.
+_STANDS = 60.0
+
+T = TypeVar("T")
 
 
 @frozen(eq=False)
@@ -27,6 +32,12 @@ class _Kept:
     picture: Picture
     at: float
     view: View
+
+
+@frozen
+class _Answer:
+    at: float
+    value: Any
 
 
 @define(eq=False)
@@ -60,6 +71,7 @@ class Desk:
     _operator: Operator | None = field(default=None, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
+    _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
 
     def snapshot(self) -> Snapshot:
         """
@@ -132,6 +144,23 @@ class Desk:
             if self._operator is None:
                 self._operator = self.connect()
             yield self._operator
+
+    def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
+        """
+        Ask the cluster; what it answers stands for a minute, under that key.
+
+        Raises:
+            KafkaError: it does not answer, or refuses.
+        """
+        old = time.monotonic() - _STANDS
+        known = self._answers.get(key)
+        if known is None or known.at < old:
+            with self.operator() as operator:
+                known = _Answer(time.monotonic(), ask(operator))
+            kept = {one: each for one, each in self._answers.items() if each.at >= old}
+            self._answers = {**kept, key: known}
+        value: T = known.value
+        return value
 
     def close(self) -> None:
         """

@@ -19,12 +19,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
-from safeconsumer.console.changing import Wish
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.preview import Preview
 from safeconsumer.group.why import LEVELS
 from safeconsumer.holds.explain import utc
 
@@ -165,15 +165,13 @@ def place(request: Request) -> Response:
     Show the form, and what it would do once there is something in it.
     """
     desk, snapshot = _look(request)
-    wish = Wish.of(request.query_params)
+    wish = changing.typed(request.query_params)
     preview, error = None, None
-    if wish.scopes:
+    if wish["scopes"]:
         try:
-            plan = changing.plan(desk, wish)
-            desk.follower.view(wish.group)
-            preview = changing.preview(desk, snapshot, plan)
+            preview = changing.told(desk, snapshot, wish)
         except Problem as problem:
-            error = f"{problem.title}. {problem.detail}".strip()
+            error = _sentence(problem)
     return _place_page(request, snapshot, wish, preview, error)
 
 
@@ -187,23 +185,26 @@ async def do_place(request: Request) -> Response:
 
 def _do_place(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    wish = Wish.of(given)
+    wish = changing.typed(given)
     preview = None
     try:
-        plan = changing.plan(desk, wish)
-        preview = changing.preview(desk, snapshot, plan)
-        changing.place(desk, plan, preview, given)
+        preview = changing.told(desk, snapshot, wish)
+        changing.place(desk, preview, given)
     except Problem as problem:
-        error = f"{problem.title}. {problem.detail}".strip()
+        error = _sentence(problem)
         return _place_page(request, snapshot, wish, preview, error, problem.status)
-    return RedirectResponse("/group?" + urlencode({"group": wish.group}), 303)
+    return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.title.rstrip('.')}. {problem.detail}".strip()
 
 
 def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
     request: Request,
     snapshot: Snapshot,
-    wish: Wish,
-    preview: changing.Preview | None,
+    wish: dict[str, str],
+    preview: Preview | None,
     error: str | None,
     status: int = 200,
 ) -> Response:
@@ -268,9 +269,9 @@ def _lift_page(
         is_live=False,
         title=f"Lift {hold.key.scope}",
         hold=hold,
-        preview=changing.preview_of_lifting(snapshot, hold),
+        preview=changing.lifting(snapshot, hold),
         is_anothers=changing.is_anothers(desk, hold),
-        error=None if problem is None else f"{problem.title}. {problem.detail}",
+        error=None if problem is None else _sentence(problem),
     )
 
 

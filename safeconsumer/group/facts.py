@@ -8,7 +8,9 @@ from attrs import frozen
 from kafka import TopicPartition
 
 from safeconsumer.group import patterns
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.explain import utc
 
 
 @frozen(kw_only=True)
@@ -67,6 +69,32 @@ class Standing:
         """
         read = patterns.read(self.key.scope)
         return read is None or read.scope.covers(tp)
+
+    def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
+        """
+        Return it for people: scope, owner, since, until, why.
+
+        Args:
+            is_wide: its id, and where and as whom it was placed, before the reason.
+        """
+        why = (self.hold.reason if self.hold else None) or ""
+        owner = f"{self.source}:{self.key.owner}"
+        since = "since unknown" if self.since is None else f"since {utc(self.since)}"
+        more: tuple[str, ...] = ()
+        if is_wide and self.hold is not None:
+            more = (
+                self.hold.hold_id,
+                f"at {self.hold.host}" if self.hold.host else "",
+                f"as {self.hold.principal}" if self.hold.principal else "",
+            )
+        return self.key.scope, owner, since, self._until(), *more, why
+
+    def _until(self) -> str:
+        if self.expires_at is not None:
+            return f"until {utc(self.expires_at)}"
+        if self.hold is not None and self.hold.ttl_ms is not None:
+            return f"for {words_of(self.hold.ttl_ms / 1000)} after a member heard of it"
+        return "until resumed"
 
 
 # The state of a group that there is, and about which nobody can be asked.

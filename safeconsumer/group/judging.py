@@ -130,6 +130,17 @@ class Seat:
         """
         return self.facts is None and bool(self.report and self.report.member_id)
 
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """
+        What it owns, by Kafka's word and by its own.
+
+        In a cooperative rebalance a member may go on for a moment with what Kafka has
+        given to nobody yet.
+        """
+        owned = assigned([] if self.report is None else [self.report])
+        return owned if self.facts is None else owned | self.facts.assigned
+
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _TOO_MANY = "has too many partitions to report them"
@@ -173,7 +184,7 @@ class Judge:
         )
         self._seats: dict[TopicPartition, list[Seat]] = {}
         for seat in (*self.members, *self.others):
-            for tp in _owned(seat):
+            for tp in seat.owned:
                 self._seats.setdefault(tp, []).append(seat)
         self._quiet = {id(one): frozenset(partitions_of(one.quiet)) for one in reports}
         self._claims: dict[TopicPartition, list[Report]] = {}
@@ -338,13 +349,6 @@ def _moved_text(move: Move) -> str:
 
 def _ids(seat: Seat) -> set[int]:
     return {id(seat), id(seat.report)}
-
-
-def _owned(seat: Seat) -> frozenset[TopicPartition]:
-    # By Kafka's word and by its own: in a cooperative rebalance a member may go on for
-    # a moment with what Kafka has given to nobody yet.
-    owned = assigned([] if seat.report is None else [seat.report])
-    return owned if seat.facts is None else owned | seat.facts.assigned
 
 
 @frozen(kw_only=True)

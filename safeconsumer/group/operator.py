@@ -287,7 +287,21 @@ class Operator:
 
     def _is_listed(self, group: str) -> bool:
         # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
-        return any(one["group_id"] == group for one in self.admin.list_groups())
+        return group in self.groups()
+
+    def groups(self) -> tuple[str, ...]:
+        """
+        Return the names of all groups that this principal may see.
+        """
+        return tuple(one["group_id"] for one in self.admin.list_groups())
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        """
+        Return after how many seconds topics delete records; None for never, by age.
+
+        Topics of which the broker does not tell are not among them.
+        """
+        return topics.retention(self.admin, names) if names else {}
 
     def topics(self) -> tuple[str, ...]:
         """

@@ -2,6 +2,7 @@
 What the control topics must be like, and asking whether they are.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -104,6 +105,36 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
         Facts(name, described.get(name, 0), _values(settings.get(name)))
         for name in names
     )
+
+
+def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
+    """
+    Return after how many seconds topics delete records; None for never, by their age.
+
+    Topics of which the broker does not tell are not among them.
+
+    Raises:
+        KafkaError: it could not be asked.
+    """
+    try:
+        found = ask(admin, names)
+    except (
+        kafka_errors.AuthorizationError,
+        kafka_errors.UnsupportedVersionError,  # a broker that knows no such question
+    ):
+        return {}
+    known = {one.name: one.settings or {} for one in found}
+    return {
+        name: _kept_for(settings)
+        for name, settings in known.items()
+        if re.fullmatch(r"-?\d+", settings.get("retention.ms", ""))
+    }
+
+
+def _kept_for(settings: Mapping[str, str]) -> float | None:
+    kept_ms = int(settings["retention.ms"])
+    is_kept = kept_ms < 0 or "delete" not in settings.get("cleanup.policy", "delete")
+    return None if is_kept else kept_ms / 1000
 
 
 def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:

@@ -26,6 +26,8 @@ API_KEYS = {
     "AddOffsetsToTxn": 25,
     "EndTxn": 26,
     "TxnOffsetCommit": 28,
+    "DescribeAcls": 29,
+    "DescribeConfigs": 32,
 }
 API_NAMES = {key: name for name, key in API_KEYS.items()}
 
@@ -45,16 +47,26 @@ NEWEST_VERSIONS = {
 # Requests that the kit answers, or may refuse, instead of the mock.
 ANSWERED_HERE = frozenset(
     API_KEYS[name]
-    for name in ("OffsetCommit", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup")
+    for name in (
+        "OffsetCommit",
+        "JoinGroup",
+        "Heartbeat",
+        "LeaveGroup",
+        "SyncGroup",
+        "DescribeAcls",
+        "DescribeConfigs",
+    )
 )
 
 NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
 INCONSISTENT_GROUP_PROTOCOL = 23
 UNKNOWN_MEMBER_ID = 25
 REBALANCE_IN_PROGRESS = 27
 UNSUPPORTED_VERSION = 35
+SECURITY_DISABLED = 54
 MEMBER_ID_REQUIRED = 79
 FENCED_INSTANCE_ID = 82
 

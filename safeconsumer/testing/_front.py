@@ -3,7 +3,8 @@ What clients of the embedded broker really talk to: a front that reads every fra
 
     client  <-->  Connection (this front)  <-->  librdkafka's mock broker
 
-Group requests are answered here, by the kit's coordinator; all others are passed on.
+Group requests are answered here, by the kit's coordinator, and those about topics'
+settings and ACLs; all others are passed on.
 Each connection takes up one request at a time, as a real broker does: while an answer
 is outstanding the next request waits. Everything runs in one asyncio thread.
 """
@@ -17,6 +18,7 @@ from safeconsumer.testing._coordinator import Coordinator, group_of, refusal
 from safeconsumer.testing._faults import Faults
 from safeconsumer.testing._mock_side import MockSide
 from safeconsumer.testing._requests import Request, coordinator_named, expects_answer
+from safeconsumer.testing._topic_settings import TopicSettings
 from safeconsumer.testing._wire import Frames, Header, Reader, Writer, framed
 
 LOG_LENGTH = 100_000
@@ -32,6 +34,7 @@ class Shared:
         self.coordinator = Coordinator(loop.call_later)
         self.coordinators: dict[str, int] = {}  # group -> broker, as clients know it
         self.faults = Faults()
+        self.settings = TopicSettings()
         self.log: deque[Request] = deque(maxlen=LOG_LENGTH)
 
 
@@ -178,6 +181,10 @@ class Connection(asyncio.Protocol):
             self._answer(header, _old_api_versions_body())
             return True
         error = self._shared.faults.take_error(header.api_key)
+        told = self._shared.settings.answer(header, message, error)
+        if told is not None:
+            self._answer(header, told)
+            return True
         error = error or self._misdirected(header, message)
         if error:
             body = refusal(header, message, error)

@@ -100,15 +100,25 @@ class EmbeddedBroker:
 
     # Topics and leaders
 
-    def create_topic(self, name: str, partitions: int = 4) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
+    ) -> None:
         """
         Create a topic, replicated to every broker.
+
+        Args:
+            name: of the topic.
+            partitions: how many.
+            settings: what is told to whoever asks for them. Nothing acts on them, and
+                nothing is deleted by age or compacted.
 
         Raises:
             BrokerCommandError: it exists, or its name is illegal.
 
         """
-        self._running().mock.create_topic(name, partitions, self._count)
+        cluster, given = self._running(), dict(settings or {})
+        cluster.mock.create_topic(name, partitions, self._count)
+        cluster.call(lambda: cluster.shared.settings.given.update({name: given}))
 
     def delete_topic(self, name: str) -> None:
         """

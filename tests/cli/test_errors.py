@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 from kafka.net.selector import NetworkSelector, Task
 
-from safeconsumer.cli.errors import Status, explained, said, status_of
+from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
+from safeconsumer.group.troubles import said
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,9 @@ def test_a_plain_client_is_unknown_and_never_green(
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=2, reporting=1)
         go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        expect(page.locator(".points .alarm")).to_contain_text("old-billing does not")
+        expect(page.locator(".points .alarm")).to_contain_text(
+            "would not obey: old-billing: does not report"
+        )
         shoot(page, "preview")
         check_accessible(page)
         place(page, served, group=team.group, scopes="@all")
@@ -265,7 +267,7 @@ def test_the_broker_stops_and_comes_back(
                 agree.check()
             page.get_by_role("button", name="Hold @all").click()
             expect(page.get_by_role("alert").first).to_contain_text(
-                "could not be written", timeout=LIMIT
+                "Nothing was written. no answer from the broker", timeout=LIMIT
             )
         finally:
             team.broker.up()
@@ -417,7 +419,7 @@ def test_both_colour_schemes_can_be_read(
 
 def test_the_demo(browser: Browser) -> None:
     """What ``safeconsumer demo --console`` shows: a quiet group, and one to look at."""
-    settings = Control(trust_topic=True)
+    settings = Control()
     with EmbeddedBroker() as broker, showcase.running(broker, settings):
         setup = Setup(
             base=broker.client_config,

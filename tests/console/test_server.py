@@ -4,10 +4,13 @@ Who may talk to the console, and what its pages and calls answer.
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
 from tests.console.harness import (
@@ -21,7 +24,9 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
+from tests.group.operating import run
 from tests.group.team import Team
+from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -192,7 +197,8 @@ def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> N
         wish = {"group": team.group, "scopes": "@all", "reason": "db"}
         told = served.post("preview", **wish).json()
         assert any(
-            one["level"] == "alarm" and one["sentence"].startswith("plain does not")
+            one["level"] == "alarm"
+            and one["sentence"].startswith("would not obey: plain: does not report")
             for one in told["points"]
         )
         assert served.post("pause", **wish).status_code == 409
@@ -233,6 +239,10 @@ def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
         refused = served.post("pause", **wish, **{"for": "2s"})
         assert refused.status_code == 409
         assert "Replace what you hold already" in refused.json()["detail"]
+        same = served.post("pause", **wish)
+        assert (same.status_code, same.json()["acknowledged"]) == (200, [])
+        (own,) = same.json()["preview"]["unchanged"]
+        assert own["scope"] == team.topic
         again = served.post("pause", **wish, agreed="yes", **{"for": "2h"})
         assert again.status_code == 200
         (hold,) = served.get("holds")["holds"]
@@ -244,10 +254,127 @@ def test_what_covers_nothing_must_be_agreed_to(team: Team, served: Served) -> No
     members = settled(team, "a")
     with Polled(*members):
         until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": f"{team.topic} ordres", "reason": "x"}
+        wish = {"group": team.group, "scopes": f"{team.topic} {team.topic}x"}
+        wish["reason"] = "x"
         refused = served.post("pause", **wish)
         assert refused.status_code == 409
+        said = f"{team.topic}x covers nothing that {team.group} consumes; did you mean "
+        assert said + team.topic in refused.json()["detail"]
+        assert "Hold what the group does not consume now" in refused.json()["detail"]
         assert served.get("holds")["holds"] == []
+
+
+def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
+    """With what was perhaps meant; held before it exists only if that is said."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        group = f"{team.group}x"
+        wish = {"group": group, "scopes": "@all", "reason": "x"}
+        refused = served.post("pause", **wish)
+        assert refused.status_code == 409
+        said = f"no group '{group}' here; did you mean {team.group}"
+        assert said in refused.json()["detail"]
+        assert served.post("pause", **wish, agreed="yes").status_code == 200
+        # That it is held does not make it one, once it was asked about.
+        agreed = f"Hold {group} before it exists"
+        wait_for(lambda: agreed in _preview(served, wish)["to_agree"], "the group")
+        assert f"did you mean {group}?" not in str(_preview(served, wish)["points"])
+
+
+def test_ranges_and_an_end_by_the_clock(team: Team, served: Served) -> None:
+    """As the command line takes them."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        end = datetime.now(UTC) + timedelta(hours=2)
+        wish = {"group": team.group, "scopes": f"{team.topic}:0-1,3", "reason": "x"}
+        told = served.post("preview", **wish, until=end.isoformat()).json()
+        assert told["covers"] == [f"{team.topic}:{number}" for number in (0, 1, 3)]
+        assert told["seconds"] == pytest.approx(7200, abs=60)
+        done = served.post("pause", **wish, until=end.isoformat()).json()
+        assert len(done["acknowledged"]) == 3
+        both = served.post("preview", **wish, until="18:30", **{"for": "1h"})
+        assert both.status_code == 400
+        assert "say one of them" in both.json()["title"]
+
+
+def test_retention_that_ends_first(team: Team, served: Served) -> None:
+    """What is held would be deleted: it is said before."""
+    name = f"short-{team.group}"
+    team.create(name, {"retention.ms": "60000"})
+    member = team.member("a", control=team.quick)
+    member.subscribe([name])
+    poll_until(member, lambda: bool(member.assignment()))
+    with Polled(member):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": name, "reason": "x"}
+        told = served.post("preview", **wish, **{"for": "2h"}).json()
+        assert (told["retention"], told["first_topic"]) == ({name: 60.0}, name)
+        assert told["retention_ends_first"] is True
+        said = f"retention ends BEFORE the hold does: {name} deletes records after 1m"
+        assert any(one["sentence"].startswith(said) for one in told["points"])
+        briefly = served.post("preview", **wish, **{"for": "10s"}).json()
+        assert briefly["retention_ends_first"] is False
+
+
+@pytest.mark.embedded_broker
+def test_what_the_broker_does_not_tell_is_unknown(team: Team, served: Served) -> None:
+    """For how long records are kept, where the right to ask is missing."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        team.broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED", 1000)
+        told = served.post("preview", **wish).json()
+        team.broker.clear_faults()
+        assert told["retention_unknown"] == [team.topic]
+        said = f"how long records are kept is unknown for {team.topic}"
+        assert {"level": "unknown", "sentence": said} in told["points"]
+        with served.client() as client:
+            assert said in client.get("/place", params=wish).text
+
+
+@pytest.mark.embedded_broker
+def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
+    team: Team, served: Served
+) -> None:
+    """The cluster is asked on a thread: other calls are answered meanwhile."""
+    members = settled(team, "a")
+    with Polled(*members), ThreadPoolExecutor(1) as pool:
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
+            asked = pool.submit(served.post, "preview", **wish)
+            hold.wait()
+            assert served.get("groups")["groups"]
+            assert not asked.done()
+        assert asked.result(20).json()["retention"] == {team.topic: None}
+
+
+@pytest.mark.real_broker
+def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) -> None:
+    """The same members, the same sentences, the same values."""
+    members = settled(team, "a", plain=("plain",))
+    for one in members:
+        one.commit({tp: OffsetAndMetadata(1, "", -1) for tp in one.assignment()})
+    with Polled(*members):
+        until_settled(served, team.group, members=2, reporting=1)
+        team.operator_holds(f"{team.topic}:1", owner="bob")
+        wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+        wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
+        wait_for(lambda: _preview(served, wish)["waiting"] == 12, "what waits")
+        dry = run(
+            team, "pause", f"{team.topic}:0-2", "--group", team.group,
+            "--reason", "x", "--owner", "alice", "--dry-run", "--json",
+        )  # fmt: skip
+        assert json.loads(dry.stdout) == _preview(served, wish)
+
+
+def _preview(served: Served, wish: dict[str, str]) -> dict[str, Any]:
+    told: dict[str, Any] = served.post("preview", **wish).json()
+    del told["known"]
+    return told
 
 
 @pytest.mark.parametrize(

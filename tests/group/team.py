@@ -40,7 +40,6 @@ class Team:
             operator_topic=f"ops-{self.group}",
             group_topic=f"own-{self.group}",
             status_topic=f"status-{self.group}",
-            trust_topic=not self.is_real,
             clock_skew=0.5,
             client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
         )
@@ -76,7 +75,7 @@ class Team:
 
     def create(self, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
         if not self.is_real:
-            self.broker.create_topic(name, 1)
+            self.broker.create_topic(name, 1, settings)
             return
         wish = {
             "num_partitions": 1,

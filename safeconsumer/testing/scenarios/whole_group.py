@@ -114,7 +114,7 @@ class _Team:
                 "operator_topic": ops,
                 "group_topic": own,
                 "status_topic": said,
-                "trust_topic": True,  # the embedded broker has no settings to ask for
+                "trust_topic": True,  # the embedded broker has no compaction
                 "client_configs": {"fetch_max_wait_ms": 50},
             },
         }

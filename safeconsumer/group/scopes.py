@@ -3,20 +3,21 @@ Scopes as they are typed: ranges, what they cover, and what was perhaps meant.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 from kafka import TopicPartition
 
-from safeconsumer.cli.errors import CommandError
+from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import judging, patterns, wire
-from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Everything, Scope
 
 # Each is a hold of its own, and a record.
 _MOST = 1000
-_RANGES = re.compile(r"([^:]+):(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)")
+_NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
+_RANGES = re.compile(rf"([^:]+):({_NUMBERS}(?:,{_NUMBERS})*)")
 
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
@@ -24,15 +25,19 @@ def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     Read scopes, of which ``orders:0-2,5`` are four.
 
     Raises:
-        CommandError: a range is no good, or the group's name is not.
-        ScopeSyntaxError: one is no scope.
+        HoldSettingError: the group's name is none.
+        ScopeSyntaxError: one is no scope, or no range.
         MissingExtraError: google-re2 is missing, and one is a pattern.
     """
     if not wire.is_group(group):
-        message = f"a group must be printable text of 1 to 1024 characters: {group!r}"
-        raise CommandError(message)
+        message = f"a group is printable text of 1 to 1024 characters, not {group!r}"
+        raise HoldSettingError(message)
     every = (one for text in texts for one in _expanded(text))
-    return tuple(map(patterns.parse, dict.fromkeys(every)))
+    found = tuple(dict.fromkeys(islice(every, _MOST + 1)))
+    if len(found) > _MOST:
+        message = f"more than {_MOST} holds at once: name the topic for all of it"
+        raise ScopeSyntaxError(message)
+    return tuple(map(patterns.parse, found))
 
 
 def _expanded(text: str) -> Iterator[str]:
@@ -49,7 +54,7 @@ def _expanded(text: str) -> Iterator[str]:
                 f"{text[:60]!r}: a range goes up, over {_MOST} partitions at most; "
                 "name the topic for all of it"
             )
-            raise CommandError(message)
+            raise ScopeSyntaxError(message)
         yield from (f"{topic}:{number}" for number in range(int(first), end + 1))
 
 
@@ -72,16 +77,18 @@ def covered(
     return tuple(tp for tp in partitions if any(one.covers(tp) for one in scopes))
 
 
-def refuse_nothing(
-    operator: Operator, picture: Picture, scopes: Sequence[Scope]
-) -> None:
+def mistakes(
+    picture: Picture, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
+) -> str:
     """
-    Return if each scope covers something that the group consumes.
+    Name the scopes that cover nothing, with what was perhaps meant; or say nothing.
 
     ``@all`` is no typing error, whatever it covers.
 
-    Raises:
-        CommandError: one covers nothing; names what was perhaps meant.
+    Args:
+        picture: of the group.
+        scopes: as they were typed.
+        topics: tells which topics there are; asked only if it helps.
     """
     here = partitions_of(picture)
     empty = [
@@ -89,36 +96,20 @@ def refuse_nothing(
         for one in scopes
         if not isinstance(one, Everything) and not covered([one], here)
     ]
-    if not empty:
-        return
-    known = operator.topics()
-    said = "; ".join(
+    known = topics() if empty else ()
+    return "; ".join(
         f"{one} covers nothing that {picture.group} consumes"
         f"{_hint(str(one), here, known)}"
         for one in empty[:5]
     )
-    message = f"{said} (what is for later needs --future)"
-    raise CommandError(message)
 
 
-def refuse_unknown(picture: Picture) -> None:
+def near(name: str, names: Iterable[str]) -> str:
     """
-    Return if there is anything of the group.
-
-    Raises:
-        CommandError: there is no such group, and no hold for it.
+    Return which of the names was perhaps meant, as the rest of a sentence.
     """
-    if not picture.is_known:
-        message = f"no group {picture.group!r} here, and no hold for it"
-        raise CommandError(message)
-
-
-def near_group(operator: Operator, group: str) -> str:
-    """
-    Return which existing group was perhaps meant, as the rest of a sentence.
-    """
-    names = [one["group_id"] for one in operator.admin.list_groups()]
-    return _near(group, names)
+    found = get_close_matches(name, dict.fromkeys(names), n=3)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _hint(text: str, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
@@ -133,16 +124,11 @@ def _hint(text: str, here: Iterable[TopicPartition], known: Sequence[str]) -> st
         return ": everything is @all"
     if topic in known:
         return f", though there is such a topic; it consumes {_some(own)}"
-    near = _near(topic, own) or _near(topic, [*known, "@all"])
-    return near or f"; it consumes {_some(own)}"
+    meant = near(topic, own) or near(topic, [*known, "@all"])
+    return meant or f"; it consumes {_some(own)}"
 
 
 def _some(names: Iterable[str]) -> str:
     shown = sorted(names)
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""  # noqa: PLR2004 - a line's worth
     return (", ".join(shown[:5]) or "nothing") + more
-
-
-def _near(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, dict.fromkeys(names), n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""

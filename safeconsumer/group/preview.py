@@ -1,0 +1,523 @@
+"""
+What placing holds would do, or lifting one: said before anything is written.
+
+One set of sentences and one document, for commands, pages and programs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from attrs import frozen
+from kafka import TopicPartition
+
+from safeconsumer.errors import HoldSettingError
+from safeconsumer.group import scopes
+from safeconsumer.group.documents import standing_document
+from safeconsumer.group.durations import words_of
+from safeconsumer.group.ending import Ending, ending_of
+from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.judging import Judge, partitions_text
+from safeconsumer.group.operator import OPERATOR
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.publisher import Change, changes, new_hold
+from safeconsumer.holds.explain import utc
+from safeconsumer.holds.hold import checked_reason
+from safeconsumer.holds.scope import Everything, Scope
+
+# A sentence, after how much it matters: ``note``, ``waiting``, ``unknown``, ``alarm``.
+Point = tuple[str, str]
+
+
+class Cluster(Protocol):
+    """
+    Whoever can be asked what no picture tells. What is unknown is left out.
+    """
+
+    def groups(self) -> Sequence[str]:
+        """
+        Return which groups there are.
+        """
+
+    def topics(self) -> Sequence[str]:
+        """
+        Return which topics there are.
+        """
+
+    def lags(
+        self, facts: GroupFacts, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """
+        Return how many records wait in partitions.
+        """
+
+    def retention(self, names: Sequence[str], /) -> Mapping[str, float | None]:
+        """
+        Return after how many seconds topics delete records; None for never.
+        """
+
+
+# ---------------------------------------------------------------- placing
+
+
+@frozen(kw_only=True)
+class Wish:
+    """
+    What somebody wants to hold, checked as far as that takes no cluster.
+
+    Attributes:
+        group: whose members.
+        owner: who wants it.
+        scopes: what.
+        reason: why.
+        ending: until when.
+    """
+
+    group: str
+    owner: str
+    scopes: tuple[Scope, ...]
+    reason: str
+    ending: Ending
+
+
+def wish_of(  # noqa: PLR0913 - what somebody typed
+    *,
+    group: str,
+    owner: str,
+    texts: Iterable[str],
+    reason: str,
+    for_: str | None,
+    until: str | None,
+) -> Wish:
+    """
+    Read what somebody typed who wants to hold something.
+
+    Raises:
+        HoldSettingError: the group, the reason or the end is no good.
+        ScopeSyntaxError: a scope is none, or there is none.
+        MissingExtraError: google-re2 is missing, and one is a pattern.
+    """
+    why = checked_reason(reason) or ""
+    if not why.strip():
+        message = "say why: whoever is on call will want to know"
+        raise HoldSettingError(message)
+    return Wish(
+        group=group,
+        owner=owner,
+        scopes=scopes.scopes_of(texts, group),
+        reason=why,
+        ending=ending_of(for_, until),
+    )
+
+
+@frozen(kw_only=True)
+class Placing:
+    """
+    A wish beside what stands already.
+
+    Attributes:
+        picture: of the group.
+        wish: what is to be held.
+        changes: what must be written, one for each scope.
+        seconds: for how long; None until it is resumed.
+        skew: seconds by which members may lift it later.
+        covers: the partitions of the group that it covers now.
+        own: the holds that stand already under the same owner and scope.
+    """
+
+    picture: Picture
+    wish: Wish
+    changes: tuple[Change, ...]
+    seconds: float | None
+    skew: float
+    covers: tuple[TopicPartition, ...]
+    own: Mapping[Change, Standing]
+
+    @property
+    def replaces(self) -> tuple[Standing, ...]:
+        """
+        Those of them that say something else.
+        """
+        own = self.own.items()
+        return tuple(one for change, one in own if not _is_same(change, one))
+
+    @property
+    def unchanged(self) -> tuple[Standing, ...]:
+        """
+        Those of them that say the same.
+        """
+        own = self.own.items()
+        return tuple(one for change, one in own if _is_same(change, one))
+
+    def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
+        """
+        Return what is to be written: what stands already only if it is replaced.
+        """
+        return tuple(one for one in self.changes if is_replacing or one not in self.own)
+
+    @property
+    def others(self) -> tuple[Standing, ...]:
+        """
+        Holds of others that cover some of it.
+        """
+        own, named = tuple(self.own.values()), set(map(str, self.wish.scopes))
+        return tuple(
+            one
+            for one in self.picture.standing
+            if one not in own
+            and (one.key.scope in named or any(one.covers(tp) for tp in self.covers))
+        )
+
+
+def placing(
+    picture: Picture,
+    wish: Wish,
+    *,
+    skew: float,
+    host: str | None = None,
+    principal: str | None = None,
+) -> Placing:
+    """
+    Lay a wish beside what stands.
+
+    Args:
+        picture: of the group.
+        wish: what is to be held.
+        skew: by how many seconds members may lift it later.
+        host: where it is placed, for whoever reads the hold.
+        principal: how its writer is logged in, for the same.
+
+    Raises:
+        HoldSettingError: it would be over already, or last for more than ten years.
+    """
+    seconds = wish.ending.seconds_from(picture.now)
+    hold = new_hold(wish.reason, seconds, host, principal)
+    wanted = changes(wish.group, wish.owner, map(str, wish.scopes), hold)
+    return Placing(
+        picture=picture,
+        wish=wish,
+        changes=wanted,
+        seconds=seconds,
+        skew=skew,
+        covers=scopes.covered(wish.scopes, scopes.partitions_of(picture)),
+        own=own_of(picture, wanted),
+    )
+
+
+def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]:
+    """
+    Return the operators' holds that stand already under the same owner and scope.
+    """
+    standing = {one.key: one for one in picture.standing if one.source == OPERATOR}
+    return {one: standing[one.key] for one in wanted if one.key in standing}
+
+
+def _is_same(change: Change, one: Standing) -> bool:
+    wanted, hold = change.hold, one.hold
+    if wanted is None or hold is None:
+        return False
+    return wanted.reason == hold.reason and wanted.ttl_ms == hold.ttl_ms
+
+
+# ---------------------------------------------------------------- what needs a yes
+
+
+class Consent(Enum):
+    """
+    What somebody must agree to first; on the command line by a flag of this name.
+    """
+
+    NEW_GROUP = "new_group"
+    FUTURE = "future"
+    REPLACE = "replace"
+    EVERYTHING = "yes"
+
+
+@frozen
+class Objection:
+    """
+    Why something is not placed unless somebody agrees.
+
+    Attributes:
+        consent: what kind of agreement it takes.
+        what: what is the case; empty if that is no news.
+        agreed: what is agreed to.
+    """
+
+    consent: Consent
+    what: str
+    agreed: str
+
+
+def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
+    """
+    Say what keeps a wish from being fulfilled at once.
+    """
+    picture, group = one.picture, one.wish.group
+    if not picture.facts.is_known:
+        meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
+        said = f"no group {group!r} here{meant}"
+        yield Objection(Consent.NEW_GROUP, said, f"Hold {group} before it exists")
+    elif said := scopes.mistakes(picture, one.wish.scopes, cluster.topics):
+        agreed = "Hold what the group does not consume now"
+        yield Objection(Consent.FUTURE, said, agreed)
+    if replaces := one.replaces:
+        rows = "; ".join(" ".join(own.cells()) for own in replaces)
+        named = ", ".join(own.key.scope for own in replaces)
+        agreed = f"Replace what you hold already: {named}"
+        yield Objection(Consent.REPLACE, f"held already: {rows}", agreed)
+    if any(isinstance(scope, Everything) for scope in one.wish.scopes):
+        agreed = f"Hold all {_count(one.covers)} of {group}"
+        yield Objection(Consent.EVERYTHING, "", agreed)
+
+
+# ---------------------------------------------------------------- what it would do
+
+
+@frozen(kw_only=True)
+class Preview:
+    """
+    What placing holds would do.
+
+    Attributes:
+        placing: which.
+        objections: what somebody must agree to first.
+        disobeying: members that would not be known to obey, each with why; and what
+            nobody knows.
+        waiting: records that wait there already, behind what is committed; None if
+            that could not be read of every partition.
+        retention: seconds for which each topic keeps records; None without a limit.
+    """
+
+    placing: Placing
+    objections: tuple[Objection, ...]
+    disobeying: tuple[Point, ...]
+    waiting: int | None
+    retention: Mapping[str, float | None]
+
+    @property
+    def to_agree(self) -> str | None:
+        """
+        What somebody must agree to first; None if nothing.
+        """
+        return "; ".join(one.agreed for one in self.objections) or None
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """
+        Say it to people.
+        """
+        one = self.placing
+        shown = partitions_text(one.covers) or "nothing yet"
+        level = "note" if one.covers else "waiting"
+        return (
+            (level, f"would cover {_count(one.covers)}: {shown}"),
+            _waiting(self.waiting, "records wait there already"),
+            *map(_disobeying_point, self.disobeying),
+            *(("waiting", why.what) for why in self.objections if why.what),
+            *(
+                ("note", f"held already, and stays as it is: {' '.join(own.cells())}")
+                for own in one.unchanged
+            ),
+            self._end(),
+            *self._kept(),
+        )
+
+    def _end(self) -> Point:
+        one = self.placing
+        if one.seconds is None:
+            return "waiting", "would last until somebody resumes it"
+        now = one.picture.now
+        at = "" if now is None else f", until {utc(now + one.seconds)}"
+        late = f", or {words_of(one.skew)} longer" if one.skew >= 1 else ""
+        return "note", f"would last {words_of(one.seconds)}{at}{late}"
+
+    def _kept(self) -> Iterator[Point]:
+        if self._shortest is not None:
+            topic, seconds = self._shortest
+            ends = "BEFORE the hold does" if self.is_loss_possible else "later"
+            older = "" if self.waiting == 0 else "; what waits already is older"
+            said = f"{topic} deletes records after {words_of(seconds)}{older}"
+            level = "waiting" if self.is_loss_possible else "note"
+            yield level, f"retention ends {ends}: {said}"
+        if self._unread:
+            names = ", ".join(self._unread)
+            yield "unknown", f"how long records are kept is unknown for {names}"
+
+    @property
+    def _shortest(self) -> tuple[str, float] | None:
+        limited = {one: s for one, s in self.retention.items() if s is not None}
+        return min(limited.items(), key=lambda one: one[1]) if limited else None
+
+    @property
+    def _unread(self) -> tuple[str, ...]:
+        topics = dict.fromkeys(tp.topic for tp in self.placing.covers)
+        return tuple(name for name in topics if name not in self.retention)
+
+    @property
+    def is_loss_possible(self) -> bool:
+        """
+        Whether a topic would delete records that are held, for all that is known.
+        """
+        if self._shortest is None:
+            return False
+        seconds = self.placing.seconds
+        return seconds is None or seconds + self.placing.skew >= self._shortest[1]
+
+    def document(self) -> dict[str, Any]:
+        """
+        Return it as plain JSON values.
+        """
+        one, first = self.placing, self._shortest
+        return {
+            "points": _points_document(self.points),
+            "covers": _names(one.covers),
+            "waiting": self.waiting,
+            "disobeying": [text for _, text in self.disobeying],
+            "others": list(map(standing_document, one.others)),
+            "replaces": list(map(standing_document, one.replaces)),
+            "unchanged": list(map(standing_document, one.unchanged)),
+            "seconds": one.seconds,
+            "retention": dict(self.retention),
+            "retention_unknown": list(self._unread),
+            "retention_ends_first": self.is_loss_possible,
+            "first_topic": None if first is None else first[0],
+            "to_agree": self.to_agree,
+        }
+
+
+def preview(cluster: Cluster, one: Placing, against: Iterable[Objection]) -> Preview:
+    """
+    Ask what is needed, and say what placing it would do.
+
+    Args:
+        cluster: who is asked.
+        one: what is to be placed.
+        against: what somebody must agree to first.
+    """
+    covers = one.covers
+    lags = cluster.lags(one.picture.facts, covers)
+    return Preview(
+        placing=one,
+        objections=tuple(against),
+        disobeying=tuple(_disobeying(one.picture, covers)),
+        waiting=_sum(lags, covers),
+        retention=cluster.retention(sorted({tp.topic for tp in covers})),
+    )
+
+
+def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[Point]:
+    judge, wanted = Judge(picture), frozenset(covers)
+    for seat in (*judge.members, *judge.others) if covers else ():
+        if not seat.obeys:
+            owned = seat.owned & wanted
+            flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
+            is_loud = bool(owned) and seat.obeys is None
+            yield "alarm" if is_loud else "waiting", f"{seat.name}: {seat.why}{flows}"
+    for why in picture.unread:
+        yield "unknown", f"nobody knows: {why}"
+
+
+def _disobeying_point(one: Point) -> Point:
+    level, text = one
+    return one if level == "unknown" else (level, f"would not obey: {text}")
+
+
+# ---------------------------------------------------------------- lifting
+
+
+@frozen(kw_only=True)
+class Lifting:
+    """
+    What lifting a hold would do.
+
+    Attributes:
+        hold: which.
+        covers: the partitions of the group that flow again.
+        kept: those that others hold all the same.
+        others: the holds of these others.
+        waiting: records that wait in what flows again; None if that is unknown.
+    """
+
+    hold: Standing
+    covers: tuple[TopicPartition, ...]
+    kept: tuple[TopicPartition, ...]
+    others: tuple[Standing, ...]
+    waiting: int | None
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """
+        Say it to people.
+        """
+        points: list[Point] = []
+        if self.covers:
+            shown = partitions_text(self.covers)
+            points.append(("note", f"{_count(self.covers)} flow again: {shown}"))
+            points.append(_waiting(self.waiting, "records come at once"))
+        else:
+            points.append(("waiting", "nothing begins to flow by it now"))
+        if self.kept:
+            points.append(("waiting", f"{_count(self.kept)} stay held by others"))
+        return tuple(points)
+
+    def document(self) -> dict[str, Any]:
+        """
+        Return it as plain JSON values.
+        """
+        return {
+            "points": _points_document(self.points),
+            "covers": _names(self.covers),
+            "waiting": self.waiting,
+            "others": list(map(standing_document, self.others)),
+        }
+
+
+def lifting(picture: Picture, hold: Standing) -> Lifting:
+    """
+    Say what lifting a hold would do.
+    """
+    covers = scopes.covered((hold,), scopes.partitions_of(picture))
+    others = tuple(
+        one
+        for one in picture.standing
+        if one != hold and any(one.covers(tp) for tp in covers)
+    )
+    kept = scopes.covered(others, covers)
+    free = tuple(tp for tp in covers if tp not in frozenset(kept))
+    return Lifting(
+        hold=hold,
+        covers=free,
+        kept=kept,
+        others=others,
+        waiting=_sum(picture.lags, free),
+    )
+
+
+# ---------------------------------------------------------------- words
+
+
+def _sum(
+    lags: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
+) -> int | None:
+    found = [lags[tp] for tp in partitions if tp in lags]
+    return sum(found) if len(found) == len(partitions) else None
+
+
+def _waiting(count: int | None, what: str) -> Point:
+    if count is None:
+        return "unknown", f"how many {what} is unknown"
+    return "note", f"{count:,} {what}"
+
+
+def _count(partitions: Sequence[TopicPartition]) -> str:
+    many = "" if len(partitions) == 1 else "s"
+    return f"{len(partitions):,} partition{many}"
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    return [f"{tp.topic}:{tp.partition}" for tp in partitions]
+
+
+def _points_document(points: Iterable[Point]) -> list[dict[str, str]]:
+    return [{"level": level, "sentence": text} for level, text in points]

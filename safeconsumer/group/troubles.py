@@ -1,0 +1,138 @@
+"""
+What goes wrong at a cluster, for whoever has to say it: one table of errors.
+"""
+
+import socket
+import ssl
+from enum import Enum
+
+import kafka.errors as kafka_errors
+from attrs import frozen
+
+from safeconsumer.errors import ControlTopicError
+
+
+class Kind(Enum):
+    """
+    What can be done about an error of the cluster, or of the way to it.
+    """
+
+    AWAY = "no broker answers in time; trying again may help"
+    REFUSED = "the broker refuses; trying again does not help"
+    MISSING = "a topic that is named does not exist"
+    SETTING = "a setting is no good"
+    SYSTEM = "this machine's own system refuses"
+
+
+@frozen
+class _Judgement:
+    kind: Kind
+    what: str
+    do: str = ""
+
+
+def kind_of(error: BaseException | None) -> Kind:
+    """
+    Tell what kind of error it is.
+    """
+    return _judged(error).kind
+
+
+def said(error: BaseException) -> str:
+    """
+    Say what went wrong at the cluster, in the broker's own words, and what to do.
+    """
+    judged = _judged(error)
+    words = f"{judged.what}: {_words(error)}"
+    return f"{words}; {judged.do}" if judged.do else words
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """
+    Tell whether a broker denies this user something, or a topic is unfit for it.
+    """
+    return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
+
+
+def cannot_log_in(error: BaseException | None) -> bool:
+    """
+    Tell whether a broker was there and would not let this user in, or we not trust it.
+    """
+    return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
+
+
+def _judged(error: BaseException | None) -> _Judgement:
+    # The first row that fits counts: some errors of Kafka are of several kinds.
+    for kinds, judgement in _TABLE:
+        if isinstance(error, kinds):
+            return judgement
+    if isinstance(error, ssl.SSLError) or _TLS in str(error):
+        return _NO_TLS
+    if isinstance(error, kafka_errors.BrokerResponseError):
+        return _NOT_NOW if error.retriable else _BROKER_REFUSES
+    if isinstance(error, kafka_errors.KafkaConfigurationError):
+        return _SETTING
+    if isinstance(error, OSError) and not isinstance(error, _NETWORK):
+        return _OWN_SYSTEM
+    return _NO_ANSWER
+
+
+def _words(error: BaseException) -> str:
+    words = str(error)
+    if isinstance(error, kafka_errors.KafkaError):
+        name = type(error).__name__
+        words = str(error.args[0]) if error.args else name
+        words = words if name in words else f"{name}: {words}"
+    return (words or type(error).__name__)[:300]
+
+
+_LOGIN = (
+    kafka_errors.IllegalSaslStateError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+_MISSING = (
+    kafka_errors.InvalidTopicError,
+    kafka_errors.UnknownTopicOrPartitionError,
+)
+_TLS = "[SSL"
+_NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
+_NO_TLS = _Judgement(
+    Kind.REFUSED,
+    "no secure connection to the broker",
+    "check security.protocol and ssl.* in --config",
+)
+_OWN_SYSTEM = _Judgement(Kind.SYSTEM, "this system refuses")
+_NO_ANSWER = _Judgement(
+    Kind.AWAY,
+    "no answer from the broker",
+    "check --bootstrap and, in --config, security.protocol",
+)
+_NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
+_BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
+_SETTING = _Judgement(Kind.SETTING, "a setting is no good")
+_TABLE: tuple[tuple[tuple[type[BaseException], ...], _Judgement], ...] = (
+    (
+        (ControlTopicError,),
+        _Judgement(
+            Kind.REFUSED, "a control topic is unfit", "safeconsumer control init"
+        ),
+    ),
+    (
+        (kafka_errors.AuthorizationError,),
+        _Judgement(
+            Kind.REFUSED,
+            "the broker refuses",
+            "safeconsumer control acls prints the ACLs that are needed",
+        ),
+    ),
+    (
+        _LOGIN,
+        _Judgement(
+            Kind.REFUSED,
+            "the broker refuses the login",
+            "check sasl.mechanism, user and password in --config",
+        ),
+    ),
+    (_MISSING, _Judgement(Kind.MISSING, "no such topic", "look for a typing error")),
+)
