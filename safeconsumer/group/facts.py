@@ -67,8 +67,7 @@ class Standing:
         """
         Tell whether it covers a partition, for members of this version.
         """
-        read = patterns.read(self.key.scope)
-        return read is None or read.scope.covers(tp)
+        return patterns.read_key(self.key).scope.covers(tp)
 
     def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
         """

@@ -11,14 +11,16 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.console.views import View, view_of
-from safeconsumer.group import judging
+from safeconsumer.group import judging, wire
 from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import Standing
+from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.judging import BAD, GOOD, NOTE
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.group.test_judging import ZERO, A, B, facts, picture, report
+from tests.group.lab import ControlLab
+from tests.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 
 NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
@@ -171,3 +173,28 @@ def test_doctor_goes_by_members_and_not_by_reports() -> None:
 def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
     """A member that has read all and obeys fewer than stand is no better."""
     assert [one for one, _ in found(held(A, report("a", 0, holds=holds)))] == [rank]
+
+
+# ---------------------------------------------------------------- versions to come
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ControlKey("g", "alice", "t:0", ("x",), 2),
+        ControlKey("g", "alice", "shape:round", (), 2),
+        ControlKey("g", "alice", "t:0", (), 2),
+        ControlKey("g", "alice", "t:0"),
+    ],
+)
+def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
+    """Members obeyed a key of a later version as @all, status showed one partition."""
+    written = Written(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
+    lab = ControlLab()
+    lab.hear(written)
+    fold = Fold({"ops": "operator"}, "g")
+    fold.take("ops", [written])
+    (standing,) = fold.standing()
+    ((scope, _),) = lab.held()
+    assert standing.covers(ONE) == (scope == "@all")
+    assert standing.covers(ZERO)
