@@ -8,9 +8,11 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.group import judging, report_wire
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Judge, Place, Seat
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.explain import utc
 
 _MANY = 20
 
@@ -63,7 +65,8 @@ def held_rows(
     for tp in held:
         lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
         since = f"{backlog.since[tp]:,} since the hold" if tp in backlog.since else ""
-        place = _place_text(judge.place(tp))
+        holds = [one for one in judge.picture.standing if one.covers(tp)]
+        place = _over_text(judge.picture, holds) or _place_text(judge.place(tp))
         rows.append((f"{tp.topic}:{tp.partition}", place, lag, since))
     return rows
 
@@ -72,10 +75,15 @@ def _place_text(place: Place) -> str:
     said = {
         Answer.QUIET: f"quiet at {place.member}",
         Answer.UNOWNED: "nobody owns it",
-        Answer.FLOWING: f"FLOWING at {place.member}",
+        Answer.FLOWING: f"FLOWING at {place.member}" if place.member else "FLOWING",
         Answer.UNKNOWN: f"UNKNOWN at {place.member}" if place.member else "UNKNOWN",
     }[place.answer]
     return f"{said}: {place.why}" if place.why else said
+
+
+def _over_text(picture: Picture, holds: Sequence[Standing]) -> str:
+    by = picture.lifted_by(holds)
+    return "" if by is None else f"over; members lift it until {utc(by)}"
 
 
 def status_lines(
@@ -96,7 +104,9 @@ def status_lines(
         lines += ["holds: unknown"]
     else:
         lines += ["holds" if standing else "holds: none"]
-    lines += columns(one.cells(is_wide=is_wide) for one in standing)
+    lines += columns(
+        (*one.cells(is_wide=is_wide), _over_text(picture, [one])) for one in standing
+    )
     silent = [(one.name, one.why) for one in judge.members if one.report is None]
     if reports or silent:
         lines.append("members")

@@ -152,9 +152,9 @@ def _disobeying(picture: Picture) -> str | None:
     # None: all that is held is quiet. A group without holds has nothing to obey.
     if picture.ends is None:
         return "what is held is unknown"
-    if not picture.standing:
+    if not picture.lasting:
         return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
+    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
     return None if is_quiet else sentence
 
 

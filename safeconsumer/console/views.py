@@ -14,6 +14,7 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import count_of
 from safeconsumer.group.why import (
     LEVELS,
+    OVER,
     QUESTIONS,
     Answer,
     Level,
@@ -21,6 +22,7 @@ from safeconsumer.group.why import (
     sights,
     why,
 )
+from safeconsumer.holds.explain import utc
 
 _FEW = 12
 _WORST = (*LEVELS, "good")
@@ -217,6 +219,10 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     if not judge.picture.standing:
         return _without_holds(judge.picture)
     flowing = _count(held, Level.ALARM)
+    if (by := judge.picture.lifted_by(judge.picture.standing)) is not None:
+        said = f"What was held is over; members lift it until {utc(by)} at the latest."
+        return Level.WAITING, OVER, said
+    held = [one for one in held if one.words != OVER]
     if flowing:
         verb = "is" if flowing == 1 else "are"
         said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
@@ -238,7 +244,7 @@ def _nothing_covered(judge: Judge) -> tuple[Level, str, str]:
     if judge.unsettled:
         said = f"What the holds cover is unknown: {judge.unsettled}."
         return Level.UNKNOWN, "cannot tell", said
-    if judge.quietness(judge.picture.standing).is_reached:
+    if judge.quietness(judge.picture.lasting).is_reached:
         said = "Nobody is in the group. Whoever joins finds the holds first."
         return Level.QUIET, "nobody there", said
     said = "The holds cover nothing that the group owns or has committed for."
@@ -254,7 +260,7 @@ def _without_holds(picture: Picture) -> tuple[Level, str, str]:
 
 def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
     # As wait says it: every member must obey, not only those that own what is held.
-    reached = judge.quietness(judge.picture.standing)
+    reached = judge.quietness(judge.picture.lasting)
     if not reached.is_reached:
         said = f"What is held is quiet, but {reached.sentence()}."
         return Level.UNKNOWN, "cannot tell", said

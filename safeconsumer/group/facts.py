@@ -156,3 +156,6 @@ class GroupFacts:
         Everything it owns or has committed for, sorted.
         """
         return tuple(sorted(self.assigned | set(self.committed)))
+
+
+NO_GROUP = GroupFacts(state="Dead", members=(), committed={})

@@ -27,7 +27,7 @@ from safeconsumer.group.fold import Fold, as_standing
 from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
 
@@ -436,15 +436,16 @@ class Follower:
     def _pictures(
         self, reports: Iterable[Report], now: float | None
     ) -> dict[str, Picture]:
-        skew, survey = self.settings.clock_skew, self._survey
-        standing: dict[str, list[Standing]] = {}
-        for one in self._fold.standing():
-            # Where nobody tells the time, the records prove that it is not earlier.
-            if one.in_force(now or self._newest, skew):
-                standing.setdefault(one.key.group, []).append(one)
+        survey, own = self._survey, self.settings.clock_skew
         said: dict[str, list[Report]] = {}
         for report in sorted(reports, key=lambda one: (one.client_id, one.member)):
             said.setdefault(report.group, []).append(report)
+        skews = {group: skew_of(own, several) for group, several in said.items()}
+        standing: dict[str, list[Standing]] = {}
+        for one in self._fold.standing():
+            # Where nobody tells the time, the records prove that it is not earlier.
+            if one.in_force(now or self._newest, skews.get(one.key.group, own)):
+                standing.setdefault(one.key.group, []).append(one)
         ends = None
         if self._read_at is not None and self._reading_trouble is None:
             ends = {
@@ -464,6 +465,7 @@ class Follower:
                 taken_at=time.monotonic(),
                 unread=(*self._unread, *survey.unread.get(group, ())),
                 commits=survey.commits.get(group, NOTHING_SEEN),
+                skew=skews.get(group, own),
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
@@ -490,9 +492,9 @@ def _existing(
 
 def _is_same(known: Picture | None, one: Picture) -> bool:
     # What did not change but for its time is not judged again.
-    return (
-        known == evolve(one, now=known.now, taken_at=known.taken_at) if known else False
-    )
+    if known is None or known.lasting != one.lasting:
+        return False
+    return known == evolve(one, now=known.now, taken_at=known.taken_at)
 
 
 def _trouble(error: Exception) -> Trouble:

@@ -23,7 +23,7 @@ from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import LazyProducer
@@ -398,7 +398,7 @@ class Operator:
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
-        skew = self.settings.clock_skew
+        skew = skew_of(self.settings.clock_skew, reports)
         standing = tuple(one for one in standing if one.in_force(now, skew))
         held = [
             tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
@@ -413,6 +413,7 @@ class Operator:
             now=times.now,
             taken_at=time.monotonic(),
             unread=tuple(unread),
+            skew=skew,
         )
 
     def survey(self) -> tuple[Picture, ...]:
@@ -425,12 +426,15 @@ class Operator:
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
         reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
-        now, skew = times.now or max(times.newest, newest), self.settings.clock_skew
+        now = times.now or max(times.newest, newest)
         listed, held = listed_groups(self.admin), {one.key.group for one in standing}
         names = {*listed, *held, *(one.group for one in reports)}
         facts, missing = facts_of_groups(self.admin, sorted(names), listed, held)
-        return tuple(
-            Picture(
+
+        def picture(name: str) -> Picture:
+            said = tuple(one for one in reports if one.group == name)
+            skew = skew_of(self.settings.clock_skew, said)
+            return Picture(
                 group=name,
                 facts=facts[name],
                 standing=tuple(
@@ -438,15 +442,16 @@ class Operator:
                     for one in standing
                     if one.key.group == name and one.in_force(now, skew)
                 ),
-                reports=tuple(one for one in reports if one.group == name),
+                reports=said,
                 ends=ends,
                 lags={},
                 now=times.now,
                 taken_at=time.monotonic(),
                 unread=(*unread, *missing.get(name, ())),
+                skew=skew,
             )
-            for name in sorted(names)
-        )
+
+        return tuple(map(picture, sorted(names)))
 
     def written_since(
         self, moments: Mapping[TopicPartition, float]

@@ -16,7 +16,8 @@ from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.judging import BAD, GOOD, NOTE
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.group.lab import ControlLab
@@ -198,3 +199,48 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
     ((scope, _),) = lab.held()
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
+
+
+# ---------------------------------------------------------------- just over
+
+
+def over(*seen: Any) -> Picture:  # noqa: ANN401 - as picture
+    """
+    Return a picture of a hold that was over five seconds ago; members allow for 30.
+    """
+    made = commits(held(*seen), ZERO)
+    return evolve(made, standing=(hold(ttl_ms=10_000),), now=115.0, skew=30.0)
+
+
+@pytest.mark.parametrize("quiet", [{}, {"t": ((0, 0),)}])
+def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN401 - ranges
+    """Members lift it some time within the skew, each by what it knows of the clock."""
+    seen = over(A, report("a", 0, holds=1, quiet=quiet))
+    shown = view(seen)
+    assert (shown.row.level, shown.row.words) == (Level.WAITING, "just over")
+    assert "members lift it until 1970-01-01 00:02:20Z" in shown.row.sentence
+    assert shown.partitions[0].words == "just over"
+    lines = group_text.status_lines(seen, NO_BACKLOG)
+    assert sum("members lift it until" in one for one in lines) == 2
+    assert disobeying(seen) is None
+    for holds in (0, 1):
+        assert found(over(A, report("a", 0, holds=holds))) == [
+            (GOOD, "member a on  obeys everything")
+        ]
+
+
+def test_the_largest_skew_counts() -> None:
+    """Where members lift later than an operator's side thinks, holds are shown."""
+    assert skew_of(0.5, [report("a", 0, skew=30.0), report("b", 1)]) == 30.0
+    assert skew_of(30.0, [report("a", 0, skew=0.5)]) == 30.0
+    assert skew_of(5.0, []) == 5.0
+
+
+def test_a_report_tells_the_skew() -> None:
+    for skew in (None, 0.0, 30.0):
+        made = report("a", 0, skew=skew)
+        assert decode_report(encode_report(made)) == made
+    foreign = encode_report(report("a", 0, skew=30.0)).replace(b"30.0", b"-3.0")
+    decoded = decode_report(foreign)
+    assert decoded is not None
+    assert decoded.skew is None
