@@ -15,7 +15,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import apart, clients, judging, report_wire, topics, whole
-from safeconsumer.group.asking import facts_of, facts_of_groups, listed_groups
+from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
@@ -365,15 +365,26 @@ class Operator:
         if timeout is None:
             seen = self._look(group, is_strict=is_strict)
         else:
-            seen = self._within(
+            seen = self.within(
                 timeout,
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
             )
         owned = seen.facts.assigned | judging.assigned(seen.reports)
         return evolve(seen, commits=self._commits.note(group, seen.facts, owned))
 
-    def _within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
-        # On clients of its own, since nobody can take them from a thread that waits.
+    def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
+        """
+        Ask something with a limit, whatever the brokers do.
+
+        On clients of its own, since nobody can take them from a thread that waits.
+
+        Args:
+            seconds: after which it gives up.
+            ask: is called with an operator like this one, on another thread.
+
+        Raises:
+            KafkaTimeoutError: it was not answered in time.
+        """
         other, self._other = self._other, None
         if other is None:
             other = Operator(self._base, self.settings, copy(self._clock))
@@ -397,6 +408,7 @@ class Operator:
             else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
         )
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         skew = skew_of(self.settings.clock_skew, reports)
@@ -404,15 +416,18 @@ class Operator:
         held = [
             tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
         ]
+        no_lags: dict[TopicPartition, int] = {}
+        lags = _tried(lambda: self.lags(facts, held), no_lags, unread)
+        taken_at = time.monotonic()
         return Picture(
             group=group,
             facts=facts,
             standing=standing,
             reports=reports,
             ends=ends,
-            lags=_tried(lambda: self.lags(facts, held), {}, unread),
-            now=times.now,
-            taken_at=time.monotonic(),
+            lags=lags,
+            now=None if times.now is None else times.now + taken_at - heard_at,
+            taken_at=taken_at,
             unread=tuple(unread),
             skew=skew,
         )
@@ -470,6 +485,8 @@ class Operator:
             asked = {tp: int(at * 1000) for tp, at in moments.items()}
             try:
                 found = consumer.offsets_for_times(asked)
+            except AWAY:
+                raise
             except (kafka_errors.KafkaError, ValueError):
                 return {}
             ends = consumer.end_offsets(list(asked))
