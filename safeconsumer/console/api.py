@@ -10,12 +10,12 @@ from importlib.metadata import version
 from typing import Any
 
 from attrs import asdict, evolve, frozen
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
+from safeconsumer.console.bodies import Given, body_of, given_by
 from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
@@ -221,44 +221,49 @@ def ready(request: Request) -> Response:
 # ---------------------------------------------------------------- changing
 
 
-async def preview(request: Request) -> Response:
+async def _body(request: Request) -> Given:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "say it in JSON", "content-type: application/json")
+    body = await body_of(request, _MOST_BODY_BYTES)
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"that is no JSON: {error}") from error
+    is_text = isinstance(document, dict) and all(
+        isinstance(one, str) for one in document.values()
+    )
+    if not is_text:
+        raise Problem(400, "the body is a JSON object whose members are texts")
+    return dict(document)
+
+
+@given_by(_body)
+def preview(request: Request, given: Given) -> Response:
     """
     Return what ``safeconsumer pause --dry-run --json`` prints, and do nothing.
     """
-    given = await _body(request)
-    return await run_in_threadpool(_preview, request, given)
-
-
-def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
     return _json(snapshot, dry_run=True, **seen.document())
 
 
-async def pause(request: Request) -> Response:
+@given_by(_body)
+def pause(request: Request, given: Given) -> Response:
     """
     Place holds; each is acknowledged by all replicas in the answer.
     """
-    given = await _body(request)
-    return await run_in_threadpool(_pause, request, given)
-
-
-def _pause(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
     done = changing.place(desk, seen, given)
     return _written(desk, done, seen.document())
 
 
-async def resume(request: Request) -> Response:
+@given_by(_body)
+def resume(request: Request, given: Given) -> Response:
     """
     Lift one hold; ``typed`` is its scope where it is another's.
     """
-    given = await _body(request)
-    return await run_in_threadpool(_resume, request, given)
-
-
-def _resume(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     hold = changing.find(snapshot, {"owner": desk.owner, **given})
     seen = changing.lifting(snapshot, hold)
@@ -274,27 +279,6 @@ def _written(
         for one in done
     ]
     return _json(desk.snapshot(), acknowledged=acknowledged, preview=told)
-
-
-async def _body(request: Request) -> dict[str, str]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Problem(415, "say it in JSON", "content-type: application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BODY_BYTES:
-            raise Problem(413, "that is too much")
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, f"that is no JSON: {error}") from error
-    is_text = isinstance(document, dict) and all(
-        isinstance(one, str) for one in document.values()
-    )
-    if not is_text:
-        raise Problem(400, "the body is a JSON object whose members are texts")
-    return dict(document)
 
 
 # ---------------------------------------------------------------- documents

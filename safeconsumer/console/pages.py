@@ -3,7 +3,7 @@ The pages, for people: each works without a script, and stands still then.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
+from safeconsumer.console.bodies import Given, body_of, given_by
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
@@ -159,6 +159,18 @@ def doctor(request: Request) -> Response:
 # ---------------------------------------------------------------- changing
 
 
+async def _form(request: Request) -> Given:
+    body = await body_of(request, _MOST_FORM_BYTES)
+    given = {
+        name: values[-1]
+        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
+    }
+    desk: Desk = request.app.state.desk
+    if not desk.door.is_form_of_ours(given.get("form", "")):
+        raise Problem(403, "this form is not of this console", "load the page again")
+    return given
+
+
 def place(request: Request) -> Response:
     """
     Show the form, and what it would do once there is something in it.
@@ -174,15 +186,11 @@ def place(request: Request) -> Response:
     return _place_page(request, snapshot, wish, preview, error)
 
 
-async def do_place(request: Request) -> Response:
+@given_by(_form)
+def do_place(request: Request, given: Given) -> Response:
     """
     Place what was previewed, and show the group.
     """
-    given = await _form(request)
-    return await _in_thread(_do_place, request, given)
-
-
-def _do_place(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     wish = changing.typed(given)
     preview = None
@@ -230,15 +238,11 @@ def lift(request: Request) -> Response:
     return _lift_page(request, snapshot, request.query_params)
 
 
-async def do_lift(request: Request) -> Response:
+@given_by(_form)
+def do_lift(request: Request, given: Given) -> Response:
     """
     Lift a hold, and show the group.
     """
-    given = await _form(request)
-    return await _in_thread(_do_lift, request, given)
-
-
-def _do_lift(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     hold = changing.find(snapshot, given)
     try:
@@ -274,36 +278,12 @@ def _lift_page(
     )
 
 
-async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_FORM_BYTES:
-            raise Problem(413, "that is too much for a form")
-    given = {
-        name: values[-1]
-        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
-    }
-    desk: Desk = request.app.state.desk
-    if not desk.door.is_form_of_ours(given.get("form", "")):
-        raise Problem(403, "this form is not of this console", "load the page again")
-    return given
-
-
 # ---------------------------------------------------------------- rendering
 
 
 def _look(request: Request) -> tuple[Desk, Snapshot]:
     desk: Desk = request.app.state.desk
     return desk, desk.snapshot()
-
-
-async def _in_thread(
-    work: Callable[[Request, dict[str, str]], Response],
-    request: Request,
-    given: dict[str, str],
-) -> Response:
-    return await run_in_threadpool(work, request, given)
 
 
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
