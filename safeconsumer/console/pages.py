@@ -2,8 +2,7 @@
 The pages, for people: each works without a script, and stands still then.
 """
 
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -13,12 +12,12 @@ from urllib.parse import parse_qs, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import changing, checking
-from safeconsumer.console.bodies import Given, body_of, given_by
+from safeconsumer.console import asking, changing, checking
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
@@ -32,6 +31,11 @@ STATIC = Path(__file__).parent / "static"
 SIZE = 100
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
+# What is old is seen to be so in time: a whole number of these are OLD_AFTER.
+_TICK = 5.0
+
+
+CHANGING = ("/place", "/lift")
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
@@ -39,15 +43,15 @@ def routes(*, is_read_only: bool) -> list[Route]:
     Return the routes of the pages; without those that change anything if so.
     """
     found = [
-        Route("/", groups),
-        Route("/group", group),
-        Route("/partition", partition),
-        Route("/history", history),
+        Route("/", _live(groups)),
+        Route("/group", _live(group)),
+        Route("/partition", _live(partition)),
+        Route("/history", _live(history)),
         Route("/doctor", doctor),
     ]
     if not is_read_only:
         found += [
-            Route("/place", place),
+            Route("/place", _live(place, _asked)),
             Route("/place", do_place, methods=["POST"]),
             Route("/lift", lift),
             Route("/lift", do_lift, methods=["POST"]),
@@ -135,13 +139,20 @@ def history(request: Request) -> Response:
     )
 
 
-def doctor(request: Request) -> Response:
+async def doctor(request: Request) -> Response:
     """
     Look for what would keep a hold from working; asks the cluster.
     """
+    slots = _look(request)[0].doctors
+    return await asking.answer(
+        request, slots, lambda is_wanted: _doctor(request, is_wanted)
+    )
+
+
+def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
     desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = checking.rows(desk, name or None)
+    found = checking.rows(desk, name or None, is_wanted)
     worst, said = checking.headline(found)
     return _page(
         request,
@@ -159,18 +170,6 @@ def doctor(request: Request) -> Response:
 # ---------------------------------------------------------------- changing
 
 
-async def _form(request: Request) -> Given:
-    body = await body_of(request, _MOST_FORM_BYTES)
-    given = {
-        name: values[-1]
-        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
-    }
-    desk: Desk = request.app.state.desk
-    if not desk.door.is_form_of_ours(given.get("form", "")):
-        raise Problem(403, "this form is not of this console", "load the page again")
-    return given
-
-
 def place(request: Request) -> Response:
     """
     Show the form, and what it would do once there is something in it.
@@ -186,11 +185,15 @@ def place(request: Request) -> Response:
     return _place_page(request, snapshot, wish, preview, error)
 
 
-@given_by(_form)
-def do_place(request: Request, given: Given) -> Response:
+async def do_place(request: Request) -> Response:
     """
     Place what was previewed, and show the group.
     """
+    given = await _form(request)
+    return await _asked(_do_place, request, given)
+
+
+def _do_place(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     wish = changing.typed(given)
     preview = None
@@ -240,11 +243,15 @@ def lift(request: Request) -> Response:
     return _lift_page(request, snapshot, request.query_params)
 
 
-@given_by(_form)
-def do_lift(request: Request, given: Given) -> Response:
+async def do_lift(request: Request) -> Response:
     """
     Lift a hold, and show the group.
     """
+    given = await _form(request)
+    return await _asked(_do_lift, request, given)
+
+
+def _do_lift(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     hold = changing.find(snapshot, given)
     try:
@@ -280,12 +287,56 @@ def _lift_page(
     )
 
 
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            raise Problem(413, "that is too much for a form")
+    given = {
+        name: values[-1]
+        for name, values in parse_qs(body.decode("utf-8", "replace")).items()
+    }
+    desk: Desk = request.app.state.desk
+    if not desk.door.is_form_of_ours(given.get("form", "")):
+        raise Problem(403, "this form is not of this console", "load the page again")
+    return given
+
+
 # ---------------------------------------------------------------- rendering
 
 
 def _look(request: Request) -> tuple[Desk, Snapshot]:
     desk: Desk = request.app.state.desk
     return desk, desk.snapshot()
+
+
+async def _asked(
+    show: Callable[..., Response], request: Request, *given: object
+) -> Response:
+    slots = _look(request)[0].askers
+    return await asking.answer(request, slots, lambda _: show(request, *given))
+
+
+def _live(
+    show: Callable[[Request], Response],
+    run: Callable[..., Awaitable[Response]] = run_in_threadpool,
+) -> Callable[[Request], Awaitable[Response]]:
+    """
+    Show a page again only if something is new; its script asks twice a second.
+    """
+
+    async def shown(request: Request) -> Response:
+        snapshot = _look(request)[1]
+        ticks = int(snapshot.age / _TICK)  # ages move, where nothing else does
+        tag = f'W/"{snapshot.version}-{ticks}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        answer = await run(show, request)
+        answer.headers["etag"] = tag
+        return answer
+
+    return shown
 
 
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
@@ -315,7 +366,7 @@ def _page(
     desk: Desk = request.app.state.desk
     known = {
         "version": snapshot.version,
-        "age": time.monotonic() - snapshot.heard_at,
+        "age": snapshot.age,
         "trouble": snapshot.trouble,
         "is_reading": not snapshot.is_complete,
         "now": snapshot.now,

@@ -75,6 +75,14 @@ def test_a_token_is_long(tmp_path: Path) -> None:
     assert "16 characters or more" in result.stderr
 
 
+def test_a_token_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xff" * 20)
+    result = run("--token-file", str(file))
+    assert ends(result) == (Status.USAGE, 1)
+    assert f"{file} cannot be read" in result.stderr
+
+
 def test_an_owner_that_is_none() -> None:
     assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)
 

@@ -75,6 +75,41 @@ def test_the_link_works_once(served: Served) -> None:
         assert second.get("/login?token=").status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("HEAD", {}, 200),
+        ("GET", {"sec-purpose": "prefetch;prerender"}, 503),
+        ("GET", {"purpose": "prefetch"}, 503),
+        ("GET", {"x-purpose": "preview"}, 503),
+    ],
+)
+def test_only_a_click_uses_the_link_up(
+    served: Served, method: str, headers: dict[str, str], status: int
+) -> None:
+    """Not a program that looks whether the link is good, nor a browser that guesses."""
+    with served.stranger() as looking:
+        answer = looking.request(method, served.link, headers=headers)
+        assert (answer.status_code, len(looking.cookies)) == (status, 0)
+    with served.stranger() as person:
+        person.get(served.link)
+        assert person.get("/").status_code == 200
+
+
+def test_a_wrong_method_is_told_what_there_is(shared: Served) -> None:
+    """It was told that the console is read only."""
+    with shared.client() as client:
+        for method, path, allowed in (
+            ("POST", "/api/v1/groups", "GET, HEAD"),
+            ("GET", "/api/v1/pause", "POST"),
+            ("POST", "/history", "GET, HEAD"),
+        ):
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+            assert f"it takes {allowed}" in answer.text
+            assert "read-only" not in answer.text
+
+
 def test_a_token_file_works_for_several(shared: Served) -> None:
     for _ in range(2):
         with shared.stranger() as browser:
@@ -90,7 +125,9 @@ def test_a_token_file_works_for_several(shared: Served) -> None:
 def test_another_host_name_is_not_answered(shared: Served, host: str) -> None:
     """A page of others that renames itself to our address gets nothing (rebinding)."""
     with shared.client(host=host.format(port=shared.port)) as client:
-        assert client.get("/").status_code == 400
+        answer = client.get("/")
+    assert answer.status_code == 400
+    assert f"through a tunnel with the same port: ssh -L {shared.port}:" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -153,7 +190,10 @@ def test_read_only_has_no_way_to_write(team: Team) -> None:
             assert client.get(path).status_code == 404
             assert client.post(path, data={}).status_code == 404
         for path in ("pause", "resume"):
-            assert client.post(f"/api/v1/{path}", json={}).status_code == 404
+            answer = client.post(f"/api/v1/{path}", json={})
+            assert answer.status_code == 404
+            assert "--read-only changes nothing" in answer.json()["detail"]
+        assert "read-only" not in client.get("/nowhere").text
         page = client.get("/").text
         assert "read only" in page
         assert "Hold something" not in page
@@ -364,12 +404,29 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
         wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        team.broker.clear_requests()
         with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
             asked = pool.submit(served.post, "preview", **wish)
             hold.wait()
             assert served.get("groups")["groups"]
             assert not asked.done()
         assert asked.result(20).json()["retention"] == {team.topic: None}
+        assert served.post("preview", **wish).json()["retention"] == {team.topic: None}
+        every = team.broker.requests("DescribeConfigs")
+        # An answer stands for a minute: an open page looks again with every change.
+        assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
+def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) -> None:
+    """As for commands: trying again does not help."""
+    team.broker.fail("Produce", error)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+    refused = served.post("pause", **wish)
+    assert refused.status_code == 403
+    assert "acknowledged: nothing" in refused.json()["title"]
+    assert served.post("pause", **wish).status_code == 200
 
 
 @pytest.mark.real_broker
@@ -491,6 +548,9 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
         assert "The broker does not answer." in page
         assert "Members keep obeying it" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+        told = served.post("preview", **wish).json()
+        said = "nobody knows: what has changed meanwhile. The broker does not answer."
+        assert said in [one["sentence"] for one in told["points"]]
         assert served.post("pause", **wish).status_code == 503
     finally:
         team.broker.up()
