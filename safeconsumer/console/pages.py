@@ -199,7 +199,9 @@ def _do_place(request: Request, given: dict[str, str]) -> Response:
     preview = None
     try:
         preview = changing.told(desk, snapshot, wish)
-        changing.place(desk, preview, given)
+        # A tick is for what stood beside it, and that may have changed meanwhile.
+        is_agreed = given.get("agreed") == _token(preview.to_agree or "")
+        changing.place(desk, preview, {"agreed": "yes" if is_agreed else ""})
     except Problem as problem:
         error = _sentence(problem)
         return _place_page(request, snapshot, wish, preview, error, problem.status)
@@ -401,11 +403,15 @@ def _templates() -> Environment:
         clock=_clock,
         distance=_distance,
         number="{:,}".format,
-        token=lambda text: sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+        token=_token,
         utc=utc,
         words=words_of,
     )
     return found
+
+
+def _token(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 @cache
