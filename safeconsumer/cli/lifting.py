@@ -112,9 +112,9 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 unseen = _unseen(operator, asked, done, since)
                 _check_ids(operator, asked, done, unseen)
                 after = operator.look(group, is_strict=True)
-            if before is not None:
-                before = (*before, *(one.before for one in unseen))
-            _tell(output, asked, done, before, after)
+                if before is not None:
+                    before = (*before, *(one.before for one in unseen))
+                _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
 
