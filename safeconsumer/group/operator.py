@@ -230,6 +230,23 @@ class Operator:
             for entry in fold.entries(topic, several)
         )
 
+    def records_between(
+        self, source: str, first: int, end: int
+    ) -> tuple[Standing, ...]:
+        """
+        Return what a part of a control topic has, tombstones too, of all groups.
+
+        Args:
+            source: whose holds that topic has.
+            first: the first offset.
+            end: the offset behind the last.
+        """
+        topic = self.topic_of(source)
+        fold = Fold(self._sources)
+        found = self._asked(lambda one: whole.read_part(one, topic, first, end))
+        entries = fold.entries(topic, map(whole.written, found))
+        return tuple(as_standing(source, one) for one in entries)
+
     # ------------------------------------------------------------ members
 
     def reports(self, group: str) -> tuple[Report, ...]:
@@ -430,6 +447,35 @@ class Operator:
             taken_at=taken_at,
             unread=tuple(unread),
             skew=skew,
+        )
+
+    def look_again(self, picture: Picture) -> Picture:
+        """
+        Return the picture with what stands now: only the control topics are read.
+
+        Raises:
+            KafkaError: they could not be read.
+        """
+        told, ends = self._told(picture.group)
+        taken_at = time.monotonic()
+        now = picture.now
+        if now is not None:
+            now += taken_at - picture.taken_at
+        newest = now or max((one.at or 0.0 for one in told), default=0.0)
+        skew, old, before = (
+            self.settings.clock_skew,
+            picture.ends or {},
+            frozenset(picture.standing),
+        )
+        standing = (
+            one
+            for one in told
+            if one.in_force(newest, skew)
+            # What was over then is over now, by whatever proved it.
+            and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
+        )
+        return evolve(
+            picture, standing=tuple(standing), ends=ends, now=now, taken_at=taken_at
         )
 
     def survey(self) -> tuple[Picture, ...]:
