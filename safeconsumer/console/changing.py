@@ -88,12 +88,12 @@ def _picture(snapshot: Snapshot, group: str) -> Picture:
         taken_at=snapshot.heard_at,
         unread=snapshot.unread,
     )
-    old = []
+    missing: tuple[str, ...] = ()
     if snapshot.trouble:
-        old = ["the broker does not answer, so this is what was known before"]
+        missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
     elif not snapshot.is_complete:
-        old = ["not everything has been read yet, so there may be more"]
-    return evolve(known, now=snapshot.now, unread=(*known.unread, *old))
+        missing = ("what the console has not read yet",)
+    return evolve(known, now=snapshot.now, unread=(*known.unread, *missing))
 
 
 @frozen

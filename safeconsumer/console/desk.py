@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.console.guard import Door
 from safeconsumer.console.problems import Problem
@@ -23,6 +24,11 @@ from safeconsumer.group.picture import Picture
 _KEPT = 2.0
 # For how long an answer of the cluster stands that seldom changes, seconds.
 _STANDS = 60.0
+# So many questions or changes at a time, and so many looks of the doctor.
+_ASKERS, _DOCTORS = 8, 2
+# Whoever clicked has not gone yet: later nobody knows what was asked for.
+_BUSY = 2.0
+_CLOSING = 1.0
 
 T = TypeVar("T")
 
@@ -54,7 +60,9 @@ class Desk:
         host: what this machine calls itself, for whoever reads a hold.
         principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
-        is_closing: whether open connections are to end.
+        is_closing: whether whoever waits is to be told that it is over.
+        askers: slots for what asks the cluster, or changes something.
+        doctors: slots for the doctor, who asks for longer.
 
     Thread rules: any.
     """
@@ -68,6 +76,12 @@ class Desk:
     principal: str | None = None
     is_read_only: bool = False
     is_closing: bool = False
+    askers: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
+    )
+    doctors: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_DOCTORS), init=False
+    )
     _operator: Operator | None = field(default=None, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
@@ -81,12 +95,18 @@ class Desk:
 
     def rows(self, snapshot: Snapshot) -> list[GroupRow]:
         """
-        Say how all groups do, each in a line.
+        Say how all groups do, each in a line; nobody can tell, where that is old.
         """
-        return [
+        self._forget(snapshot)
+        found = [
             self._view(snapshot, group).row if picture.standing else row_of(picture)
             for group, picture in snapshot.pictures.items()
         ]
+        return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
+
+    def _forget(self, snapshot: Snapshot) -> None:
+        for group in self._views.keys() - snapshot.pictures.keys():
+            self._views.pop(group, None)
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
@@ -103,7 +123,8 @@ class Desk:
                 "look for a typing error",
             )
         self.follower.view(group)
-        return self._view(snapshot, group)
+        view = self._view(snapshot, group)
+        return view.aged(snapshot.age) if snapshot.is_old else view
 
     def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
         """
@@ -139,11 +160,19 @@ class Desk:
     def operator(self) -> Iterator[Operator]:
         """
         Lend the connection for commands to one thread at a time.
+
+        Raises:
+            KafkaTimeoutError: somebody has it, and waits for the cluster.
         """
-        with self._lock:
+        if not self._lock.acquire(timeout=_BUSY):
+            message = "another question waits for the cluster"
+            raise KafkaTimeoutError(message)
+        try:
             if self._operator is None:
                 self._operator = self.connect()
             yield self._operator
+        finally:
+            self._lock.release()
 
     def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
         """
@@ -164,10 +193,14 @@ class Desk:
 
     def close(self) -> None:
         """
-        Close the connection for commands.
+        Close the connection for commands, unless somebody waits for an answer on it.
         """
         self.is_closing = True
-        with self._lock:
+        if not self._lock.acquire(timeout=_CLOSING):
+            return
+        try:
             operator, self._operator = self._operator, None
             if operator is not None:
                 operator.__exit__(None, None, None)
+        finally:
+            self._lock.release()

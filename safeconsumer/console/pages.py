@@ -2,8 +2,7 @@
 The pages, for people: each works without a script, and stands still then.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -18,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import changing, checking
+from safeconsumer.console import asking, changing, checking
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
@@ -32,6 +31,8 @@ STATIC = Path(__file__).parent / "static"
 SIZE = 100
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
+# What is old is seen to be so in time: a whole number of these are OLD_AFTER.
+_TICK = 5.0
 
 
 CHANGING = ("/place", "/lift")
@@ -42,15 +43,15 @@ def routes(*, is_read_only: bool) -> list[Route]:
     Return the routes of the pages; without those that change anything if so.
     """
     found = [
-        Route("/", groups),
-        Route("/group", group),
-        Route("/partition", partition),
-        Route("/history", history),
+        Route("/", _live(groups)),
+        Route("/group", _live(group)),
+        Route("/partition", _live(partition)),
+        Route("/history", _live(history)),
         Route("/doctor", doctor),
     ]
     if not is_read_only:
         found += [
-            Route("/place", place),
+            Route("/place", _live(place, _asked)),
             Route("/place", do_place, methods=["POST"]),
             Route("/lift", lift),
             Route("/lift", do_lift, methods=["POST"]),
@@ -127,8 +128,7 @@ def history(request: Request) -> Response:
     """
     _, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = [one for one in snapshot.records if not name or one.key.group == name]
-    found.sort(key=lambda one: one.at or 0.0, reverse=True)
+    found = snapshot.history(name or None)[::-1]
     return _page(
         request,
         "history.html",
@@ -139,13 +139,20 @@ def history(request: Request) -> Response:
     )
 
 
-def doctor(request: Request) -> Response:
+async def doctor(request: Request) -> Response:
     """
     Look for what would keep a hold from working; asks the cluster.
     """
+    slots = _look(request)[0].doctors
+    return await asking.answer(
+        request, slots, lambda is_wanted: _doctor(request, is_wanted)
+    )
+
+
+def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
     desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = checking.rows(desk, name or None)
+    found = checking.rows(desk, name or None, is_wanted)
     worst, said = checking.headline(found)
     return _page(
         request,
@@ -183,7 +190,7 @@ async def do_place(request: Request) -> Response:
     Place what was previewed, and show the group.
     """
     given = await _form(request)
-    return await _in_thread(_do_place, request, given)
+    return await _asked(_do_place, request, given)
 
 
 def _do_place(request: Request, given: dict[str, str]) -> Response:
@@ -239,7 +246,7 @@ async def do_lift(request: Request) -> Response:
     Lift a hold, and show the group.
     """
     given = await _form(request)
-    return await _in_thread(_do_lift, request, given)
+    return await _asked(_do_lift, request, given)
 
 
 def _do_lift(request: Request, given: dict[str, str]) -> Response:
@@ -302,12 +309,32 @@ def _look(request: Request) -> tuple[Desk, Snapshot]:
     return desk, desk.snapshot()
 
 
-async def _in_thread(
-    work: Callable[[Request, dict[str, str]], Response],
-    request: Request,
-    given: dict[str, str],
+async def _asked(
+    show: Callable[..., Response], request: Request, *given: object
 ) -> Response:
-    return await run_in_threadpool(work, request, given)
+    slots = _look(request)[0].askers
+    return await asking.answer(request, slots, lambda _: show(request, *given))
+
+
+def _live(
+    show: Callable[[Request], Response],
+    run: Callable[..., Awaitable[Response]] = run_in_threadpool,
+) -> Callable[[Request], Awaitable[Response]]:
+    """
+    Show a page again only if something is new; its script asks twice a second.
+    """
+
+    async def shown(request: Request) -> Response:
+        snapshot = _look(request)[1]
+        ticks = int(snapshot.age / _TICK)  # ages move, where nothing else does
+        tag = f'W/"{snapshot.version}-{ticks}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        answer = await run(show, request)
+        answer.headers["etag"] = tag
+        return answer
+
+    return shown
 
 
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
@@ -337,7 +364,7 @@ def _page(
     desk: Desk = request.app.state.desk
     known = {
         "version": snapshot.version,
-        "age": time.monotonic() - snapshot.heard_at,
+        "age": snapshot.age,
         "trouble": snapshot.trouble,
         "is_reading": not snapshot.is_complete,
         "now": snapshot.now,

@@ -3,6 +3,7 @@ Who may talk to the console, and what its pages and calls answer.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,9 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
 from safeconsumer.console.serve import Setup
+from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
+from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -232,6 +235,23 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         assert [one["is_held"] for one in past] == [True, True, False, False]
 
 
+@pytest.mark.embedded_broker
+def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
+    """As the command prints it: a broker's clock may go back, or not move at all."""
+    now_ms = 1_700_000_000_000
+    past = [(now_ms, "1"), (now_ms - 60_000, "2"), (now_ms - 60_000, "3")]
+    for at_ms, reason in past:
+        team.write_at(at_ms, ControlHold(reason, reason, None))
+    wait_for(lambda: len(served.desk.snapshot().records) == len(past), "the records")
+    with Operator(team.broker.client_config, team.settings) as operator:
+        told = [one.hold.reason for one in operator.records() if one.hold]
+    shown = served.get("history")["records"]
+    assert [one["reason"] for one in shown] == told == ["1", "2", "3"]
+    with served.client() as client:
+        page = client.get("/history").text
+    assert re.findall(r'<td class="long">(\d)</td>', page) == ["3", "2", "1"]
+
+
 def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
     """It obeys nothing and says nothing: nobody can tell, and wait does not end."""
     members = settled(team, "a", plain=("plain",))
@@ -387,12 +407,29 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
         wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        team.broker.clear_requests()
         with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
             asked = pool.submit(served.post, "preview", **wish)
             hold.wait()
             assert served.get("groups")["groups"]
             assert not asked.done()
         assert asked.result(20).json()["retention"] == {team.topic: None}
+        assert served.post("preview", **wish).json()["retention"] == {team.topic: None}
+        every = team.broker.requests("DescribeConfigs")
+        # An answer stands for a minute: an open page looks again with every change.
+        assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
+def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) -> None:
+    """As for commands: trying again does not help."""
+    team.broker.fail("Produce", error)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+    refused = served.post("pause", **wish)
+    assert refused.status_code == 403
+    assert "acknowledged: nothing" in refused.json()["title"]
+    assert served.post("pause", **wish).status_code == 200
 
 
 @pytest.mark.real_broker
@@ -587,6 +624,9 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
         assert "The broker does not answer." in page
         assert "Members keep obeying it" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+        told = served.post("preview", **wish).json()
+        said = "nobody knows: what has changed meanwhile. The broker does not answer."
+        assert said in [one["sentence"] for one in told["points"]]
         assert served.post("pause", **wish).status_code == 503
     finally:
         team.broker.up()
