@@ -124,11 +124,11 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if picture.ends is None:
         return False, f"nobody knows what flows: {'; '.join(picture.unread)}"
     judge = judging.Judge(picture)
-    behind = [one for one in (*judge.members, *judge.others) if not one.obeys]
+    behind = [one for one in judge.seats if not one.obeys]
     if behind:
         return False, "; ".join(f"{one.name}: {one.why}" for one in behind[:5])
     places = {tp: judge.place(tp) for tp in wanted}
-    still = [tp for tp, one in places.items() if one.answer is not Answer.FLOWING]
+    still = [tp for tp in wanted if not judge.delivers(tp)]
     if still or not wanted:
         shown = judging.partitions_text(still) or "any of it"
         whys = dict.fromkeys(_why(places[tp]) for tp in still)
@@ -141,4 +141,6 @@ def _why(place: Place) -> str:
         return ", which nobody owns"
     if place.answer is Answer.QUIET:
         return f", held by {place.member} itself"
+    if place.answer is Answer.FLOWING:
+        return f", though {place.member}, which has gone or waits, delivers some"
     return f", {place.why}"

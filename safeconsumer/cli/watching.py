@@ -148,7 +148,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
         "group": picture.group,
         "state": picture.facts.state,
         "members": len(picture.facts.members),
-        "reporting": len(picture.reports),
+        "reporting": picture.reporting,
         "holds": None if picture.ends is None else len(picture.standing),
         "next_end": min(ends) if ends else None,
         "disobeying": _disobeying(picture),
@@ -157,9 +157,11 @@ def _group_document(picture: Picture) -> dict[str, Any]:
 
 def _disobeying(picture: Picture) -> str | None:
     # None: all that is held is quiet. A group without holds has nothing to obey.
-    if not picture.standing or not picture.facts.members:
+    if picture.ends is None:
+        return "what is held is unknown"
+    if not picture.lasting:
         return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
+    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
     return None if is_quiet else sentence
 
 
@@ -241,8 +243,7 @@ def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str,
 
 
 def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
-    now = picture.now
-    held = [one for one in picture.standing if now is None or not one.is_over(now)]
+    held = picture.lasting
     if not found and not held and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"
