@@ -100,6 +100,7 @@ class Operator:
         self._consumer: SafeConsumer | None = None
         self._other: Operator | None = None
         self._there: set[str] = set()
+        self._is_fit = False
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +143,13 @@ class Operator:
         faults = [fault for facts in found for fault in topics.faults(facts)]
         if faults:
             raise ControlTopicError("; ".join(faults))
+        self._is_fit = True
+
+    def _if_fit(self, ends: dict[str, int] | None) -> dict[str, int] | None:
+        # A topic of something else has no holds on it either; asked once.
+        if ends is not None and not self._is_fit:
+            self.check()
+        return ends
 
     def _require(self, *names: str) -> None:
         # Asking a topic that is not there for its offsets waits until the timeout.
@@ -282,8 +290,10 @@ class Operator:
     def broker_time(self) -> float:
         """
         Return the broker's time, or if nobody reports that of the newest report.
+
+        Where reports cannot be read that is 0.0, and no hold is known to be over.
         """
-        times = self._heard("")[1]
+        times = _tried(lambda: self._heard(""), _NOTHING_HEARD, [])[1]
         return times.newest if times.now is None else times.now
 
     def _next_report_at(self, topic: str) -> float | None:
@@ -424,6 +434,8 @@ class Operator:
             if is_strict
             else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
         )
+        if not is_strict:
+            ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
         heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
@@ -486,6 +498,7 @@ class Operator:
         """
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
+        ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
