@@ -16,13 +16,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
+from safeconsumer.console.callers import Caller, answered
 from safeconsumer.console.changing import Typed
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
 from safeconsumer.group.documents import standing_document, status_document
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
@@ -236,8 +237,9 @@ async def preview(request: Request) -> Response:
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
-    return _json(snapshot, dry_run=True, **seen.document())
+    typed = Typed.of(given)
+    seen = changing.told(desk, snapshot, typed)
+    return _json(snapshot, dry_run=True, **changing.document(typed, seen))
 
 
 async def pause(request: Request) -> Response:
@@ -245,40 +247,34 @@ async def pause(request: Request) -> Response:
     Place holds; each is acknowledged by all replicas in the answer.
     """
     given = await _body(request)
-    return await run_in_threadpool(_pause, request, given)
+    return await answered(request, lambda caller: _pause(request, given, caller))
 
 
-def _pause(request: Request, given: dict[str, str]) -> Response:
+def _pause(request: Request, given: dict[str, str], caller: Caller) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, Typed.of(given))
-    done = changing.place(desk, seen, given)
-    return _written(desk, done, seen.document())
+    return _written(desk, changing.place(desk, seen, given, caller))
 
 
 async def resume(request: Request) -> Response:
     """
-    Lift one hold; ``typed`` is its scope where it is another's.
+    Lift one hold; where it is another's by its id, and its scope as ``typed``.
     """
     given = await _body(request)
-    return await run_in_threadpool(_resume, request, given)
+    return await answered(request, lambda caller: _resume(request, given, caller))
 
 
-def _resume(request: Request, given: dict[str, str]) -> Response:
-    desk, snapshot = _look(request)
-    hold = changing.find(snapshot, {"owner": desk.owner, **given})
-    seen = changing.lifting(snapshot, hold)
-    done = changing.lift(desk, hold, given.get("typed", ""))
-    return _written(desk, done, seen.document())
+def _resume(request: Request, given: dict[str, str], caller: Caller) -> Response:
+    desk, _ = _look(request)
+    return _written(desk, changing.lift(desk, {"owner": desk.owner, **given}, caller))
 
 
-def _written(
-    desk: Desk, done: tuple[Acknowledged, ...], told: dict[str, object]
-) -> Response:
+def _written(desk: Desk, outcome: Outcome) -> Response:
     acknowledged = [
         {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
-        for one in done
+        for one in outcome.done
     ]
-    return _json(desk.snapshot(), acknowledged=acknowledged, preview=told)
+    return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.told)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -391,8 +387,9 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=_WISH,
-        takes=("for", "until", "agreed"),
-        what="Place holds.",
+        takes=("for", "until", "agreed", "key"),
+        what="Place holds. Where a preview has an agreement, it is sent as agreed. "
+        "The same call with the same key is done once.",
         changes=True,
     ),
     Call(
@@ -400,8 +397,9 @@ CALLS = (
         handler=resume,
         method="POST",
         wants=("group", "scope"),
-        takes=("owner", "source", "typed"),
-        what="Lift a hold.",
+        takes=("owner", "source", "id", "offset", "typed", "key"),
+        what="Lift a hold: the one of this id and offset, or none. Another's needs its "
+        "id, and its scope as typed. The same call with the same key is done once.",
         changes=True,
     ),
 )

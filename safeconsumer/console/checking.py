@@ -2,6 +2,7 @@
 What the doctor's page shows: the findings of ``safeconsumer doctor``, worst first.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 
 import kafka.errors as kafka_errors
@@ -14,6 +15,9 @@ from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding
 from safeconsumer.group.troubles import said
 
 _RANKS = {BAD: ("alarm", "problem"), NOTE: ("waiting", "note"), GOOD: ("good", "ok")}
+
+# For so long another look is waited for, seconds.
+_FREE_WITHIN = 5.0
 
 
 @frozen
@@ -31,8 +35,11 @@ class FindingRow:
 def rows(desk: Desk, group: str | None) -> list[FindingRow]:
     """
     Look, and return what was found; what could not be looked at is among it.
+
+    Raises:
+        Problem: somebody else has it look, and it does not come to an end.
     """
-    with desk.operator() as operator:
+    with desk.doctor.until(time.monotonic() + _FREE_WITHIN) as operator:
         found = list(_until_trouble(findings.findings(operator, group)))
     return [
         FindingRow(*_RANKS[one.rank], one.what, one.do)

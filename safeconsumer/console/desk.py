@@ -2,16 +2,16 @@
 What every page and every call of the console works with.
 """
 
-import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 from kafka import TopicPartition
 
+from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Door
+from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
@@ -23,6 +23,8 @@ from safeconsumer.group.picture import Picture
 _KEPT = 2.0
 # For how long an answer of the cluster stands that seldom changes, seconds.
 _STANDS = 60.0
+# For so long somebody else's questions are waited for, seconds.
+_FREE_WITHIN = 5.0
 
 T = TypeVar("T")
 
@@ -50,7 +52,12 @@ class Desk:
         owner: whose holds are placed here.
         cluster: what the cluster is called on the pages.
         door: who may come in.
-        connect: opens a connection for one command.
+        connect: opens a connection.
+        commands: the connection that writes, and reads before. Nothing slow is asked
+            on it: whoever lifts a hold waits for it.
+        questions: the one that previews ask on.
+        doctor: the one that the doctor asks on, who takes its time.
+        once: what was done for forms and calls with a key, under the lock of the first.
         host: what this machine calls itself, for whoever reads a hold.
         principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
@@ -68,10 +75,22 @@ class Desk:
     principal: str | None = None
     is_read_only: bool = False
     is_closing: bool = False
-    _operator: Operator | None = field(default=None, init=False)
-    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    commands: Lent = field(init=False)
+    questions: Lent = field(init=False)
+    doctor: Lent = field(init=False)
+    once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
     _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.commands, self.questions, self.doctor = (
+            Lent(self.connect, f"{what}; nothing was done")
+            for what in (
+                "another command is being carried out",
+                "the cluster is being asked for something else",
+                "the doctor is looking already",
+            )
+        )
 
     def snapshot(self) -> Snapshot:
         """
@@ -135,27 +154,18 @@ class Desk:
         self._views[group] = _Kept(picture, now, view)
         return view
 
-    @contextmanager
-    def operator(self) -> Iterator[Operator]:
-        """
-        Lend the connection for commands to one thread at a time.
-        """
-        with self._lock:
-            if self._operator is None:
-                self._operator = self.connect()
-            yield self._operator
-
     def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
         """
         Ask the cluster; what it answers stands for a minute, under that key.
 
         Raises:
             KafkaError: it does not answer, or refuses.
+            Problem: it is being asked for something else, and does not answer.
         """
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)
         if known is None or known.at < old:
-            with self.operator() as operator:
+            with self.questions.until(time.monotonic() + _FREE_WITHIN) as operator:
                 known = _Answer(time.monotonic(), ask(operator))
             kept = {one: each for one, each in self._answers.items() if each.at >= old}
             self._answers = {**kept, key: known}
@@ -164,10 +174,8 @@ class Desk:
 
     def close(self) -> None:
         """
-        Close the connection for commands.
+        Close the connections; what is under way is left behind.
         """
         self.is_closing = True
-        with self._lock:
-            operator, self._operator = self._operator, None
-            if operator is not None:
-                operator.__exit__(None, None, None)
+        for one in (self.commands, self.questions, self.doctor):
+            one.close()

@@ -3,29 +3,32 @@ The pages, for people: each works without a script, and stands still then.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+from attrs import asdict
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
-from safeconsumer.console.changing import Typed
+from safeconsumer.console.callers import Caller, answered
+from safeconsumer.console.changing import Refused, Typed
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.preview import Preview
+from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.why import LEVELS
 from safeconsumer.holds.explain import utc
 
@@ -181,17 +184,19 @@ async def do_place(request: Request) -> Response:
     Place what was previewed, and show the group.
     """
     given = await _form(request)
-    return await _in_thread(_do_place, request, given)
+    return await answered(request, lambda caller: _do_place(request, given, caller))
 
 
-def _do_place(request: Request, given: dict[str, str]) -> Response:
+def _do_place(request: Request, given: dict[str, str], caller: Caller) -> Response:
     desk, snapshot = _look(request)
     typed = Typed.of(given)
     preview = None
     try:
         preview = changing.told(desk, snapshot, typed)
-        changing.place(desk, preview, given)
+        changing.place(desk, preview, given, caller)
     except Problem as problem:
+        if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
+            preview = problem.seen
         error = _sentence(problem)
         return _place_page(request, snapshot, typed, preview, error, problem.status)
     return RedirectResponse("/group?" + urlencode({"group": typed.group}), 303)
@@ -217,7 +222,9 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
         is_live=request.method == "GET",
         title="Hold something",
         wish=typed,
+        key=new_key(),
         preview=preview,
+        agreement=None if preview is None else agreement(asdict(typed), preview),
         error=error,
     )
 
@@ -227,9 +234,9 @@ def lift(request: Request) -> Response:
     Show what lifting a hold would do.
     """
     desk, snapshot = _look(request)
-    hold = changing.find(snapshot, request.query_params)
-    desk.follower.view(hold.key.group)
-    return _lift_page(request, snapshot, request.query_params)
+    seen = changing.lifting(snapshot, request.query_params)
+    desk.follower.view(seen.hold.key.group)
+    return _lift_page(request, snapshot, seen)
 
 
 async def do_lift(request: Request) -> Response:
@@ -237,17 +244,20 @@ async def do_lift(request: Request) -> Response:
     Lift a hold, and show the group.
     """
     given = await _form(request)
-    return await _in_thread(_do_lift, request, given)
+    return await answered(request, lambda caller: _do_lift(request, given, caller))
 
 
-def _do_lift(request: Request, given: dict[str, str]) -> Response:
+def _do_lift(request: Request, given: dict[str, str], caller: Caller) -> Response:
     desk, snapshot = _look(request)
-    hold = changing.find(snapshot, given)
     try:
-        changing.lift(desk, hold, given.get("typed", "").strip())
+        changing.lift(desk, given, caller)
     except Problem as problem:
-        return _lift_page(request, snapshot, given, problem)
-    group = hold.key.group
+        if problem.status == HTTPStatus.NOT_FOUND:
+            raise
+        if isinstance(problem, Refused) and isinstance(problem.seen, Lifting):
+            return _lift_page(request, snapshot, problem.seen, problem)
+        return _lift_page(request, snapshot, changing.lifting(snapshot, given), problem)
+    group = given.get("group", "")
     left = desk.snapshot().pictures.get(group)  # it may have been nothing but its hold
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -257,10 +267,9 @@ def _do_lift(request: Request, given: dict[str, str]) -> Response:
 def _lift_page(
     request: Request,
     snapshot: Snapshot,
-    given: Any,  # noqa: ANN401 - a query or a form
+    seen: Lifting,
     problem: Problem | None = None,
 ) -> Response:
-    hold = changing.find(snapshot, given)
     desk: Desk = request.app.state.desk
     return _page(
         request,
@@ -268,10 +277,11 @@ def _lift_page(
         snapshot,
         status=200 if problem is None else problem.status,
         is_live=False,
-        title=f"Lift {hold.key.scope}",
-        hold=hold,
-        preview=changing.lifting(snapshot, hold),
-        is_anothers=changing.is_anothers(desk, hold),
+        title=f"Lift {seen.hold.key.scope}",
+        hold=seen.hold,
+        key=new_key(),
+        preview=seen,
+        is_anothers=changing.is_anothers(desk, seen.hold),
         error=None if problem is None else _sentence(problem),
     )
 
@@ -298,14 +308,6 @@ async def _form(request: Request) -> dict[str, str]:
 def _look(request: Request) -> tuple[Desk, Snapshot]:
     desk: Desk = request.app.state.desk
     return desk, desk.snapshot()
-
-
-async def _in_thread(
-    work: Callable[[Request, dict[str, str]], Response],
-    request: Request,
-    given: dict[str, str],
-) -> Response:
-    return await run_in_threadpool(work, request, given)
 
 
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
