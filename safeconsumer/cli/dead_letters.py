@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained, give_up
@@ -236,7 +237,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
             producer = None
             if not is_dry:
                 producer = producer_of(where)
-                stack.callback(producer.close, timeout=5)
+                stack.callback(producers.end, producer, 5.0)
             replaying = Replay(
                 producer,
                 Memory(there.consumer, there.begins),

@@ -100,13 +100,10 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @owner_option
 @click.option(
     "--new-group",
-    "is_new",
     is_flag=True,
     help="The group does not exist yet; hold it from its first member on.",
 )
-@click.option(
-    "--future", "is_future", is_flag=True, help="SCOPE may cover nothing yet."
-)
+@click.option("--future", is_flag=True, help="SCOPE may cover nothing yet.")
 @click.option(
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
@@ -197,13 +194,8 @@ def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
     """
     Tell whether all of the group would be held, if the flags allow the rest.
     """
-    is_allowed = {
-        Consent.NEW_GROUP: flags["is_new"],
-        Consent.FUTURE: flags["is_future"],
-        Consent.REPLACE: flags["replace"],
-    }
     for one in against:
-        if not is_allowed.get(one.consent, True):
+        if one.consent in _REFUSALS and not flags[one.consent.value]:
             more, status = _REFUSALS[one.consent]
             raise CommandError(one.what + more, status)
     return any(one.consent is Consent.EVERYTHING for one in against)

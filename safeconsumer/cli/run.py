@@ -13,6 +13,7 @@ import click
 from attrs import evolve
 from kafka.errors import KafkaConfigurationError, KafkaError
 
+from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.connection import connection_options
@@ -321,9 +322,6 @@ def _constructing() -> Iterator[None]:
         raise click.BadParameter(message) from error
 
 
-_CLOSE_SECONDS = 0.5
-
-
 def _work(
     handle: dict[str, Any],
     topics: tuple[str, ...],
@@ -375,16 +373,8 @@ def _work(
 
 def _close(producer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
     # The worker has waited for letters as long as it may; what has no answer by now
-    # counts for nothing: its record comes again. kafka-python would wait for it once
-    # more and raise, and do both again when the producer is collected.
-    with contextlib.suppress(KafkaError):
-        producer.close(timeout=0)
-        return
-    sender = producer._sender  # noqa: SLF001 - nothing public closes it then
-    sender.force_close()
-    sender.join(_CLOSE_SECONDS)
-    with contextlib.suppress(KafkaError):
-        producer.close(timeout=0)
+    # counts for nothing: its record comes again.
+    producers.end(producer, 0.0)
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:

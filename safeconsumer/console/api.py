@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
 from safeconsumer.console.callers import Caller, answered
-from safeconsumer.console.changing import Typed
+from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
@@ -237,9 +237,8 @@ async def preview(request: Request) -> Response:
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    typed = Typed.of(given)
-    seen = changing.told(desk, snapshot, typed)
-    return _json(snapshot, dry_run=True, **changing.document(typed, seen))
+    seen = changing.told(desk, snapshot, typed(given))
+    return _json(snapshot, dry_run=True, **changing.document(given, seen))
 
 
 async def pause(request: Request) -> Response:
@@ -252,7 +251,7 @@ async def pause(request: Request) -> Response:
 
 def _pause(request: Request, given: dict[str, str], caller: Caller) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, Typed.of(given))
+    seen = changing.told(desk, snapshot, typed(given))
     return _written(desk, changing.place(desk, seen, given, caller))
 
 

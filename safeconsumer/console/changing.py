@@ -5,7 +5,7 @@ Placing and lifting holds: what was typed, what it would do, and doing it.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -36,55 +36,39 @@ _SEEN_WITHIN = 2.0
 T = TypeVar("T")
 
 
-@frozen(kw_only=True)
-class Typed:
+def typed(given: Mapping[str, str]) -> dict[str, str]:
     """
-    What somebody typed who wants to hold something.
+    Return what somebody typed who wants to hold something, of a form or a query.
     """
-
-    group: str = ""
-    scopes: str = ""
-    reason: str = ""
-    for_: str = ""
-    until: str = ""
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> "Typed":
-        """
-        Read a form, or a query.
-        """
-        names = {"group": "group", "scopes": "scopes", "reason": "reason"}
-        names |= {"for": "for_", "until": "until"}
-        found = {to: given.get(name, "") for name, to in names.items()}
-        # A group's name may begin or end with a blank.
-        return cls(
-            **{to: one if to == "group" else one.strip() for to, one in found.items()}
-        )
+    names = ("group", "scopes", "reason", "for", "until")
+    found = {name: given.get(name, "").strip() for name in names}
+    # A group's name may begin or end with a blank.
+    return {**found, "group": given.get("group", "")}
 
 
 # ---------------------------------------------------------------- placing
 
 
-def told(desk: Desk, snapshot: Snapshot, typed: Typed) -> Preview:
+def told(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
     """
     Say what placing it would do; asks the cluster what the snapshot does not tell.
 
     Raises:
         Problem: what was typed is no good; says why.
     """
-    if not typed.scopes:
+    if not wish["scopes"]:
         raise Problem(400, "say what to hold: orders:3, orders, re:ord.* or @all")
-    picture = _picture(snapshot, typed.group)
+    picture = _picture(snapshot, wish["group"])
     try:
         wanted = preview.placing(
             picture,
             preview.wish_of(
-                group=typed.group,
+                group=wish["group"],
                 owner=desk.owner,
-                texts=typed.scopes.split(),
-                reason=typed.reason,
-                for_=typed.for_ or None,
-                until=typed.until or None,
+                texts=wish["scopes"].split(),
+                reason=wish["reason"],
+                for_=wish["for"] or None,
+                until=wish["until"] or None,
             ),
             skew=desk.follower.settings.clock_skew,
             host=desk.host,
@@ -92,7 +76,7 @@ def told(desk: Desk, snapshot: Snapshot, typed: Typed) -> Preview:
         )
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
-    desk.follower.view(typed.group)
+    desk.follower.view(picture.group)
     asked = _Asked(desk, snapshot, picture)
     return preview.preview(asked, wanted, preview.objections(asked, wanted))
 
@@ -187,8 +171,7 @@ def _placing(
     )
     against = preview.objections(_Asked(desk, snapshot, picture), wanted)
     seen = evolve(shown, placing=wanted, objections=tuple(against))
-    typed, agreed = Typed.of(given), given.get("agreed") or None
-    told = document(typed, seen)
+    agreed, told = given.get("agreed") or None, document(given, seen)
     if agreed != told["agreement"]:
         raise Refused(seen, told, "Nothing was placed.", _why_not(seen, agreed))
     todo = wanted.todo(is_replacing=bool(wanted.replaces))
@@ -203,11 +186,11 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
     return f"{changed}{what}Agree first: {seen.to_agree}."
 
 
-def document(typed: Typed, seen: Preview) -> dict[str, Any]:
+def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
     """
     Return a preview as plain JSON values, with what somebody agrees to.
     """
-    return {**seen.document(), "agreement": agreement(asdict(typed), seen)}
+    return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
 
 # ---------------------------------------------------------------- lifting

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
-from attrs import asdict
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
@@ -21,7 +20,7 @@ from starlette.routing import Route
 
 from safeconsumer.console import changing, checking
 from safeconsumer.console.callers import Caller, answered
-from safeconsumer.console.changing import Refused, Typed
+from safeconsumer.console.changing import Refused
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
@@ -169,14 +168,14 @@ def place(request: Request) -> Response:
     Show the form, and what it would do once there is something in it.
     """
     desk, snapshot = _look(request)
-    typed = Typed.of(request.query_params)
+    wish = changing.typed(request.query_params)
     preview, error = None, None
-    if typed.scopes:
+    if wish["scopes"]:
         try:
-            preview = changing.told(desk, snapshot, typed)
+            preview = changing.told(desk, snapshot, wish)
         except Problem as problem:
             error = _sentence(problem)
-    return _place_page(request, snapshot, typed, preview, error)
+    return _place_page(request, snapshot, wish, preview, error)
 
 
 async def do_place(request: Request) -> Response:
@@ -189,17 +188,17 @@ async def do_place(request: Request) -> Response:
 
 def _do_place(request: Request, given: dict[str, str], caller: Caller) -> Response:
     desk, snapshot = _look(request)
-    typed = Typed.of(given)
+    wish = changing.typed(given)
     preview = None
     try:
-        preview = changing.told(desk, snapshot, typed)
+        preview = changing.told(desk, snapshot, wish)
         changing.place(desk, preview, given, caller)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
         error = _sentence(problem)
-        return _place_page(request, snapshot, typed, preview, error, problem.status)
-    return RedirectResponse("/group?" + urlencode({"group": typed.group}), 303)
+        return _place_page(request, snapshot, wish, preview, error, problem.status)
+    return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
 
 
 def _sentence(problem: Problem) -> str:
@@ -209,7 +208,7 @@ def _sentence(problem: Problem) -> str:
 def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
     request: Request,
     snapshot: Snapshot,
-    typed: Typed,
+    wish: dict[str, str],
     preview: Preview | None,
     error: str | None,
     status: int = 200,
@@ -221,10 +220,10 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
         status=status,
         is_live=request.method == "GET",
         title="Hold something",
-        wish=typed,
+        wish=wish,
         key=new_key(),
         preview=preview,
-        agreement=None if preview is None else agreement(asdict(typed), preview),
+        agreement=None if preview is None else agreement(wish, preview),
         error=error,
     )
 

@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
-from safeconsumer.group.facts import GroupFacts, Standing
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, facts_of
@@ -49,7 +49,7 @@ _AWAY = (
 _ASK_TIMEOUT_MS = 5_000
 _END_SECONDS = 3.0
 _MOST_RECORDS = 10_000
-_UNKNOWN = GroupFacts(state="Unknown", members=(), committed={})
+_UNKNOWN = GroupFacts(state=UNKNOWN, members=(), committed={})
 
 
 @frozen
@@ -341,12 +341,14 @@ class Follower:
         with self._lock:
             names = {one.key.group for one in self._fold.standing()}
             names |= {one.report.group for one in self._live()}
+        listed = admin.list_groups()
         names |= {
             one["group_id"]
-            for one in admin.list_groups()
+            for one in listed
             if one["protocol_type"] == "consumer" or not one["protocol_type"]
         }
-        facts, unread = _facts_of_all(admin, sorted(names))
+        there = {one["group_id"] for one in listed}
+        facts, unread = _facts_of_all(admin, sorted(names), there)
         lags = self._lags(admin, asker, facts)
         with self._lock:
             now = time.monotonic()
@@ -474,7 +476,7 @@ class Follower:
 
 
 def _facts_of_all(
-    admin: KafkaAdminClient, names: Sequence[str]
+    admin: KafkaAdminClient, names: Sequence[str], there: AbstractSet[str]
 ) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
     """
     Return what the cluster tells of groups, and what it does not tell of which.
@@ -485,13 +487,15 @@ def _facts_of_all(
     described = admin.describe_groups(names) if names else {}
     for name, one in described.items():
         offsets = committed.get(name)
-        if one.get("error"):
-            unread[name] = (f"the group cannot be described: {one['error']}"[:200],)
-            facts[name] = _UNKNOWN
-            continue
-        if offsets is None:
-            unread[name] = ("its committed offsets cannot be read",)
-        facts[name] = facts_of(one, offsets or {})
+        told = facts_of(one, offsets or {})
+        # What is dead and not listed is no group; a broker of 4.0 calls that an error.
+        is_untold = name in there if told.state == "Dead" else bool(one.get("error"))
+        facts[name] = evolve(told, state=UNKNOWN) if is_untold else told
+        why = f"the group cannot be described: {one.get('error')}"[:200]
+        unread[name] = (
+            *((why,) if is_untold and one.get("error") else ()),
+            *(("its committed offsets cannot be read",) if offsets is None else ()),
+        )
     return facts, unread
 
 

@@ -224,10 +224,10 @@ def _is_same(change: Change, one: Standing) -> bool:
 
 class Consent(Enum):
     """
-    What somebody must agree to first.
+    What somebody must agree to first; on the command line by a flag of this name.
     """
 
-    NEW_GROUP = "new-group"
+    NEW_GROUP = "new_group"
     FUTURE = "future"
     REPLACE = "replace"
     EVERYTHING = "yes"

@@ -16,6 +16,7 @@ from attrs import frozen
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from safeconsumer._kafka.fixes import producers
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
@@ -246,7 +247,7 @@ class LazyProducer:
                 return self._made
             made, self._made = self._made, None
         if made is not None:  # it took so long that nobody has waited for it
-            made.close(timeout=0)
+            producers.end(made, 0.0)
         message = "this consumer's control clients are closed"
         raise KafkaError(message)
 
@@ -265,7 +266,7 @@ class LazyProducer:
         finally:
             self._lock.release()
         if made is not None:
-            made.close(timeout=min(_GOODBYE, _left(until)))
+            producers.end(made, min(_GOODBYE, _left(until)))
 
 
 def _left(until: float) -> float:

@@ -419,6 +419,8 @@ def refuse_undone(answer: object) -> None:
         HandlersFailError: it is a coroutine, a generator or something to be awaited or
             waited for: nobody does, so nothing was done. Or it is an exception.
     """
+    if answer is None:
+        return
     refuse_coroutine(answer)
     if inspect.isawaitable(answer):
         _refuse(answer, "awaits")
@@ -606,7 +608,9 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
         return len(records), None
     for count, record in enumerate(records, 1):
         try:
-            refuse_undone(handle(record, context))
+            answer = handle(record, context)
+            if answer is not None:
+                refuse_undone(answer)
         except BaseException as error:  # noqa: BLE001 - it is this record's
             return count - 1, blamed(error)
         if begin(count) is False or time.monotonic() > until:

@@ -191,8 +191,13 @@ class Brakes:
         room = max(1, self._credit(load))
         if self._share is None:
             return room
-        # All that comes may be of the one partition that has all that is here.
-        left = self._share.moving.high.records - self._held.records
+        # All that comes may be of the one partition that has most of what is here: no
+        # more than all of it, which is quicker to tell.
+        share = self._share.moving.high.records
+        left = share - self._held.records
+        if left < room:
+            epochs = tuple(self._held.epochs.values())
+            left = share - max((one.records for one in epochs), default=0)
         most = max(1, (self._limits.records - self._held.records) // 2)
         return min(room, max(self._share.poll, left), most)
 

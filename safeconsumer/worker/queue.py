@@ -362,18 +362,33 @@ class Queue:
             self._seen = view = self.others.seen()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
-                self._unshelve(epoch)
+                if epoch.shelf:
+                    self._unshelve(epoch)
+
+    def obey_for(self, epoch: Epoch) -> None:
+        """
+        Obey them for one that records come for: it may be new, and have seen nothing.
+        """
+        if self.others is None:
+            return
+        with self.held.lock:
+            view = self.others.seen()
+            is_seen = view is self._seen
+            if is_seen and not epoch.is_closed:
+                epoch.is_held = covers(view, epoch.tp)
+        if not is_seen:
+            self.obey()
 
     def release(self, topic: str) -> None:
         """
         Let what waits of a topic go on, where nothing holds it.
         """
         for epoch in self.held.epochs.values():
-            if epoch.tp.topic == topic:
+            if epoch.tp.topic == topic and epoch.shelf:
                 self._unshelve(epoch)
 
     def _unshelve(self, epoch: Epoch) -> None:
-        if epoch.shelf and not epoch.is_held:
+        if not epoch.is_held:
             self.ready.extendleft(reversed(epoch.shelf))
             epoch.shelf.clear()
             self.notify()

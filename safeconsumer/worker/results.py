@@ -136,7 +136,7 @@ class Schedule:
         """
         with self._held.lock:
             epoch.unsorted.append((chunk, 0))
-        self.queue.obey()  # a new epoch has seen nothing yet
+        self.queue.obey_for(epoch)
         self._sort(epoch)
 
     def turn(self) -> float:

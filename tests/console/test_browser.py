@@ -267,7 +267,7 @@ def test_the_broker_stops_and_comes_back(
                 agree.check()
             page.get_by_role("button", name="Hold @all").click()
             expect(page.get_by_role("alert").first).to_contain_text(
-                "Nothing was written", timeout=LIMIT
+                "Nothing was written. no answer from the broker", timeout=LIMIT
             )
         finally:
             team.broker.up()

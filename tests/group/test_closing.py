@@ -4,30 +4,51 @@ Closing a consumer with ``control=`` takes no longer than it was given.
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from safeconsumer import Control, SafeConsumer
+from safeconsumer.group import clients
+from tests.group.team import Team
 from tests.kafka.offline import silent_broker
 
 # A machine with other things to do.
 SLACK = 0.7
 
 
-def control_threads() -> list[str]:
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def control_threads() -> list[threading.Thread]:
     """
-    Return the names of our threads that run.
+    Return our threads that run.
     """
     return [
-        thread.name
+        thread
         for thread in threading.enumerate()
         if thread.name.startswith(("safeconsumer-control", "safeconsumer-status"))
     ]
 
 
-def test_closing_is_bounded_without_a_broker() -> None:
+def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     W8: its threads, its clients and leaving the group share one deadline.
     """
+    making, go_on, made = threading.Event(), threading.Event(), []
+    make = clients.producer
+
+    def slowly(*args: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        making.set()
+        assert go_on.wait(30)
+        made.append(make(*args))
+        return made[0]
+
+    monkeypatch.setattr(clients, "producer", slowly)
     with silent_broker() as address:
         consumer = SafeConsumer(
             "orders",
@@ -36,13 +57,27 @@ def test_closing_is_bounded_without_a_broker() -> None:
             group_id="g",
             control=Control(start_timeout=0.0, status_interval=0.2),
         )
-        limit = time.monotonic() + 30
-        assert {"safeconsumer-control", "safeconsumer-status"} <= {*control_threads()}
-        control: Any = consumer._safe_control
-        while not control._producer._lock.locked():  # in the middle of connecting
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        status = next(one for one in control_threads() if "status" in one.name)
+        assert making.wait(30)
         began = time.monotonic()
         consumer.close(autocommit=False, timeout_ms=500)
         seconds = time.monotonic() - began
+        go_on.set()
+        status.join(30)
     assert seconds < 0.5 + SLACK, seconds
+    assert made[0]._closed  # by the thread that came too late with it
+
+
+@pytest.mark.embedded_broker
+def test_what_nobody_answers_is_given_up(team: Team) -> None:
+    """
+    kafka-python raises out of its producer's close(), and leaves its thread.
+    """
+    before = set(threading.enumerate())
+    consumer = team.subscribed("a", control=team.quick)
+    team.settled(consumer)
+    with team.broker.hold("Produce", client_id="a-control") as reports:
+        reports.wait()
+        consumer.close(autocommit=False, timeout_ms=1000)
+        left = [one for one in threading.enumerate() if one not in before]
+    assert [one.name for one in left if "producer" in one.name] == []

@@ -72,6 +72,20 @@ def test_it_sees_what_a_command_sees(team: Team) -> None:
         until(following, is_like, "the same picture")
 
 
+def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
+    """Brokers of 4.0 answer with an error: there is none, and nothing is unknown."""
+    operator = Operator(team.broker.client_config, team.settings)
+    team.operator_holds("@all")
+    with follower(team) as following, operator:
+
+        def is_like(snapshot: Snapshot) -> bool:
+            picture = snapshot.pictures.get(team.group)
+            return picture is not None and picture.facts == operator.group(team.group)
+
+        seen = until(following, is_like, "the same facts").pictures[team.group]
+        assert (seen.facts.is_known, seen.unread) == (False, ())
+
+
 def test_snapshots_do_not_change(team: Team) -> None:
     """A page that is being made is of one moment."""
     with follower(team) as following:

@@ -17,6 +17,7 @@ from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group import wire
+from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
@@ -24,6 +25,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
+from tests.worker.lab import wait_for
 
 HOUR_MS = 3_600_000
 
@@ -173,6 +175,19 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
         states = [one.facts.state for one in (picture, *listed)]
         assert states == ["Unknown", "Unknown"]
         assert not Judge(picture).quietness([Everything()]).is_reached
+        consumer.commit(asynchronous=False)
+        with (
+            Follower(team.broker.client_config, team.quick) as following,
+            Operator(team.broker.client_config, team.quick) as operator,
+        ):
+
+            def is_like() -> bool:
+                seen = following.snapshot().pictures.get(team.group)
+                return seen is not None and seen.facts == operator.group(team.group)
+
+            wait_for(is_like, "what a command sees")
+            committed = following.snapshot().pictures[team.group].facts.committed
+            assert committed
     finally:
         consumer.close()
 

@@ -68,6 +68,7 @@ def follower(operator: Operator, timeout: float = 10.0) -> ControlFollower:
         group_topic=operator.topics[1],
         status_topic=None,
         trust_topic=operator.team.settings.trust_topic,
+        client_configs=operator.team.settings.client_configs,
     )
     config = operator.team.broker.client_config
     return ControlFollower(settings, operator.group, config, timeout=timeout, hooks=())

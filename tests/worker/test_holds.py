@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
+from safeconsumer.holds.view import PauseView
 from safeconsumer.worker import Drain, Pump, RetryLater
+from safeconsumer.worker.client import covers
 from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.loop import BACKPRESSURE
@@ -51,6 +53,29 @@ def test_what_comes_in_spite_of_a_hold_waits_too(order: Order) -> None:
     assert desk.work() == []
     desk.resume()
     assert desk.work() == [0, 1, 2]
+
+
+def test_records_of_one_partition_ask_about_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    With a thousand of them, each poll would ask a million times.
+    """
+    desk = Desk(Order.PARTITION)
+    others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
+    desk.ledger.assign([TP, *others])
+    for tp in others:
+        desk.held.open(tp, 1, 0, 0)
+    desk.admit(1)
+    asked = []
+
+    def tell(view: PauseView, tp: TopicPartition) -> bool:
+        asked.append(tp)
+        return covers(view, tp)
+
+    monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
+    desk.admit(1)
+    assert asked == [TP]
 
 
 def test_the_workers_own_holds_stop_nothing_of_it() -> None:

@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import HandlersFailError, Retry, Worker
+from tests.worker.bench import bench
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for
 
@@ -54,6 +56,35 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
     with pytest.raises(HandlersFailError, match="before it took a record"):
         running.end()
     assert lab.committed() == {0: 0}
+
+
+def work(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """
+    Do nothing.
+    """
+
+
+@contextmanager
+def never() -> Iterator[None]:
+    """
+    Begin for as long as nobody ends the process.
+    """
+    threading.Event().wait()
+    yield
+
+
+def test_a_stop_does_not_wait_for_a_process_to_begin() -> None:
+    """
+    What it was started for has not begun, and comes again.
+    """
+    with bench("process", work, count=1, lifespan=never, start_seconds=600) as made:
+        made.admit(1)
+        children: Any = made.runner
+        wait_for(lambda: children._children, "the process")
+        made.runner.recall()
+        wait_for(lambda: not made.held.running, "the record to be given back")
+        assert made.events == []
+    assert made.held.records == 1
 
 
 def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:

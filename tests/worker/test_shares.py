@@ -12,7 +12,7 @@ from safeconsumer.worker import Commit, Limits, Reject, Retry
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
-from tests.worker.model.client import EVERY, Clock, FakeClient
+from tests.worker.model.client import EVERY, Clock, FakeClient, FakeRecord
 from tests.worker.model.standing import DRAIN, StandingEngine
 
 # The client returns whatever it has of the first partition before it looks at the next.
@@ -98,6 +98,24 @@ def test_what_idle_partitions_leave_is_used() -> None:
     share = Share(Limits(records=40), busy=1)
     share.turns(20)
     assert share.records()[0] >= 20
+
+
+@pytest.mark.parametrize(("each", "room"), [((4, 4, 4, 4), MOST), ((16, 0, 0, 0), 5)])
+def test_a_poll_is_small_only_if_one_could_pass_its_share(
+    each: tuple[int, ...], room: int
+) -> None:
+    """
+    All that comes may be of the one that has most: of 20, here, or of 4 more than that.
+    """
+    share = Share(Limits(records=100), busy=0)
+    held = share.engine.held
+    for tp, count in zip(EVERY, each, strict=True):
+        records = [FakeRecord(*tp, offset) for offset in range(count)]
+        if records:
+            held.admit(held.epochs[tp], records)  # type: ignore[arg-type]  # alike
+    share.client.log.update(dict.fromkeys(EVERY, LOG))  # so all of them share
+    share.engine.brakes.place(is_draining=False)
+    assert share.engine.brakes.room() == room
 
 
 @pytest.mark.parametrize("records", [40, 100])

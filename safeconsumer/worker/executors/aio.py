@@ -295,7 +295,7 @@ class Coroutines:
     async def _run_each(self, task: Task, slot: Slot, context: Context) -> Outcome:
         call, ours = self._call, asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
-        chunk, indexes = task.chunk, task.indexes
+        chunk, indexes, epoch = task.chunk, task.indexes, task.epoch
         began = now = time.monotonic()
         until = began + self._calls.seconds
         count, failing = 0, 0.0
@@ -303,9 +303,11 @@ class Coroutines:
         try:
             for index in indexes:
                 slot.index, slot.began = index, now
-                if task.epoch.is_held:
+                if epoch.is_held:
                     break
-                refuse_undone(await call(chunk.records[index], context))
+                answer = await call(chunk.records[index], context)
+                if answer is not None:
+                    refuse_undone(answer)
                 chunk.finish(index)
                 count += 1
                 if ours.cancelling():

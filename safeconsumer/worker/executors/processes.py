@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.sharedctypes import RawArray
@@ -255,6 +256,7 @@ class Processes(Elsewhere):
         for slot in self.slots:
             slot.goes_on = True
         self._recalled = threading.Event()
+        self._recall, self._recalling = multiprocessing.Pipe(duplex=False)
         self._is_stopped = False
 
     def start(self) -> None:
@@ -274,6 +276,7 @@ class Processes(Elsewhere):
         Start no process any more: what waits for one has not begun.
         """
         self._recalled.set()
+        self._recalling.close()  # whoever waits for a first word sees the end of it
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
@@ -462,9 +465,12 @@ class Processes(Elsewhere):
     def _first_word(self, child: _Child) -> HandlersFailError | None:
         limit = min(self._calls.start_seconds, LONGEST)
         try:
-            if child.pipe.poll(limit):
+            heard = connection.wait([child.pipe, self._recall], limit)
+            if child.pipe in heard:
                 said: HandlersFailError | None = child.pipe.recv()
                 return said
+            if heard:
+                raise NotBegunError
         except (EOFError, OSError):
             child.process.join(_GONE_SECONDS)
             if self._recalled.wait(_TOLD_SECONDS):
