@@ -5,6 +5,9 @@ Errors that must also be children of kafka-python's classes, so that code which
 already catches those keeps working, stand in ``safeconsumer._kafka.errors``.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class SafeConsumerError(Exception):
     """
@@ -97,10 +100,15 @@ class ControlTopicError(SafeConsumerError, RuntimeError):
 
 class ControlWriteError(SafeConsumerError, RuntimeError):
     """
-    A group hold could not be written; the message says which ones were, before it.
+    A group hold was not acknowledged; the message says of each what is known.
 
     What was acknowledged is in force. Doing it again is safe.
+
+    Attributes:
+        acknowledged: what was, one item for each hold.
     """
+
+    acknowledged: Sequence[Any] = ()
 
 
 class ClientPropertyError(SafeConsumerError, ValueError):

@@ -5,7 +5,7 @@ Every command, under one group; a command's module is imported when it is called
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,9 +13,10 @@ import click
 from attrs import frozen
 from click.shell_completion import CompletionItem
 
-# As a shell says of a program that SIGPIPE ended; Status.CLOSED, but that is imported
-# with what needs Kafka.
+# As a shell says of a program that SIGPIPE or SIGINT ended; of Status, but that is
+# imported with what needs Kafka.
 CLOSED = 141
+INTERRUPTED = 130
 
 
 @frozen
@@ -114,6 +115,26 @@ _COMMANDS: Mapping[str, _Command] = {
 }
 
 
+@contextlib.contextmanager
+def _ended() -> Iterator[None]:
+    """
+    End as documented if nobody reads what is printed, or Ctrl-C comes.
+
+    That is while a command is imported, too, where click would end with 1.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        # Not a file, as in tests, or closed.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())  # what is left of it goes there
+        raise SystemExit(CLOSED) from None
+    except KeyboardInterrupt:
+        click.echo("safeconsumer: interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
 class _Commands(click.Group):
     """
     A group that imports a command when it is asked for, and lists them without.
@@ -152,17 +173,25 @@ class _Commands(click.Group):
             rows = [(name, one.short) for name, one in sorted(_COMMANDS.items())]
             formatter.write_dl(rows)
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's
+    ) -> click.Context:
+        """
+        Read the options, of which --help prints and ends.
+        """
+        with _ended():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         """
-        Run a command; end it quietly if nobody reads what it prints.
+        Import a command and run it.
         """
-        try:
+        with _ended():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            with contextlib.suppress(OSError, ValueError):  # not a file, as in tests
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, sys.stdout.fileno())  # what is left of it goes there
-            ctx.exit(CLOSED)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str

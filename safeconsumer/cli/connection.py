@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from attrs import frozen
+from click.core import ParameterSource
 
 from safeconsumer._kafka import login
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
@@ -72,10 +73,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_eager=True,
         expose_value=False,
         callback=profiles.use,
-        help="Defaults for these options, from profiles.toml.",
+        help="Defaults for these options, from profiles.toml; named here, they count "
+        "more than the environment.",
     )
     @click.option(
         "--bootstrap",
+        cls=profiles.Profiled,
         metavar="HOST:PORT,...",
         envvar="SAFECONSUMER_BOOTSTRAP",
         help="The cluster.",
@@ -83,6 +86,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         "config_file",
+        cls=profiles.Profiled,
         envvar="SAFECONSUMER_CONFIG",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -96,9 +100,26 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         config_file: Path | None,
         **kwargs: Any,  # noqa: ANN401 - the command's own
     ) -> Any:  # noqa: ANN401 - the command's own
-        return command(*args, base=lambda: _base(bootstrap, config_file), **kwargs)
+        is_nearer = _is_nearer("config_file", "bootstrap")
+        return command(
+            *args,
+            base=lambda: _base(bootstrap, config_file, is_nearer=is_nearer),
+            **kwargs,
+        )
 
     return with_cluster
+
+
+def _is_nearer(name: str, other: str) -> bool:
+    # On the command line, where the other stands in the environment or in a profile.
+    context = click.get_current_context()
+    nearest = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    for source in nearest:
+        if context.get_parameter_source(other) is source:
+            return False
+        if context.get_parameter_source(name) is source:
+            return True
+    return False
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +133,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @cluster_options
     @click.option(
         "--topic-prefix",
+        cls=profiles.Profiled,
         metavar="TEXT",
         default=PREFIX,
         show_default=True,
@@ -170,7 +192,9 @@ def _skew(text: str) -> float:
         raise CommandError(message) from error
 
 
-def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
+def _base(
+    bootstrap: str | None, config_file: Path | None, *, is_nearer: bool
+) -> dict[str, Any]:
     configs: dict[str, Any] = {}
     if config_file is not None:
         try:
@@ -179,7 +203,7 @@ def _base(bootstrap: str | None, config_file: Path | None) -> dict[str, Any]:
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    if bootstrap is not None:
+    if bootstrap is not None and not (is_nearer and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = _servers(str(configs.get("bootstrap_servers") or ""))
     if not servers:
@@ -223,7 +247,8 @@ def _servers(text: str) -> list[str]:
         host, _, port = one.rpartition(":")
         is_alone = not host or (":" in host and not host.endswith("]"))  # a bare IPv6
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
-        if not is_alone and not (is_number and 0 < int(port) < 65536):  # noqa: PLR2004 - TCP's
+        is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
+        if "/" in one or not (is_alone or is_port):  # it may be a page's address
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)
     return found

@@ -94,7 +94,11 @@ def _tell(link: str, *, is_opening: bool) -> None:
 
 
 def _token(file: Path) -> str:
-    token = file.read_text(encoding="utf-8").strip()
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{file} cannot be read: {error}"
+        raise CommandError(message) from error
     if len(token) < _SHORTEST_TOKEN:
         message = f"{file}: a token has {_SHORTEST_TOKEN} characters or more"
         raise CommandError(message)

@@ -14,6 +14,7 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.group.findings import findings
 from safeconsumer.group.judging import BAD, Finding
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.scopes import checked_group
 
 
 @click.command(epilog=EPILOG)
@@ -40,8 +41,11 @@ def doctor(
     """
     Look at versions, topics, ACLs, clocks and members, and say what to do.
     """
-    with explained(context), Operator(*connect()) as operator:
-        found = list(findings(operator, group, operators))
+    with explained(context):
+        if group is not None:
+            checked_group(group)
+        with Operator(*connect()) as operator:
+            found = list(findings(operator, group, operators))
         if output.is_json:
             output.document([asdict(one) for one in found])
         else:

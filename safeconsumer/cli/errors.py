@@ -137,8 +137,8 @@ def explained(context: click.Context) -> Iterator[None]:
         is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
         known = first if is_silence and first is not None else error
         give_up(context, said(known), status_of(known))
-    except KeyboardInterrupt:
-        give_up(context, "interrupted", Status.INTERRUPTED)
+    except KeyboardInterrupt as interrupt:  # with what had been written, if anything
+        give_up(context, str(interrupt) or "interrupted", Status.INTERRUPTED)
     except RuntimeError as error:
         if not _is_of_interrupt(error):
             raise

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from attrs import evolve, frozen
@@ -81,8 +81,8 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--until",
         metavar="TIME",
-        help="It ends by itself then: 18:30, 2026-11-22T18:30, or with +01:00 or Z; "
-        "this machine's time zone without.",
+        help="It ends by itself then: 18:30, or 2026-11-22T18:30, which may have a "
+        "time zone (+01:00 or Z); this machine's without.",
     )(command)
     return click.option(
         "--for",
@@ -166,25 +166,24 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 _confirm(preview(operator, wanted, against))
             todo = wanted.todo(is_replacing=flags["replace"])
             done = operator.write(OPERATOR, todo) if todo else ()
-            told = _told(wanted, done)
-            if not output.is_json:
-                output.lines(_lines(told))
-            reached = None
-            if flags["is_waiting"]:
-                with written("held", done):
+            told, reached = _told(wanted, done), None
+            with written("held", done):
+                if not output.is_json:
+                    output.lines(_lines(told))
+                if flags["is_waiting"]:
                     reached = _wait(operator, wanted, limit)
-            _end(context, output, told, reached)
+                _end(context, output, told, reached)
 
 
 def timeout_of(text: str) -> float:
     """
-    Return the seconds of ``--timeout``.
+    Return the seconds of ``--timeout``; ``0s`` looks once.
 
     Raises:
         CommandError: it is no duration.
     """
     try:
-        return seconds_of(text)
+        return 0.0 if text == "0s" else seconds_of(text)
     except ValueError as error:
         message = f"--timeout: {error}"
         raise CommandError(message) from error
@@ -205,7 +204,8 @@ def is_terminal() -> bool:
     """
     Tell whether somebody sits there who can be asked.
     """
-    return sys.stdin.isatty()
+    stdin: TextIO | None = sys.stdin  # None in a program that was started without
+    return stdin is not None and stdin.isatty()
 
 
 def _confirm(seen: Preview) -> None:
@@ -348,16 +348,27 @@ def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
 def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
     """
     Say what was acknowledged if something goes wrong after that.
+
+    A look may fail, and so may printing: on a full disk, say.
     """
+    scopes = ", ".join(one.change.key.scope for one in done)
     try:
         yield
+    except BrokenPipeError:
+        raise
     except (KafkaError, OSError, ControlTopicError) as error:
-        scopes = ", ".join(one.change.key.scope for one in done)
+        if not done:
+            raise
         message = (
-            f"{what} and acknowledged: {scopes}; but it could not be looked at "
-            f"afterwards: {said(error)}"
+            f"{what} and acknowledged: {scopes}; but the rest could not be told: "
+            f"{said(error)}"
         )
         raise CommandError(message, status_of(error)) from error
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        message = f"{what} and acknowledged: {scopes}; interrupted after that"
+        raise CommandError(message, Status.INTERRUPTED) from None
 
 
 @click.command(epilog=EPILOG)
@@ -402,11 +413,12 @@ def extend(  # noqa: PLR0913 - one parameter per option
             longer = [_longer(one, own.get(one), seconds, now) for one in wanted]
             done = operator.write(OPERATOR, longer)
         told = [as_standing(one) for one in done]
-        if output.is_json:
-            output.document({"extended": [standing_document(one) for one in told]})
-            return
-        rows = group_text.columns(map(Standing.cells, told))
-        output.lines(["extended", *rows])
+        with written("extended", done):
+            if output.is_json:
+                output.document({"extended": list(map(standing_document, told))})
+                return
+            rows = group_text.columns(map(Standing.cells, told))
+            output.lines(["extended", *rows])
 
 
 def _longer(

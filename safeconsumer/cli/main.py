@@ -7,6 +7,7 @@ import sys
 
 from safeconsumer._kafka.fixes.secrets import hide_logins
 
+FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 
@@ -34,4 +35,8 @@ def main() -> None:
         )
         raise SystemExit(USAGE) from None
     except KeyboardInterrupt:
+        sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:  # what no command explains: its --help, on a full disk
+        sys.stderr.write(f"safeconsumer: this system refuses: {error}\n")
+        raise SystemExit(FAILED) from None

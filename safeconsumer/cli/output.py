@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from attrs import frozen
@@ -41,7 +41,8 @@ class Output:
         Print lines, on a terminal no longer than it is wide.
         """
         width = None
-        if self.kind == TABLE and sys.stdout.isatty():
+        out: TextIO | None = sys.stdout  # None in a program that was started without
+        if self.kind == TABLE and out is not None and out.isatty():
             width = shutil.get_terminal_size().columns
         shown = printable_lines("\n".join(lines)).split("\n")
         click.echo("\n".join(cut(line, width) for line in shown))

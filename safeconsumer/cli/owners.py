@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.group.wire import MAX_NAME_LENGTH
 from safeconsumer.holds.hold import checked_owner
@@ -20,6 +21,7 @@ def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     return click.option(
         "--owner",
+        cls=profiles.Profiled,
         envvar="SAFECONSUMER_OWNER",
         metavar="NAME",
         help="Whose hold it is; your login and this host, alice@build7, by default.",

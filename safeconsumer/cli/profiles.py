@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 FILE = "SAFECONSUMER_PROFILES"
 _DEFAULT = "default"
@@ -23,13 +24,36 @@ _KEYS: Mapping[str, str] = {
     "status-topic": "status_topic",
     "topic-prefix": "topic_prefix",
 }
+# Where a command's context keeps which parameters a profile settles that was named on
+# the command line.
+_SETTLED = "safeconsumer.profile.settled"
+# Both say where the cluster is: a login of one is not for the address of another.
+_WHERE = frozenset({"bootstrap", "config_file"})
 
 
-def use(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+class Profiled(click.Option):
+    """
+    An option that a profile may give.
+
+    The environment does not count against a profile that was named on the command
+    line: whoever types ``--profile staging`` means staging, whatever a shell exports.
+    """
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """
+        Return what the environment says, unless such a profile says it.
+        """
+        if self.name in ctx.meta.get(_SETTLED, ()):
+            return None
+        return super().resolve_envvar_value(ctx)
+
+
+def use(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
     """
     Make a profile's values the defaults of a command's options.
 
-    Without a name that is the profile ``default``, if there is one.
+    Without a name that is the profile ``default``, if there is one. Named on the
+    command line, its values count more than the environment.
 
     Raises:
         click.BadParameter: there is no such profile, or the file is no good.
@@ -43,6 +67,9 @@ def use(context: click.Context, _parameter: click.Parameter, name: str | None) -
         raise click.BadParameter(message)
     values = _values(profiles.get(name or _DEFAULT, {}), path)
     context.default_map = {**values, **(context.default_map or {})}
+    source = context.get_parameter_source(str(parameter.name))
+    if source is ParameterSource.COMMANDLINE:
+        context.meta[_SETTLED] = {*values, *(_WHERE if _WHERE & {*values} else ())}
 
 
 def _read(path: Path, *, is_wanted: bool) -> Mapping[str, Any]:

@@ -14,17 +14,27 @@ FUTURE = "(what is for later needs --future)"
 
 
 def refuse_nothing(
-    operator: Operator, picture: Picture, found: Sequence[Scope]
+    operator: Operator,
+    picture: Picture,
+    found: Sequence[Scope],
+    *,
+    unless: str = FUTURE,
 ) -> None:
     """
     Return if each scope covers something that the group consumes.
+
+    Args:
+        operator: the connection.
+        picture: of the group.
+        found: the scopes.
+        unless: what the command has for scopes that are meant so.
 
     Raises:
         CommandError: one covers nothing; names what was perhaps meant.
     """
     said = scopes.mistakes(picture, found, operator.topics)
     if said:
-        message = f"{said} {FUTURE}"
+        message = f"{said} {unless}".rstrip()
         raise CommandError(message)
 
 

@@ -28,7 +28,7 @@ from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import said
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
@@ -58,7 +58,7 @@ def status(
 
     Members without safeconsumer do not report, and obey no hold.
     """
-    with explained(context), Operator(*connect()) as operator:
+    with explained(context), _operator(connect, group) as operator:
         pace = Pace()
         while True:
             try:
@@ -76,6 +76,13 @@ def status(
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
+
+
+def _operator(connect: Connect, group: str | None) -> Operator:
+    # What no group can be called is said before anybody is asked.
+    if group is not None:
+        checked_group(group)
+    return Operator(*connect())
 
 
 def _show_outage(output: Output, group: str, why: str) -> None:
@@ -208,7 +215,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
                 nonlocal is_checked
                 if not is_checked:
                     refusing.refuse_unknown(seen)
-                    refusing.refuse_nothing(operator, seen, found)
+                    refusing.refuse_nothing(operator, seen, found, unless="")
                     is_checked = True
                 return judge(seen, found)
 
@@ -223,7 +230,10 @@ def wait(  # noqa: PLR0913 - one parameter per option
 
 def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
     if is_quiet:
-        return "quiet", tuple(words)
+        if words and words[0] == "flowing":
+            message = "--quiet or flowing: say one of them"
+            raise CommandError(message)
+        return "quiet", tuple(words[1:] if words and words[0] == "quiet" else words)
     if not words or words[0] not in {"quiet", "flowing"}:
         message = "say what to wait for: wait quiet, or wait flowing"
         raise CommandError(message)
@@ -260,8 +270,10 @@ def history(
     The topics are compacted: of each owner and scope the last record stays for good,
     earlier ones for about an hour, a resume for a week.
     """
-    with explained(context), Operator(*connect()) as operator:
+    with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
+        if group is not None and not records:
+            refusing.refuse_unknown(operator.look(group))
         if output.is_json:
             output.document([documents.standing_document(one) for one in records])
             return

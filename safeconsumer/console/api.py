@@ -4,19 +4,20 @@ REST under ``/api/v1``: what the commands print with ``--json``, and their verbs
 
 import asyncio
 import json
+import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 from attrs import asdict, evolve, frozen
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import changing, checking
-from safeconsumer.console.callers import Caller, answered
+from safeconsumer.console import asking, changing, checking
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Outcome
@@ -27,8 +28,8 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
-# Ages on a page move, too, where nothing else does.
-_TICK = 10.0
+# Who waits looks once, however short its patience.
+_ONE_LOOK = 5.0
 _MOST_BODY_BYTES = 256 * 1024
 _LONGEST_WAIT = 600.0
 
@@ -77,7 +78,7 @@ def _group_of(request: Request) -> str:
 def _json(snapshot: Snapshot, **members: object) -> Response:
     known = {
         "version": snapshot.version,
-        "age": round(time.monotonic() - snapshot.heard_at, 3),
+        "age": round(snapshot.age, 3),
         "is_complete": snapshot.is_complete,
         "trouble": snapshot.trouble.said if snapshot.trouble else None,
         "unread": list(snapshot.unread),
@@ -150,78 +151,109 @@ def history(request: Request) -> Response:
     Return what ``safeconsumer history --json`` prints.
     """
     _, snapshot = _look(request)
-    name = request.query_params.get("group")
-    found = [
-        standing_document(one)
-        for one in snapshot.records
-        if name in {None, one.key.group}
-    ]
-    return _json(snapshot, records=found)
+    found = snapshot.history(request.query_params.get("group"))
+    return _json(snapshot, records=list(map(standing_document, found)))
 
 
-def doctor(request: Request) -> Response:
+async def doctor(request: Request) -> Response:
     """
     Look for what would keep a hold from working; asks the cluster.
     """
     desk, snapshot = _look(request)
-    found = checking.rows(desk, request.query_params.get("group"))
-    return _json(snapshot, findings=[asdict(one) for one in found])
+    name = request.query_params.get("group")
+
+    def look(is_wanted: asking.IsWanted) -> Response:
+        found = checking.rows(desk, name, is_wanted)
+        return _json(snapshot, findings=[asdict(one) for one in found])
+
+    return await asking.answer(request, desk.doctors, look)
+
+
+class _News:
+    """
+    What the cluster says after a call began, for whoever made that call.
+
+    What was acknowledged to anybody before the call is in all of it.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._desk: Desk = request.app.state.desk
+        self._version = -1
+        self.began = time.monotonic()
+        self._desk.follower.ask_now()
+
+    async def next(self, until: float) -> Snapshot | None:
+        """
+        Wait for the next snapshot; None if there is none until then.
+
+        Raises:
+            Problem: the client has gone, or the console is being closed.
+        """
+        while True:
+            snapshot = self._desk.snapshot()
+            is_well = snapshot.is_complete and snapshot.trouble is None
+            is_new = snapshot.version != self._version
+            if is_well and is_new and snapshot.heard_at > self.began:
+                self._version = snapshot.version
+                return snapshot
+            if self._desk.is_closing or await self._request.is_disconnected():
+                raise Problem(503, "nobody waits for this any more")
+            if time.monotonic() >= until:
+                return None
+            await asyncio.sleep(LOOK_EVERY)
 
 
 async def wait(request: Request) -> Response:
     """
-    Wait until everything of a group that is held is quiet.
+    Wait until everything of a group that is held is quiet; looks once at least.
     """
     desk, _ = _look(request)
-    name = _group_of(request)
-    try:
-        limit = min(float(request.query_params.get("timeout", "60")), _LONGEST_WAIT)
-    except ValueError as error:
-        raise Problem(400, "timeout is a number of seconds") from error
-    until = time.monotonic() + limit
-    while True:
-        snapshot = desk.snapshot()
-        row = desk.view(snapshot, name).row
-        if snapshot.is_complete and not row.holds:
+    name, limit = _group_of(request), _limit(request)
+    news, row = _News(request), None
+    until = news.began + max(limit, _ONE_LOOK)
+    while (snapshot := await news.next(until)) is not None:
+        row = (await run_in_threadpool(desk.view, snapshot, name)).row
+        if not row.holds:
             raise Problem(409, f"nothing of {name} is held", "hold it first")
-        is_fresh = snapshot.is_complete and not snapshot.trouble
-        if is_fresh and row.level is Level.QUIET:
+        if row.level is Level.QUIET:
             return _json(snapshot, verdict=_row_document(row))
-        if time.monotonic() >= until:
-            raise Problem(
-                408, "not quiet in time", row.sentence, {"verdict": _row_document(row)}
-            )
-        await asyncio.sleep(LOOK_EVERY)
+        until = news.began + limit
+    if row is None:
+        raise Problem(408, "not quiet in time", _unheard(desk.snapshot()))
+    verdict = {"verdict": _row_document(row)}
+    raise Problem(408, "not quiet in time", row.sentence, verdict)
 
 
-async def events(request: Request) -> Response:
-    """
-    Send an event whenever there is something new to look at.
-    """
-    desk, _ = _look(request)
-
-    async def told() -> AsyncIterator[bytes]:
-        shown, at = desk.snapshot().version, time.monotonic()
-        yield b"retry: 1000\n\n"
-        while not desk.is_closing:
-            await asyncio.sleep(LOOK_EVERY)
-            snapshot = desk.snapshot()
-            if snapshot.version != shown or time.monotonic() - at > _TICK:
-                shown, at = snapshot.version, time.monotonic()
-                yield b"event: change\ndata: %d\n\n" % shown
-
-    return StreamingResponse(told(), media_type="text/event-stream")
+def _limit(request: Request) -> float:
+    try:
+        limit = float(request.query_params.get("timeout", "60"))
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise Problem(400, "timeout is a number of seconds")
+    return min(limit, _LONGEST_WAIT)
 
 
-def ready(request: Request) -> Response:
+async def ready(request: Request) -> Response:
     """
     Answer 200 if what is shown is what the cluster says, else 503.
     """
-    _, snapshot = _look(request)
-    if not snapshot.is_complete or snapshot.trouble:
-        said = snapshot.trouble.said if snapshot.trouble else "topics are being read"
-        raise Problem(503, "not ready", said)
-    return _json(snapshot)
+    desk, snapshot = _look(request)
+    if snapshot.is_complete and snapshot.trouble is None:
+        news = _News(request)
+        found = await news.next(news.began + _ONE_LOOK)
+        if found is not None:
+            return _json(found)
+    raise Problem(503, "not ready", _unheard(desk.snapshot()))
+
+
+def _unheard(snapshot: Snapshot) -> str:
+    if snapshot.trouble:
+        return snapshot.trouble.said
+    if not snapshot.is_complete:
+        return "topics are being read"
+    return "the cluster has not answered since"
 
 
 # ---------------------------------------------------------------- changing
@@ -232,7 +264,8 @@ async def preview(request: Request) -> Response:
     Return what ``safeconsumer pause --dry-run --json`` prints, and do nothing.
     """
     given = await _body(request)
-    return await run_in_threadpool(_preview, request, given)
+    askers = _look(request)[0].askers
+    return await asking.answer(request, askers, lambda _: _preview(request, given))
 
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
@@ -246,13 +279,16 @@ async def pause(request: Request) -> Response:
     Place holds; each is acknowledged by all replicas in the answer.
     """
     given = await _body(request)
-    return await answered(request, lambda caller: _pause(request, given, caller))
+    askers = _look(request)[0].askers
+    return await asking.answer(
+        request, askers, lambda is_wanted: _pause(request, given, is_wanted)
+    )
 
 
-def _pause(request: Request, given: dict[str, str], caller: Caller) -> Response:
+def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
-    return _written(desk, changing.place(desk, seen, given, caller))
+    return _written(desk, changing.place(desk, seen, given, is_wanted))
 
 
 async def resume(request: Request) -> Response:
@@ -260,12 +296,17 @@ async def resume(request: Request) -> Response:
     Lift one hold; where it is another's by its id, and its scope as ``typed``.
     """
     given = await _body(request)
-    return await answered(request, lambda caller: _resume(request, given, caller))
+    askers = _look(request)[0].askers
+    return await asking.answer(
+        request, askers, lambda is_wanted: _resume(request, given, is_wanted)
+    )
 
 
-def _resume(request: Request, given: dict[str, str], caller: Caller) -> Response:
+def _resume(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, _ = _look(request)
-    return _written(desk, changing.lift(desk, {"owner": desk.owner, **given}, caller))
+    return _written(
+        desk, changing.lift(desk, {"owner": desk.owner, **given}, is_wanted)
+    )
 
 
 def _written(desk: Desk, outcome: Outcome) -> Response:
@@ -371,7 +412,6 @@ CALLS = (
         takes=("timeout",),
         what="Answers once everything that is held is quiet; 408 if not in time.",
     ),
-    Call(path="/events", handler=events, what="Server-sent events: look again."),
     Call(path="/ready", handler=ready, what="Whether what is shown is complete."),
     Call(
         path="/preview",
@@ -402,6 +442,7 @@ CALLS = (
         changes=True,
     ),
 )
+CHANGING = tuple(one.path for one in CALLS if one.changes)
 
 
 def openapi(calls: list[Call]) -> dict[str, Any]:
@@ -425,7 +466,7 @@ def openapi(calls: list[Call]) -> dict[str, Any]:
                     "responses": {
                         "200": {
                             "description": "Done.",
-                            "content": {_media_type(one): {}},
+                            "content": {"application/json": {}},
                         },
                         "default": problem,
                     },
@@ -434,10 +475,6 @@ def openapi(calls: list[Call]) -> dict[str, Any]:
             for one in calls
         },
     }
-
-
-def _media_type(call: Call) -> str:
-    return "text/event-stream" if call.handler is events else "application/json"
 
 
 def _input(call: Call) -> dict[str, Any]:

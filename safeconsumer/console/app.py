@@ -3,6 +3,7 @@ The console as an ASGI application: its pages, its REST, and who may see them.
 """
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -13,6 +14,8 @@ from safeconsumer.console import api, pages
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN, Door, Guard
 from safeconsumer.console.problems import Problem
+
+_CHANGING = frozenset({*pages.CHANGING, *(f"/api/v1{one}" for one in api.CHANGING)})
 
 
 def create(desk: Desk) -> Starlette:
@@ -53,11 +56,22 @@ def _problem(request: Request, error: Exception) -> Response:
 
 
 def _nowhere(request: Request, _: Exception) -> Response:
-    return Problem(404, "there is no such page", "begin with all groups").answer(
-        request
-    )
+    desk: Desk = request.app.state.desk
+    if desk.is_read_only and request.url.path in _CHANGING:
+        problem = Problem(
+            404,
+            "that is not here",
+            "a console with --read-only changes nothing: start it without",
+        )
+    else:
+        problem = Problem(404, "there is no such page", "begin with all groups")
+    return problem.answer(request)
 
 
-def _not_so(request: Request, _: Exception) -> Response:
-    why = "a console with --read-only changes nothing"
-    return Problem(405, "that cannot be done here", why).answer(request)
+def _not_so(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
+    allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+    what = f"{request.method} is not for {request.url.path}"
+    answer = Problem(405, what, f"it takes {allowed}").answer(request)
+    answer.headers["Allow"] = allowed
+    return answer

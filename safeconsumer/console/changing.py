@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from safeconsumer.console.callers import Caller
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
@@ -93,12 +93,12 @@ def _picture(snapshot: Snapshot, group: str) -> Picture:
         taken_at=snapshot.heard_at,
         unread=snapshot.unread,
     )
-    old = []
+    missing: tuple[str, ...] = ()
     if snapshot.trouble:
-        old = ["the broker does not answer, so this is what was known before"]
+        missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
     elif not snapshot.is_complete:
-        old = ["not everything has been read yet, so there may be more"]
-    return evolve(known, now=_time_of(snapshot), unread=(*known.unread, *old))
+        missing = ("what the console has not read yet",)
+    return evolve(known, now=_time_of(snapshot), unread=(*known.unread, *missing))
 
 
 def _time_of(snapshot: Snapshot) -> float | None:
@@ -144,7 +144,7 @@ class _Asked:
 
 
 def place(
-    desk: Desk, seen: Preview, given: Mapping[str, str], caller: Caller
+    desk: Desk, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Outcome:
     """
     Write what was previewed and does not stand; it is acknowledged on return.
@@ -156,7 +156,7 @@ def place(
         Problem: it could not be written, or not all of it.
     """
     return _carry_out(
-        desk, given, caller, lambda operator: _placing(desk, operator, seen, given)
+        desk, given, is_wanted, lambda operator: _placing(desk, operator, seen, given)
     )
 
 
@@ -174,7 +174,8 @@ def _placing(
     agreed, told = given.get("agreed") or None, document(given, seen)
     if agreed != told["agreement"]:
         raise Refused(seen, told, "Nothing was placed.", _why_not(seen, agreed))
-    todo = wanted.todo(is_replacing=bool(wanted.replaces))
+    same = wanted.unchanged
+    todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
     return _Decided(source=OPERATOR, todo=todo, told=told)
 
 
@@ -226,7 +227,7 @@ def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
     return preview.lifting(_picture(snapshot, group), hold)
 
 
-def lift(desk: Desk, given: Mapping[str, str], caller: Caller) -> Outcome:
+def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
     """
     Lift a hold; it is acknowledged on return.
 
@@ -234,7 +235,7 @@ def lift(desk: Desk, given: Mapping[str, str], caller: Caller) -> Outcome:
         desk: of the console.
         given: group, scope, owner and source; id and offset of the hold that was shown;
             of another's hold its scope once more, as ``typed``.
-        caller: who waits for it.
+        is_wanted: tells whether anybody still waits for it.
 
     Raises:
         Refused: another hold stands there now; or it is another's, and its scope was
@@ -242,7 +243,7 @@ def lift(desk: Desk, given: Mapping[str, str], caller: Caller) -> Outcome:
         Problem: there is none, or the write failed.
     """
     return _carry_out(
-        desk, given, caller, lambda operator: _lifting(desk, operator, given)
+        desk, given, is_wanted, lambda operator: _lifting(desk, operator, given)
     )
 
 
@@ -261,7 +262,7 @@ def _lifting(desk: Desk, operator: Operator, given: Mapping[str, str]) -> "_Deci
 def _against(
     desk: Desk, hold: Standing, given: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    scope, meant = hold.key.scope, given.get("id")
+    scope = hold.key.scope
     stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
     if any(given.get(name, value) != value for name, value in stands.items()):
         why = "replaced or extended meanwhile: look whether you mean what stands now"
@@ -270,8 +271,9 @@ def _against(
         return None
     if given.get("typed", "").strip() != scope:
         return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
-    if not meant:
-        return f"{scope} is held by {hold.key.owner}", "name the hold by its id, too"
+    if not stands.keys() & given.keys():
+        why = "name the hold that you mean by its id or offset, too"
+        return f"{scope} is held by {hold.key.owner}", why
     return None
 
 
@@ -314,11 +316,11 @@ class _Decided:
 def _carry_out(
     desk: Desk,
     given: Mapping[str, str],
-    caller: Caller,
+    is_wanted: IsWanted,
     decide: Callable[[Operator], _Decided],
 ) -> Outcome:
     try:
-        with desk.commands.until(caller.until) as operator:
+        with desk.commands.lend() as operator:
             known = desk.once.outcome(given)
             if known is not None:
                 return known
@@ -327,7 +329,8 @@ def _carry_out(
             # 1. A lift waits for the broker; whoever asked gives up.
             # 2. The hold is lifted otherwise, and another is placed.
             # 3. The broker answers: what is written now would lift that one.
-            caller.check()
+            if not is_wanted():
+                raise Problem(503, "Nothing was written.", "whoever asked has gone")
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
                 done = operator.write(decided.source, decided.todo)

@@ -2,8 +2,8 @@
 What the doctor's page shows: the findings of ``safeconsumer doctor``, worst first.
 """
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 import kafka.errors as kafka_errors
 from attrs import frozen
@@ -32,15 +32,22 @@ class FindingRow:
     do: str
 
 
-def rows(desk: Desk, group: str | None) -> list[FindingRow]:
+def rows(
+    desk: Desk, group: str | None, is_wanted: Callable[[], bool]
+) -> list[FindingRow]:
     """
     Look, and return what was found; what could not be looked at is among it.
 
-    Raises:
-        Problem: somebody else has it look, and it does not come to an end.
+    It has a connection of its own: nobody who places a hold waits for it.
+
+    Args:
+        desk: what it works with.
+        group: whose members are looked at; None for none.
+        is_wanted: tells whether anybody still waits for it; else it asks no more.
     """
-    with desk.doctor.until(time.monotonic() + _FREE_WITHIN) as operator:
-        found = list(_until_trouble(findings.findings(operator, group)))
+    with desk.connect() as operator:
+        told = _until_trouble(findings.findings(operator, group))
+        found = list(takewhile(lambda _: is_wanted(), told))
     return [
         FindingRow(*_RANKS[one.rank], one.what, one.do)
         for rank in _RANKS

@@ -2,6 +2,7 @@
 What every page and every call of the console works with.
 """
 
+import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
@@ -23,8 +24,8 @@ from safeconsumer.group.picture import Picture
 _KEPT = 2.0
 # For how long an answer of the cluster stands that seldom changes, seconds.
 _STANDS = 60.0
-# For so long somebody else's questions are waited for, seconds.
-_FREE_WITHIN = 5.0
+# So many questions or changes at a time, and so many looks of the doctor.
+_ASKERS, _DOCTORS = 8, 2
 
 T = TypeVar("T")
 
@@ -56,12 +57,13 @@ class Desk:
         commands: the connection that writes, and reads before. Nothing slow is asked
             on it: whoever lifts a hold waits for it.
         questions: the one that previews ask on.
-        doctor: the one that the doctor asks on, who takes its time.
-        once: what was done for forms and calls with a key, under the lock of the first.
+        once: what was done for forms and calls with a key; for whoever has the first.
         host: what this machine calls itself, for whoever reads a hold.
         principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
-        is_closing: whether open connections are to end.
+        is_closing: whether whoever waits is to be told that it is over.
+        askers: slots for what asks the cluster, or changes something.
+        doctors: slots for the doctor, who asks for longer.
 
     Thread rules: any.
     """
@@ -75,22 +77,20 @@ class Desk:
     principal: str | None = None
     is_read_only: bool = False
     is_closing: bool = False
+    askers: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
+    )
+    doctors: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_DOCTORS), init=False
+    )
     commands: Lent = field(init=False)
     questions: Lent = field(init=False)
-    doctor: Lent = field(init=False)
     once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
     _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.commands, self.questions, self.doctor = (
-            Lent(self.connect, f"{what}; nothing was done")
-            for what in (
-                "another command is being carried out",
-                "the cluster is being asked for something else",
-                "the doctor is looking already",
-            )
-        )
+        self.commands, self.questions = Lent(self.connect), Lent(self.connect)
 
     def snapshot(self) -> Snapshot:
         """
@@ -100,12 +100,18 @@ class Desk:
 
     def rows(self, snapshot: Snapshot) -> list[GroupRow]:
         """
-        Say how all groups do, each in a line.
+        Say how all groups do, each in a line; nobody can tell, where that is old.
         """
-        return [
+        self._forget(snapshot)
+        found = [
             self._view(snapshot, group).row if picture.standing else row_of(picture)
             for group, picture in snapshot.pictures.items()
         ]
+        return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
+
+    def _forget(self, snapshot: Snapshot) -> None:
+        for group in self._views.keys() - snapshot.pictures.keys():
+            self._views.pop(group, None)
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
@@ -122,7 +128,8 @@ class Desk:
                 "look for a typing error",
             )
         self.follower.view(group)
-        return self._view(snapshot, group)
+        view = self._view(snapshot, group)
+        return view.aged(snapshot.age) if snapshot.is_old else view
 
     def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
         """
@@ -165,7 +172,7 @@ class Desk:
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)
         if known is None or known.at < old:
-            with self.questions.until(time.monotonic() + _FREE_WITHIN) as operator:
+            with self.questions.lend() as operator:
                 known = _Answer(time.monotonic(), ask(operator))
             kept = {one: each for one, each in self._answers.items() if each.at >= old}
             self._answers = {**kept, key: known}
@@ -174,8 +181,8 @@ class Desk:
 
     def close(self) -> None:
         """
-        Close the connections; what is under way is left behind.
+        Close the connections, unless somebody waits for an answer on one.
         """
         self.is_closing = True
-        for one in (self.commands, self.questions, self.doctor):
-            one.close()
+        self.commands.close()
+        self.questions.close()

@@ -19,6 +19,9 @@ LOGIN = "/login"
 # Of no secret, and needed by the page that says how to get in.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
+# Where a browser says that nobody has clicked yet; the older names are of Safari and
+# of Firefox.
+_AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
     "style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -49,6 +52,7 @@ class Door:
         self._lasting = lasting
         self._is_used = False
         self._session = secrets.token_urlsafe(32)
+        self._port = port
         self._cookie = f"safeconsumer_{port}"
         names = ("127.0.0.1", "localhost", "[::1]")
         self._hosts = frozenset(f"{name}:{port}" for name in names)
@@ -76,7 +80,9 @@ class Door:
             return Problem(
                 400,
                 "this console does not answer under that name",
-                "open it as 127.0.0.1 or localhost",
+                f"open it as 127.0.0.1:{self._port} or localhost:{self._port}; through "
+                f"a tunnel with the same port: ssh -L {self._port}:127.0.0.1:"
+                f"{self._port}",
             )
         if request.url.path.startswith((*_OPEN, LOGIN)):
             return None
@@ -95,7 +101,14 @@ class Door:
     def let_in(self, request: Request) -> Response | None:
         """
         Answer a login; None if its token is wrong or was used.
+
+        Only a click uses the link up: neither a HEAD, with which programs look whether
+        a link is good, nor what a browser loads ahead of time while it is typed.
         """
+        if request.method == "HEAD":
+            return Response()
+        if _is_ahead_of_time(request):
+            return Response(status_code=503)  # so that it asks again for the click
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)
         if not is_lasting and (self._is_used or not _same(given, self.token)):
@@ -114,6 +127,11 @@ class Door:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         is_given = self._lasting is not None and kind.lower() == "bearer"
         return is_given and _same(given.strip(), self._lasting or "")
+
+
+def _is_ahead_of_time(request: Request) -> bool:
+    said = " ".join(request.headers.get(name, "") for name in _AHEAD_OF_TIME).lower()
+    return any(word in said for word in ("prefetch", "prerender", "preview"))
 
 
 def _foreign(request: Request, host: str) -> Problem | None:

@@ -1,16 +1,17 @@
 """
-Connections for commands, each lent to one thread at a time.
+A connection for commands that is lent to one thread at a time.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.operator import Operator
 
-_CLOSE_SECONDS = 1.0
+# Whoever clicked has not gone yet: later nobody knows what was asked for.
+_BUSY = 2.0
+_CLOSING = 1.0
 
 
 class Lent:
@@ -19,31 +20,30 @@ class Lent:
 
     Args:
         connect: makes it.
-        busy: what to say to whoever does not get it in time.
 
     Thread rules: any.
     """
 
-    def __init__(self, connect: Callable[[], Operator], busy: str) -> None:
+    def __init__(self, connect: Callable[[], Operator]) -> None:
         self._connect = connect
-        self._busy = busy
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
 
     @contextmanager
-    def until(self, moment: float) -> Iterator[Operator]:
+    def lend(self) -> Iterator[Operator]:
         """
-        Lend the connection, if it is free before a moment of our monotonic clock.
+        Lend it, if it is free soon.
 
         Raises:
             Problem: it is not, or the console ends.
         """
-        if not self._lock.acquire(timeout=max(0.0, moment - time.monotonic())):
-            raise Problem(503, self._busy, "try again")
+        if not self._lock.acquire(timeout=_BUSY):
+            somebody = "somebody else waits for the cluster: try again"
+            raise Problem(503, "Nothing was done.", somebody)
         try:
             if self._is_closed:
-                raise Problem(503, "the console ends", "nothing was done")
+                raise Problem(503, "Nothing was done.", "the console ends")
             if self._operator is None:
                 self._operator = self._connect()
             yield self._operator
@@ -52,10 +52,10 @@ class Lent:
 
     def close(self) -> None:
         """
-        Close it; one that is still at work, and does not end soon, is left behind.
+        Close it, unless somebody waits for an answer on it.
         """
         self._is_closed = True
-        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+        if not self._lock.acquire(timeout=_CLOSING):
             return
         try:
             operator, self._operator = self._operator, None

@@ -2,8 +2,7 @@
 The pages, for people: each works without a script, and stands still then.
 """
 
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -14,12 +13,13 @@ from urllib.parse import parse_qs, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import changing, checking
-from safeconsumer.console.callers import Caller, answered
+from safeconsumer.console import asking, changing, checking
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import Refused
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import agreement, new_key
@@ -35,6 +35,11 @@ STATIC = Path(__file__).parent / "static"
 SIZE = 100
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
+# What is old is seen to be so in time: a whole number of these are OLD_AFTER.
+_TICK = 5.0
+
+
+CHANGING = ("/place", "/lift")
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
@@ -42,15 +47,15 @@ def routes(*, is_read_only: bool) -> list[Route]:
     Return the routes of the pages; without those that change anything if so.
     """
     found = [
-        Route("/", groups),
-        Route("/group", group),
-        Route("/partition", partition),
-        Route("/history", history),
+        Route("/", _live(groups)),
+        Route("/group", _live(group)),
+        Route("/partition", _live(partition)),
+        Route("/history", _live(history)),
         Route("/doctor", doctor),
     ]
     if not is_read_only:
         found += [
-            Route("/place", place),
+            Route("/place", _live(place, _asked)),
             Route("/place", do_place, methods=["POST"]),
             Route("/lift", lift),
             Route("/lift", do_lift, methods=["POST"]),
@@ -127,8 +132,7 @@ def history(request: Request) -> Response:
     """
     _, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = [one for one in snapshot.records if not name or one.key.group == name]
-    found.sort(key=lambda one: one.at or 0.0, reverse=True)
+    found = snapshot.history(name or None)[::-1]
     return _page(
         request,
         "history.html",
@@ -139,13 +143,20 @@ def history(request: Request) -> Response:
     )
 
 
-def doctor(request: Request) -> Response:
+async def doctor(request: Request) -> Response:
     """
     Look for what would keep a hold from working; asks the cluster.
     """
+    slots = _look(request)[0].doctors
+    return await asking.answer(
+        request, slots, lambda is_wanted: _doctor(request, is_wanted)
+    )
+
+
+def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
     desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    found = checking.rows(desk, name or None)
+    found = checking.rows(desk, name or None, is_wanted)
     worst, said = checking.headline(found)
     return _page(
         request,
@@ -182,17 +193,16 @@ async def do_place(request: Request) -> Response:
     """
     Place what was previewed, and show the group.
     """
-    given = await _form(request)
-    return await answered(request, lambda caller: _do_place(request, given, caller))
+    return await _changed(_do_place, request)
 
 
-def _do_place(request: Request, given: dict[str, str], caller: Caller) -> Response:
+def _do_place(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     wish = changing.typed(given)
     preview = None
     try:
         preview = changing.told(desk, snapshot, wish)
-        changing.place(desk, preview, given, caller)
+        changing.place(desk, preview, given, is_wanted)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
             preview = problem.seen
@@ -242,14 +252,13 @@ async def do_lift(request: Request) -> Response:
     """
     Lift a hold, and show the group.
     """
-    given = await _form(request)
-    return await answered(request, lambda caller: _do_lift(request, given, caller))
+    return await _changed(_do_lift, request)
 
 
-def _do_lift(request: Request, given: dict[str, str], caller: Caller) -> Response:
+def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     try:
-        changing.lift(desk, given, caller)
+        changing.lift(desk, given, is_wanted)
     except Problem as problem:
         if problem.status == HTTPStatus.NOT_FOUND:
             raise
@@ -309,6 +318,41 @@ def _look(request: Request) -> tuple[Desk, Snapshot]:
     return desk, desk.snapshot()
 
 
+async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
+    slots = _look(request)[0].askers
+    return await asking.answer(request, slots, lambda _: show(request))
+
+
+async def _changed(
+    change: Callable[[Request, dict[str, str], IsWanted], Response], request: Request
+) -> Response:
+    given, slots = await _form(request), _look(request)[0].askers
+    return await asking.answer(
+        request, slots, lambda is_wanted: change(request, given, is_wanted)
+    )
+
+
+def _live(
+    show: Callable[[Request], Response],
+    run: Callable[..., Awaitable[Response]] = run_in_threadpool,
+) -> Callable[[Request], Awaitable[Response]]:
+    """
+    Show a page again only if something is new; its script asks twice a second.
+    """
+
+    async def shown(request: Request) -> Response:
+        snapshot = _look(request)[1]
+        ticks = int(snapshot.age / _TICK)  # ages move, where nothing else does
+        tag = f'W/"{snapshot.version}-{ticks}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        answer = await run(show, request)
+        answer.headers["etag"] = tag
+        return answer
+
+    return shown
+
+
 def _paged(request: Request, rows: Sequence[object], name: str) -> dict[str, Any]:
     count = len(rows)
     try:
@@ -336,7 +380,7 @@ def _page(
     desk: Desk = request.app.state.desk
     known = {
         "version": snapshot.version,
-        "age": time.monotonic() - snapshot.heard_at,
+        "age": snapshot.age,
         "trouble": snapshot.trouble,
         "is_reading": not snapshot.is_complete,
         "now": snapshot.now,

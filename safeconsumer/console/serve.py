@@ -17,7 +17,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
 HOST = "127.0.0.1"
-# Open pages keep a connection each: nobody waits for them at the end.
+# For answers that are on their way at the end.
 _GRACE_SECONDS = 1
 
 
@@ -47,6 +47,31 @@ class Setup:
     token: str | None = None
 
 
+class Server(uvicorn.Server):
+    """
+    Has open pages let go before it waits for them: their connections never end.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        config = uvicorn.Config(
+            create(desk),
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        super().__init__(config)
+        self._desk = desk
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """
+        End every connection.
+        """
+        self._desk.is_closing = True
+        await super().shutdown(sockets)
+
+
 def serve(setup: Setup, tell: Callable[[str], object]) -> None:
     """
     Serve until interrupted.
@@ -63,7 +88,7 @@ def serve(setup: Setup, tell: Callable[[str], object]) -> None:
         desk = desk_of(setup, following, port)
         tell(f"http://{HOST}:{port}{LOGIN}?token={desk.door.token}")
         try:
-            server(desk).run(sockets=[listener])
+            Server(desk).run(sockets=[listener])
         finally:
             desk.close()
 
@@ -89,21 +114,6 @@ def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
         connect=lambda: Operator(setup.base, setup.settings),
         is_read_only=setup.is_read_only,
     )
-
-
-def server(desk: Desk) -> uvicorn.Server:
-    """
-    Make the server; pages that are open do not keep it from ending.
-    """
-    config = uvicorn.Config(
-        create(desk),
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-    )
-    return uvicorn.Server(config)
 
 
 def listening(port: int) -> socket.socket:

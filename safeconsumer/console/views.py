@@ -5,9 +5,10 @@ What pages and REST say of a group: one row, its members, its partitions, worst 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import TopicPartition
 
+from safeconsumer.group.durations import words_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge, Seat, assigned, partitions_text
 from safeconsumer.group.picture import Picture
@@ -89,6 +90,14 @@ class PartitionRow:
             for number, text in enumerate(QUESTIONS)
         ]
 
+    def aged(self, age: float) -> "PartitionRow":
+        """
+        Return what this says of now, after so many seconds without news.
+        """
+        level, words = _aged(self.level, self.words)
+        sentence = f"{words_of(age)} ago: {self.sentence}"
+        return evolve(self, answer=Answer(level, words, sentence, self.answer.number))
+
 
 @frozen(kw_only=True)
 class MemberRow:
@@ -105,11 +114,20 @@ class MemberRow:
     quiet: int | None
     more: str
 
+    def aged(self) -> "MemberRow":
+        """
+        Return what this says of now, after a while without news.
+        """
+        level, words = _aged(self.level, self.words)
+        return evolve(self, level=level, words=words, quiet=None)
+
 
 @frozen(kw_only=True)
 class GroupRow:
     """
     One group in a line: ``level`` is the worst of what is held.
+
+    ``quiet`` is None if that is unknown.
     """
 
     group: str
@@ -121,11 +139,19 @@ class GroupRow:
     reporting: int
     holds: tuple[Standing, ...]
     held: int
-    quiet: int
+    quiet: int | None
     flowing: tuple[str, ...]
     more_flowing: int
     next_expiry: float | None
     lag: int | None
+
+    def aged(self, age: float) -> "GroupRow":
+        """
+        Return what this says of now, after so many seconds without news.
+        """
+        level, words = _aged(self.level, self.words)
+        said = f"{words_of(age)} ago: {self.sentence}"
+        return evolve(self, level=level, words=words, sentence=said, quiet=None)
 
 
 @frozen(kw_only=True)
@@ -137,6 +163,22 @@ class View:
     row: GroupRow
     members: tuple[MemberRow, ...]
     partitions: tuple[PartitionRow, ...]
+
+    def aged(self, age: float) -> "View":
+        """
+        Return what this says of now, after so many seconds without news.
+        """
+        return View(
+            row=self.row.aged(age),
+            members=tuple(one.aged() for one in self.members),
+            partitions=tuple(one.aged(age) for one in self.partitions),
+        )
+
+
+def _aged(level: str, words: str) -> tuple[Level, str]:
+    # What was wrong may be so still; that it is well nobody knows any more.
+    is_alarm = level == Level.ALARM
+    return (Level.ALARM, words) if is_alarm else (Level.UNKNOWN, "cannot tell")
 
 
 def view_of(

@@ -41,6 +41,16 @@ _NOT_TO_CHOOSE = frozenset(
     }
 )
 
+# A record that the client sends again by itself, because an answer was lost, undoes
+# what others wrote to the same key meanwhile, and nobody is told. Idempotence would do,
+# but wants a right of its own before Kafka 2.8.
+_WRITING: Mapping[str, Any] = {
+    "acks": "all",
+    "enable_idempotence": False,
+    "retries": 0,
+    "transactional_id": None,
+}
+
 # Control records are small and must not wait for a dead broker for long.
 _BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
@@ -83,7 +93,7 @@ def _check_names(more: Mapping[str, Any]) -> None:
     kinds = (KafkaConsumer, KafkaProducer, KafkaAdminClient)
     known = {key for kind in kinds for key in kind.DEFAULT_CONFIG}
     for key in more:
-        if key in _NOT_TO_CHOOSE:
+        if key in _NOT_TO_CHOOSE or key in _WRITING:
             message = f"client_configs: {key} is not to be chosen for control clients"
             raise ControlSettingError(message)
         if key not in known:
@@ -126,23 +136,24 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
+    It sends each once: whether to try again is for whoever knows what it was.
+
     Args:
         base: the connection.
         timeout: seconds after which a write has failed.
     """
     timeout_ms = int(timeout * 1000)
     defaults = {
-        "acks": "all",
         "bootstrap_timeout_ms": _BOOTSTRAP_MS,
         "kafka_client": NoTopicsClient,
         "delivery_timeout_ms": timeout_ms,
-        "enable_idempotence": False,
         "linger_ms": 0,
         "max_block_ms": timeout_ms,
         "max_in_flight_requests_per_connection": 1,
         "request_timeout_ms": timeout_ms,
     }
-    return KafkaProducer(**{**defaults, **_fitting(KafkaProducer, base)})
+    fitting = _fitting(KafkaProducer, base)
+    return KafkaProducer(**{**defaults, **fitting, **_WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:

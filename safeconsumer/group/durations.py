@@ -5,9 +5,11 @@ Durations as people write them: ``90s``, ``2h``, ``1d12h``.
 import re
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_LONGEST = 100 * 366 * 86400.0  # a century; clocks and calendars end somewhere
-_WHOLE = re.compile(r"(\d+(?:\.\d+)?[wdhms])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
+LONGEST = 100 * 366 * 86400.0  # a century; clocks and calendars end somewhere
+_SHORTEST = 0.001  # Kafka's clocks have milliseconds
+_WHOLE = re.compile(r"([0-9]+(?:\.[0-9]+)?[wdhms])+")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([wdhms])")
+_HOW = "write 90s, 30m, 2h, 1d, 1w or 1h30m"
 
 
 def seconds_of(text: str) -> float:
@@ -18,14 +20,14 @@ def seconds_of(text: str) -> float:
         ValueError: it is none, or it is nothing; the message says how to write it.
     """
     if not _WHOLE.fullmatch(text):
-        message = f"{text[:30]!r} is no duration: write 90s, 30m, 2h, 1d, 1w or 1h30m"
+        message = f"{text[:30]!r} is no duration: {_HOW}"
         raise ValueError(message)
     seconds = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
-    if seconds > _LONGEST:
-        message = f"{text[:30]!r} is too long; leave it out for no limit"
+    if seconds > LONGEST:
+        message = f"{text[:30]!r} is too long: {_HOW}, a century at most"
         raise ValueError(message)
-    if seconds <= 0:
-        message = f"{text[:30]!r} is no time at all; leave it out for no limit"
+    if seconds < _SHORTEST:
+        message = f"{text[:30]!r} is no time at all: {_HOW}"
         raise ValueError(message)
     return seconds
 

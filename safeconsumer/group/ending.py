@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from safeconsumer.errors import HoldSettingError
-from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.durations import LONGEST, seconds_of
 
 
 @frozen
@@ -33,13 +33,16 @@ class Ending:
             now: the broker's time; None where it is unknown, and ours is taken.
 
         Raises:
-            HoldSettingError: the moment is over.
+            HoldSettingError: the moment is over, or a century away.
         """
         if self.until is None:
             return self.seconds
         left = self.until - (time.time() if now is None else now)
         if left <= 0:
             message = "until: that time is over, by the broker's clock"
+            raise HoldSettingError(message)
+        if left > LONGEST:
+            message = "until: that is a century away: leave it out for no end"
             raise HoldSettingError(message)
         return left
 

@@ -28,6 +28,13 @@ class Errand(Generic[T]):
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name="safeconsumer-ask", daemon=True).start()
 
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether there is an answer, or an error.
+        """
+        return self._over.is_set()
+
     def result(self, seconds: float) -> T:
         """
         Return the answer, or raise what asking raised.

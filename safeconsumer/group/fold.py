@@ -5,7 +5,9 @@ Members, commands and the console fold with this one class. Times decide nothing
 they are carried along, for people and for expiry.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from attrs import frozen
 
@@ -247,3 +249,20 @@ def as_standing(source: str, one: Entry) -> Standing:
         at=None if at_ms < 0 else at_ms / 1000,
         offset=one.register.stamp[1],
     )
+
+
+def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
+    """
+    Lay both topics' records side by side by their times, oldest first.
+
+    Args:
+        records: each topic's in its own order, which they keep: a broker's clock may
+            have gone back.
+    """
+    told: dict[str, list[tuple[float, Standing]]] = {}
+    for one in records:
+        before = told.setdefault(one.source, [])
+        newest = before[-1][0] if before else 0.0
+        before.append((max(newest, one.at or 0.0), one))
+    merged = heapq.merge(*told.values(), key=itemgetter(0))
+    return tuple(one for _, one in merged)

@@ -3,7 +3,6 @@ Follows the control topics and the cluster's groups, and publishes what is known
 """
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -21,9 +20,15 @@ from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.fold import Fold, as_standing
+from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, facts_of
+from safeconsumer.group.operator import (
+    GROUP,
+    OPERATOR,
+    SILENT_AFTER,
+    facts_of,
+    is_live,
+)
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -32,9 +37,15 @@ log = logging.getLogger("safeconsumer.group")
 
 _POLL_MS = 250
 _CLOSE_MS = 500
+# What is as old as this tells nothing of now, seconds.
+OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
-# A survey takes at most this part of the time, however many groups there are.
+# A survey takes at most this part of the time, however many groups there are: unless
+# what it brought would be too old before the next one ends.
 _SURVEY_SHARE = 0.2
+# A snapshot of a thousand groups costs 30 ms: at most this part of the time, too.
+_PUBLISH_SHARE = 0.1
+_PUBLISH_EVERY = 0.1
 _VIEWED = 30.0
 _SILENCE = 5.0
 _BACKOFF = 1.0
@@ -66,6 +77,12 @@ class Trouble:
     detail: str
 
 
+_SLOW = Trouble(
+    "The cluster has not answered for a while.",
+    f"what is known is older than {OLD_AFTER:.0f} s",
+)
+
+
 @frozen(kw_only=True)
 class Snapshot:
     """
@@ -74,11 +91,12 @@ class Snapshot:
     Attributes:
         version: one more for each snapshot.
         pictures: by consumer group.
-        records: what was read of the control topics, oldest first, tombstones too.
+        records: what was read of the control topics, tombstones too.
         moved: since when committed offsets stand where they are, by our monotonic
             clock, for each group and partition.
         now: the broker's time, seconds since the epoch; None if it is unknown.
-        heard_at: our monotonic time of the moment that all of this is from.
+        heard_at: our monotonic time of a moment: all that the cluster had acknowledged
+            by then is in here, as it was then or later.
         is_complete: the control topics were read to their ends, and groups listed.
         trouble: why nothing newer is known; None if all is well.
         unread: what could not be read, each with why, in words.
@@ -96,6 +114,28 @@ class Snapshot:
     unread: tuple[str, ...] = ()
     remade: tuple[str, ...] = ()
 
+    @property
+    def age(self) -> float:
+        """
+        For how many seconds nothing newer is known.
+        """
+        return time.monotonic() - self.heard_at
+
+    @property
+    def is_old(self) -> bool:
+        """
+        Whether it tells nothing of now any more.
+        """
+        return self.age >= OLD_AFTER
+
+    def history(self, group: str | None = None) -> tuple[Standing, ...]:
+        """
+        Return what is still on the control topics, of one group or of all.
+        """
+        return side_by_side(
+            one for one in self.records if group in {None, one.key.group}
+        )
+
 
 @frozen
 class _Heard:
@@ -108,7 +148,9 @@ class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
-    done_at: float | None = None
+    # When it began, and where the control topics ended after that.
+    asked_at: float | None = None
+    ends: Mapping[TopicPartition, int] = field(factory=dict)
     trouble: Trouble | None = None
 
 
@@ -149,6 +191,10 @@ class Follower:
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._stopping = threading.Event()
+        self._due = threading.Event()  # somebody waits for the next survey
+        self._wanted_at = 0.0
+        self._is_changed = False
+        self._publish_at = 0.0
         self._snapshot = Snapshot(heard_at=time.monotonic())
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
@@ -165,6 +211,7 @@ class Follower:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
+        self._due.set()
         for one in self._threads:
             one.join(_END_SECONDS)
 
@@ -172,13 +219,24 @@ class Follower:
         """
         Return what is known now, without waiting.
         """
-        return self._snapshot
+        known = self._snapshot
+        if known.is_complete and known.trouble is None and known.is_old:
+            return evolve(known, trouble=_SLOW)
+        return known
+
+    def ask_now(self) -> None:
+        """
+        Have the cluster asked at once, and not only when it is its turn.
+        """
+        self._wanted_at = time.monotonic()
+        self._due.set()
 
     def view(self, group: str) -> None:
         """
         Note that somebody looks at a group: its lags are asked for a while.
         """
-        self._viewed[group] = time.monotonic()
+        with self._lock:
+            self._viewed[group] = time.monotonic()
 
     def wait_for(self, topic: str, offset: int, timeout: float) -> bool:
         """
@@ -223,9 +281,18 @@ class Follower:
             closing.callback(consumer.close, autocommit=False, timeout_ms=_CLOSE_MS)
             reader = ControlReader(consumer)
             ends = self._begin(consumer, names)
-            until = time.monotonic() + _LOOK_FOR_STATUS if self._unread else math.inf
-            while not self._stopping.is_set() and time.monotonic() < until:
+            look_at = time.monotonic() + _LOOK_FOR_STATUS
+            while not self._stopping.is_set():
                 self._turn(consumer, reader, ends)
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + _LOOK_FOR_STATUS
+                    if names != self._wanted and self._readable(admin) != names:
+                        return
+
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        status = self.settings.status_topic
+        return (*self.settings.topics, *(() if status is None else (status,)))
 
     def _readable(self, admin: KafkaAdminClient) -> tuple[str, ...]:
         topics.require(admin, self.settings.topics)
@@ -235,11 +302,13 @@ class Follower:
             return self.settings.topics
         try:
             topics.require(admin, (status,))
+        except _AWAY:
+            raise
         except kafka_errors.KafkaError as error:
             self._unread = (str(error),)
             return self.settings.topics
         self._unread = ()
-        return (*self.settings.topics, status)
+        return self._wanted
 
     def _begin(
         self, consumer: SafeConsumer, names: Sequence[str]
@@ -301,8 +370,15 @@ class Follower:
             if all(self._positions[tp] >= end for tp, end in ends.items()):
                 self._read_at = time.monotonic() - reader.silence()
                 self._reading_trouble = None
-            if polled or was_lost:
+            self._is_changed = self._is_changed or bool(polled)
+            is_urgent = was_lost or any(tp.topic in self._sources for tp in polled)
+            if is_urgent or self._is_due():
                 self._publish()
+
+    def _is_due(self) -> bool:
+        wanted = self._snapshot.heard_at <= self._wanted_at < self._heard_at()
+        is_time = time.monotonic() >= self._publish_at
+        return wanted or (self._is_changed and is_time)
 
     def _take(self, name: str, records: Iterable[Any]) -> None:
         for record in records:
@@ -332,12 +408,13 @@ class Follower:
             asker = clients.asker(self._base)
             closing.callback(asker.close, autocommit=False, timeout_ms=_CLOSE_MS)
             while not self._stopping.is_set():
+                self._due.clear()
                 began = time.monotonic()
                 self._ask_once(admin, asker)
-                took = time.monotonic() - began
-                self._stopping.wait(max(_SURVEY_EVERY, took / _SURVEY_SHARE))
+                self._due.wait(_rest_after(time.monotonic() - began))
 
     def _ask_once(self, admin: KafkaAdminClient, asker: KafkaConsumer) -> None:
+        began = time.monotonic()
         with self._lock:
             names = {one.key.group for one in self._fold.standing()}
             names |= {one.report.group for one in self._live()}
@@ -347,42 +424,31 @@ class Follower:
             for one in listed
             if one["protocol_type"] == "consumer" or not one["protocol_type"]
         }
-        there = {one["group_id"] for one in listed}
-        facts, unread = _facts_of_all(admin, sorted(names), there)
-        lags = self._lags(admin, asker, facts)
+        facts, unread = _facts_of_all(
+            admin, sorted(names), {one["group_id"] for one in listed}
+        )
+        asked = self._with_lags(facts)
+        wanted = {tp for one in asked.values() for tp in one.committed}
+        control = {TopicPartition(name, 0) for name in self._sources}
+        there = _existing(admin, wanted | control)
+        ends = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS) if there else {}
         with self._lock:
-            now = time.monotonic()
-            self._survey = _Survey(facts=facts, lags=lags, unread=unread, done_at=now)
-            self._note_moves(facts, now)
+            self._survey = _Survey(
+                facts=facts,
+                lags={group: _lags(one, ends) for group, one in asked.items()},
+                unread=unread,
+                asked_at=began,
+                ends={tp: end for tp, end in ends.items() if tp in control},
+            )
+            self._note_moves(facts, time.monotonic())
             self._publish()
 
-    def _lags(
-        self,
-        admin: KafkaAdminClient,
-        asker: KafkaConsumer,
-        facts: Mapping[str, GroupFacts],
-    ) -> dict[str, dict[TopicPartition, int]]:
+    def _with_lags(self, facts: Mapping[str, GroupFacts]) -> dict[str, GroupFacts]:
         since = time.monotonic() - _VIEWED
-        wanted = {
-            group
-            for group, picture in self._snapshot.pictures.items()
-            if picture.standing or self._viewed.get(group, 0.0) > since
-        }
-        asked = {group: one for group, one in facts.items() if group in wanted}
-        partitions = _existing(
-            admin, {tp for one in asked.values() for tp in one.committed}
-        )
-        if not partitions:
-            return {}
-        ends = asker.end_offsets(partitions, timeout_ms=_ASK_TIMEOUT_MS)
-        return {
-            group: {
-                tp: max(0, ends[tp] - at)
-                for tp, at in one.committed.items()
-                if tp in ends
-            }
-            for group, one in asked.items()
-        }
+        with self._lock:
+            self._viewed = {one: at for one, at in self._viewed.items() if at > since}
+            wanted = {*self._viewed, *(one.key.group for one in self._fold.standing())}
+        return {group: one for group, one in facts.items() if group in wanted}
 
     def _note_moves(self, facts: Mapping[str, GroupFacts], now: float) -> None:
         moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
@@ -396,44 +462,70 @@ class Follower:
     # ------------------------------------------------------------ publishing
 
     def _live(self) -> list[_Heard]:
-        if self._read_at is None or not self._reports:
-            return list(self._reports.values())
-        now = self._clock.now(self._newest, lambda: None)
-        self._reports = {
-            member: one
-            for member, one in self._reports.items()
-            if now - one.at <= SILENT_AFTER
-        }
+        # Who was not listened to is not silent.
+        is_heard = self._read_at is not None and self._reading_trouble is None
+        if is_heard and self._reports:
+            now = self._clock.now(self._newest, lambda: None)
+            self._reports = {
+                member: one
+                for member, one in self._reports.items()
+                if is_live(one.at, now)
+            }
         return [one for one in self._reports.values() if one.report.state != "stopped"]
+
+    def _heard_at(self) -> float:
+        """
+        Return of which moment everything is known. Under the lock.
+        """
+        survey, known = self._survey, self._snapshot.heard_at
+        if self._read_at is None or survey.asked_at is None:
+            return known
+        names = map(TopicPartition, self._sources, (0, 0))
+        is_read = all(
+            tp in survey.ends and self._positions[tp] >= survey.ends[tp] for tp in names
+        )
+        return max(known, min(self._read_at, survey.asked_at)) if is_read else known
 
     def _publish(self) -> None:
         """
         Make the next snapshot. Under the lock.
         """
-        live = self._live()
+        began = time.monotonic()
+        reports = [one.report for one in self._live()]
         now = None
         if self._read_at is not None and self._newest:
             told = self._clock.now(self._newest, lambda: None)
             now = told if self._clock.is_sure else None
         survey = self._survey
-        is_complete = self._read_at is not None and survey.done_at is not None
-        heard_at = min(
-            (at for at in (self._read_at, survey.done_at) if at is not None),
-            default=self._snapshot.heard_at,
-        )
         self._snapshot = Snapshot(
             version=self._snapshot.version + 1,
-            pictures=self._pictures([one.report for one in live], now),
+            pictures=self._pictures(reports, now),
             records=tuple(self._records),
             moved={key: at for key, (_, at) in self._moved.items()},
             now=now,
-            heard_at=heard_at,
-            is_complete=is_complete,
+            heard_at=self._heard_at(),
+            is_complete=self._read_at is not None and survey.asked_at is not None,
             trouble=self._reading_trouble or survey.trouble,
             unread=self._unread,
-            remade=self._remade,
+            remade=self._remade_and_missed(reports, now or self._newest),
         )
+        self._is_changed = False
+        done = time.monotonic()
+        self._publish_at = done + max(_PUBLISH_EVERY, (done - began) / _PUBLISH_SHARE)
         self._published.notify_all()
+
+    def _remade_and_missed(
+        self, reports: Iterable[Report], now: float
+    ) -> tuple[str, ...]:
+        if not self._remade or any(one.kept for one in reports):
+            return self._remade
+        missed = {
+            one.topic
+            for one in self._fold.held()
+            if self._fold.is_outlived(one)
+            and as_standing("", one).in_force(now, self.settings.clock_skew)
+        }
+        return tuple(name for name in self._remade if name in missed)
 
     def _pictures(
         self, reports: Iterable[Report], now: float | None
@@ -473,6 +565,19 @@ class Follower:
             group: known[group] if _is_same(known.get(group), one) else one
             for group, one in pictures.items()
         }
+
+
+def _rest_after(took: float) -> float:
+    # As rare as its share, unless its answers are too old before the next ones come.
+    return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
+
+
+def _lags(
+    facts: GroupFacts, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    return {
+        tp: max(0, ends[tp] - at) for tp, at in facts.committed.items() if tp in ends
+    }
 
 
 def _facts_of_all(

@@ -137,6 +137,7 @@ class Seat:
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
 _SILENT = "does not report: a plain client obeys no hold"
 IN_HAND = "a handler still works on it"
+_UNTOLD = "does not report that it owns it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
 
 
@@ -220,19 +221,22 @@ class Judge:
         return Place(answer=Answer.UNKNOWN, why=why)
 
     def _at(self, tp: TopicPartition, seat: Seat) -> Place:
+        answer, why = self._said(tp, seat)
+        return Place(answer=answer, member=seat.name, why=why)
+
+    def _said(self, tp: TopicPartition, seat: Seat) -> tuple[Answer, str]:
         report = seat.report
         if report is None or seat.obeys is None:
-            return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
+            return Answer.UNKNOWN, seat.why
         if report.is_partial:
-            why = "has too many partitions to report them"
-            return Place(answer=Answer.UNKNOWN, member=seat.name, why=why)
-        if tp not in self._quiet[id(report)]:
-            is_busy = any(one is report for one in self._busy.get(tp, ()))
-            why = IN_HAND if is_busy else seat.why
-            return Place(answer=Answer.FLOWING, member=seat.name, why=why)
-        if not seat.obeys:
-            return Place(answer=Answer.UNKNOWN, member=seat.name, why=seat.why)
-        return Place(answer=Answer.QUIET, member=seat.name)
+            return Answer.UNKNOWN, "has too many partitions to report them"
+        if tp in self._quiet[id(report)]:
+            return (Answer.QUIET, "") if seat.obeys else (Answer.UNKNOWN, seat.why)
+        if _has(self._busy, tp, report):
+            return Answer.FLOWING, IN_HAND
+        # Kafka's word and its own are of two moments; a rebalance comes in between.
+        is_claimed = _has(self._claims, tp, report)
+        return (Answer.FLOWING, seat.why) if is_claimed else (Answer.UNKNOWN, _UNTOLD)
 
     def owned(self) -> frozenset[TopicPartition]:
         """
@@ -283,6 +287,12 @@ class Judge:
             )
             found.update(map(id, self._busy.get(tp, ())))
         return found
+
+
+def _has(
+    told: Mapping[TopicPartition, Iterable[Report]], tp: TopicPartition, report: Report
+) -> bool:
+    return any(one is report for one in told.get(tp, ()))
 
 
 def _unsettled(state: str) -> str:

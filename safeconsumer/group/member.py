@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from safeconsumer.errors import ControlSettingError
-from safeconsumer.group import clients, patterns, wire
+from safeconsumer.errors import ControlSettingError, ControlWriteError
+from safeconsumer.group import apart, clients, patterns, wire
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
@@ -33,6 +33,8 @@ from safeconsumer.holds.hold import (
 from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
+# To find in the topic what was written, and its acknowledgement lost.
+_FIND_SECONDS = 5.0
 # For threads and clients to end, whatever the broker does.
 _CLOSE_SECONDS = 2.0
 
@@ -56,6 +58,7 @@ class GroupControl:
         self._ledger = ledger
         self._group = str(group)
         base = clients.connection(configs, settings.client_configs, "control")
+        self._base = base
         self._producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
         sources = ControlState.sources(*settings.topics)
         self._clock = BrokerClock(is_told=settings.status_topic is not None)
@@ -120,7 +123,7 @@ class GroupControl:
         found = tuple(str(patterns.target(one)) for one in targets)
         wanted = changes(self._group, owner, found, new_hold(reason, seconds))
         here = [hold for one in wanted if (hold := self._as_hold(one)) is not None]
-        self._ledger.follow(here, ())
+        self._ledger.follow(self._longer(here), ())
         self._ledger.deliver()
         try:
             self._write(wanted)
@@ -153,10 +156,21 @@ class GroupControl:
 
     def _write(self, wanted: tuple[Change, ...]) -> None:
         topic = self._settings.group_topic
-        done = publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
+
+        def read() -> list[Any]:
+            return apart.records(self._base, topic, _FIND_SECONDS)
+
+        try:
+            done = publish(self._producer, topic, wanted, _WRITE_TIMEOUT, read)
+        except ControlWriteError as error:
+            self._absorb(error.acknowledged)
+            raise
+        self._absorb(done)
+
+    def _absorb(self, done: Iterable[Acknowledged]) -> None:
         # Heard before it is read, so that an older record on its way here is known
         # to be older.
-        self._state.absorb(topic, map(self._as_written, done))
+        self._state.absorb(self._settings.group_topic, map(self._as_written, done))
         self._ledger.deliver()
 
     def _as_written(self, done: Acknowledged) -> Written:
@@ -165,6 +179,19 @@ class GroupControl:
         if at_ms is None or at_ms < 0:
             at_ms = int(self._ledger.now()[1] * 1000)
         return Written(key, done.value, done.offset, at_ms)
+
+    def _longer(self, holds: Iterable[Hold]) -> list[Hold]:
+        # What stands is not made shorter before that is acknowledged.
+        there = {hold.key: hold for hold in self._ledger.view().state}
+        return [
+            one
+            for one in holds
+            if (old := there.get(one.key)) is None
+            or (
+                old.deadline is not None
+                and (one.deadline is None or old.deadline < one.deadline)
+            )
+        ]
 
     def _as_hold(self, change: Change) -> Hold | None:
         read = patterns.read(change.key.scope)

@@ -2,11 +2,9 @@
 What an operator does and sees: placing and lifting holds, and who obeys them.
 """
 
-import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from operator import itemgetter
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
@@ -16,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group import apart, clients, report_wire, topics, whole
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import (
     NO_GROUP,
@@ -25,7 +23,7 @@ from safeconsumer.group.facts import (
     MemberFacts,
     Standing,
 )
-from safeconsumer.group.fold import Fold, Written, as_standing
+from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, publish
@@ -40,6 +38,8 @@ GROUP = "group"
 # A member that said nothing for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
+# To find in the topic what was written, and its acknowledgement lost.
+_FIND_SECONDS = 5.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
 
@@ -171,7 +171,11 @@ class Operator:
             ControlWriteError: one was not; running it again is safe.
         """
         topic = self.topic_of(source)
-        return publish(self._producer, topic, changes, _WRITE_TIMEOUT)
+
+        def read() -> list[Any]:
+            return apart.records(self._base, topic, _FIND_SECONDS)
+
+        return publish(self._producer, topic, changes, _WRITE_TIMEOUT, read)
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
@@ -222,15 +226,12 @@ class Operator:
         Each topic's in its own order; the two are laid side by side by their times.
         """
         fold = Fold(self._sources, group)
-        found = []
-        for topic, several in _by_topic(self._read(self.settings.topics)[0]).items():
-            newest, told = 0.0, []
-            for entry in fold.entries(topic, several):
-                one = as_standing(self._sources[topic], entry)
-                newest = max(newest, one.at or 0.0)
-                told.append((newest, one))
-            found.append(told)
-        return tuple(one for _, one in heapq.merge(*found, key=itemgetter(0)))
+        read = _by_topic(self._read(self.settings.topics)[0])
+        return side_by_side(
+            as_standing(self._sources[topic], entry)
+            for topic, several in read.items()
+            for entry in fold.entries(topic, several)
+        )
 
     # ------------------------------------------------------------ members
 
@@ -260,7 +261,7 @@ class Operator:
         if not there and not self._clock.knows(newest):
             return (), _Times(newest=newest)  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
-        live = [report for at, report in there if now - at <= SILENT_AFTER]
+        live = [report for at, report in there if is_live(at, now)]
         found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
         return found, _Times(newest=newest, now=now if self._clock.is_sure else None)
 
@@ -533,6 +534,15 @@ def _coordinated(ask: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_COORDINATOR_BACKOFF)
+
+
+def is_live(at: float, now: float) -> bool:
+    """
+    Tell whether a report of such a time still counts, both by the broker's clock.
+
+    One that is later than now was heard before that clock went back.
+    """
+    return abs(now - at) <= SILENT_AFTER
 
 
 def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:

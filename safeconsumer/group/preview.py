@@ -453,12 +453,12 @@ class Lifting:
         points: list[Point] = []
         if self.covers:
             shown = partitions_text(self.covers)
-            points.append(("note", f"{_count(self.covers)} flow again: {shown}"))
+            points.append(("note", f"{_do(self.covers, 'flow')} again: {shown}"))
             points.append(_waiting(self.waiting, "records come at once"))
         else:
             points.append(("waiting", "nothing begins to flow by it now"))
         if self.kept:
-            points.append(("waiting", f"{_count(self.kept)} stay held by others"))
+            points.append(("waiting", f"{_do(self.kept, 'stay')} held by others"))
         return tuple(points)
 
     def document(self) -> dict[str, Any]:
@@ -513,6 +513,10 @@ def _waiting(count: int | None, what: str) -> Point:
 def _count(partitions: Sequence[TopicPartition]) -> str:
     many = "" if len(partitions) == 1 else "s"
     return f"{len(partitions):,} partition{many}"
+
+
+def _do(partitions: Sequence[TopicPartition], verb: str) -> str:
+    return f"{_count(partitions)} {verb}{'s' if len(partitions) == 1 else ''}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -29,15 +29,27 @@ def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
         ScopeSyntaxError: one is no scope, or no range.
         MissingExtraError: google-re2 is missing, and one is a pattern.
     """
-    if not wire.is_group(group):
-        message = f"a group is printable text of 1 to 1024 characters, not {group!r}"
-        raise HoldSettingError(message)
+    checked_group(group)
     every = (one for text in texts for one in _expanded(text))
     found = tuple(dict.fromkeys(islice(every, _MOST + 1)))
     if len(found) > _MOST:
         message = f"more than {_MOST} holds at once: name the topic for all of it"
         raise ScopeSyntaxError(message)
     return tuple(map(patterns.parse, found))
+
+
+def checked_group(group: str) -> str:
+    """
+    Return a group's name if it is one that can be held.
+
+    Raises:
+        HoldSettingError: it is not.
+    """
+    if wire.is_group(group):
+        return group
+    shown = ascii(group[:60]) + ("..." if len(group) > 60 else "")  # noqa: PLR2004 - a line's worth
+    message = f"a group is printable text of 1 to 1024 characters, not {shown}"
+    raise HoldSettingError(message)
 
 
 def _expanded(text: str) -> Iterator[str]:

@@ -60,18 +60,18 @@ class Facts:
 
 def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
     """
-    Return if all topics are there, and this principal may see them.
+    Return if all topics are there, and this principal may read them.
 
     Raises:
         UnknownTopicOrPartitionError: one is missing; says what to do.
-        TopicAuthorizationFailedError: one may not be seen; says what to do.
+        TopicAuthorizationFailedError: one may not be read; says what to do.
     """
-    _check_seen(admin.describe_topics(list(names)))
+    _check_readable(admin.describe_topics(list(names)))
 
 
-def _check_seen(described: Iterable[Mapping[str, Any]]) -> None:
+def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
     described = tuple(described)
-    refused = [one["name"] for one in described if one["error_code"] == _REFUSED]
+    refused = [one["name"] for one in described if not _may_read(one)]
     if refused:
         message = (
             f"no right to read {', '.join(refused)}: safeconsumer control acls prints "
@@ -82,6 +82,13 @@ def _check_seen(described: Iterable[Mapping[str, Any]]) -> None:
     if missing:
         message = f"no topic {', '.join(missing)}: run safeconsumer control init"
         raise kafka_errors.UnknownTopicOrPartitionError(message)
+
+
+def _may_read(described: Mapping[str, Any]) -> bool:
+    # Who may write a topic sees it, and would be refused by each fetch. Brokers before
+    # 2.3 do not tell what one may do.
+    told = described.get("authorized_operations")
+    return described["error_code"] != _REFUSED and (not told or "READ" in told)
 
 
 def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,8 @@ from safeconsumer.cli.errors import Status
 
 SECONDS = 60
 QUICK = "resume-starvation"
+# Takes nothing that is written to it.
+FULL = Path("/dev/full")
 START = "from safeconsumer.cli.main import main; main()"
 # What a shell runs in the background ignores Ctrl-C, and so would all it starts.
 HEARS_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
@@ -99,6 +102,61 @@ def test_nobody_reads_on() -> None:
         os.close(its)
         _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (Status.CLOSED, b"")
+
+
+INTERRUPTS = """
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["safeconsumer.cli.commands", "safeconsumer.cli.holding", "kafka.admin"]
+)
+def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
+    """130, where click says "Aborted!" and 1: that the outcome is bad."""
+    first = f"exec({INTERRUPTS.format(module=module)!r}); "
+    ended = run("pause", "orders", "--reason=x", "--group=g", first=first)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        Status.INTERRUPTED,
+        "",
+        "safeconsumer: interrupted\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
+def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
+    """One line, no traceback."""
+    with FULL.open("w") as disk:
+        ended = subprocess.run(  # noqa: S603 - our own code
+            command(*arguments),
+            stdout=disk,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert ended.returncode == Status.FAILED
+    assert ended.stderr.count("\n") == 1
+    assert "No space left on device" in ended.stderr
+
+
+def test_help_that_nobody_reads() -> None:
+    """Of the program itself, which is read before any command."""
+    ours, its = os.pipe()
+    os.close(ours)
+    with os.fdopen(its, "w") as out:
+        ended = subprocess.run(  # noqa: S603 - our own code
+            command("--help"),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (Status.CLOSED, b"")
 
 
 def test_version() -> None:

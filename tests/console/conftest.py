@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
+from tests.console.browsing import CHROMIUM
 from tests.console.harness import Served, console, until_complete
+from tests.group.conftest import secured, story
 from tests.group.team import Team
+
+__all__ = ["secured", "story"]
 
 
 @pytest.fixture
@@ -22,3 +27,14 @@ def served(team: Team) -> Iterator[Served]:
     with console(team) as made:
         until_complete(made)
         yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Root, in a container, has no sandbox; what is opened is our own.
+        made = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield made
+        made.close()

@@ -2,14 +2,18 @@
 A console that is served for a test, and members that poll meanwhile.
 """
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from attrs import evolve
+from attrs import evolve, frozen
 
 from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
@@ -32,7 +36,7 @@ class Served:
         self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._listener = listener
-        self._server = serve.server(desk)
+        self._server = serve.Server(desk)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[listener])
         )
@@ -130,6 +134,61 @@ def serving(setup: Setup) -> Iterator[Served]:
         following = closing.enter_context(serve.follower(setup))
         desk = serve.desk_of(setup, following, listener.getsockname()[1])
         yield closing.enter_context(Served(desk, listener))
+
+
+@frozen
+class Commanded:
+    """
+    A console that was begun by its command.
+
+    Attributes:
+        link: what it printed; it works once.
+    """
+
+    link: str
+
+    @property
+    def url(self) -> str:
+        return self.link.partition(LOGIN)[0]
+
+
+@contextmanager
+def commanded(*options: str) -> Iterator[Commanded]:
+    """
+    Run ``safeconsumer console`` in a process of its own; Ctrl-C ends it at the end.
+    """
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(  # noqa: S603 - our own code
+            [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            words = process.stdout.readline().split()
+            assert words, "it did not begin"
+            yield Commanded(words[-1])
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.stdout.read()
+        errors.seek(0)
+        assert (said.splitlines()[-1:], errors.read()) == (
+            ["The console is closed."],
+            "",
+        )
+    assert process.returncode == 0
+
+
+# What a shell runs in the background ignores Ctrl-C, and so would all it starts.
+_PROGRAM = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from safeconsumer.cli.main import main
+main()
+"""
 
 
 def until_complete(served: Served) -> None:

@@ -28,7 +28,10 @@ class Still:
     settings: Control = field(factory=Control)
 
     def snapshot(self) -> Snapshot:
-        return self.known
+        return evolve(self.known, heard_at=time.monotonic())
+
+    def ask_now(self) -> None:
+        pass
 
     def view(self, group: str) -> None:
         pass

@@ -2,27 +2,31 @@
 The console in Chromium, as operators use it.
 """
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlencode
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, CDPSession, Page, expect, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from safeconsumer.cli import showcase
-from safeconsumer.console import api, serve
+from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import Door
 from safeconsumer.console.serve import Setup
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
+from tests.console.browsing import (
+    CHROMIUM,
+    LIMIT,
+    check_accessible,
+    go,
+    opened,
+    place,
+    shoot,
+)
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -39,93 +43,10 @@ from tests.console.synthetic import Still, big
 from tests.group.team import Team
 from tests.worker.lab import wait_for
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
 pytestmark = [
     pytest.mark.any_broker,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
-
-SHOTS = os.environ.get("SAFECONSUMER_TEST_SCREENSHOTS")
-LIMIT = 20_000.0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Root, in a container, has no sandbox; what is opened is our own.
-        made = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
-        yield made
-        made.close()
-
-
-@contextmanager
-def opened(browser: Browser, served: Served, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
-    """
-    Open the console; afterwards nothing was asked of others, and nothing failed.
-    """
-    context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
-    context.set_default_timeout(LIMIT)
-    page = context.new_page()
-    asked: list[str] = []
-    failed: list[str] = []
-    page.on("request", lambda one: asked.append(one.url))
-    page.on("pageerror", lambda one: failed.append(str(one)))
-    page.on("dialog", lambda one: failed.append(one.message))
-    page.on(
-        "console",
-        lambda one: failed.append(one.text) if one.type == "error" else None,
-    )
-    page.goto(served.lasting_link)
-    page.wait_for_url(f"{served.url}/")
-    yield page
-    context.close()
-    assert [url for url in asked if not url.startswith(f"{served.url}/")] == []
-    refused = ("ERR_CONNECTION", "ERR_INCOMPLETE", "status of 4", "status of 5")
-    assert [text for text in failed if not any(one in text for one in refused)] == []
-
-
-def go(page: Page, served: Served, path: str, **query: str) -> None:
-    page.goto(f"{served.url}{path}?{urlencode(query)}")
-
-
-def place(page: Page, served: Served, **wish: str) -> None:
-    """
-    Fill in the form, look at the preview, and place it.
-    """
-    go(page, served, "/place", group=wish["group"])
-    page.get_by_label("What", exact=True).fill(wish["scopes"])
-    page.get_by_label("Why", exact=True).fill(wish.get("reason", "a test"))
-    page.get_by_label("For how long").fill(wish.get("for_", ""))
-    page.get_by_role("button", name="Preview").click()
-    agree = page.get_by_role("checkbox")
-    if agree.count():
-        agree.check()
-    page.get_by_role("button", name="Hold ", exact=False).click()
-    page.wait_for_url(f"{served.url}/group?**")
-
-
-def shoot(page: Page, name: str) -> None:
-    """
-    Keep a picture of the page, if somebody wants it.
-    """
-    if SHOTS:
-        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
-
-
-def check_accessible(page: Page) -> None:
-    """
-    Ask axe; what it calls serious or critical is none of ours.
-    """
-    found = Axe().run(page).response["violations"]
-    grave = [
-        (one["id"], [node["html"] for node in one["nodes"]])
-        for one in found
-        if one["impact"] in {"serious", "critical"}
-    ]
-    assert grave == []
 
 
 def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -> None:
@@ -285,6 +206,20 @@ def test_a_plain_client_is_unknown_and_never_green(
         expect(verdict).to_contain_text("2 of 4 held partitions quiet")
         shoot(page, "unknown")
         check_accessible(page)
+
+
+def test_what_must_be_agreed_to_follows_too(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """Nobody is asked to agree to what is not so, nor has agreed to another thing."""
+    with opened(browser, served) as page:
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        before = page.get_by_label(f"Hold it before there is a group {team.group}")
+        before.check()
+        with Polled(*settled(team, "a")):
+            now = page.get_by_label(f"Stop all 4 partitions of {team.group}")
+            expect(now).not_to_be_checked()
+            expect(before).to_have_count(0)
 
 
 @pytest.mark.embedded_broker
@@ -553,7 +488,7 @@ def follows(page: Page, still: Still, group: str) -> float:
     served = time.process_time() - began
     shown = task_seconds(session) - before
     session.detach()
-    return api.LOOK_EVERY + _AT_MOST_EVERY + served + shown
+    return _EVERY + served + shown
 
 
 def task_seconds(session: CDPSession) -> float:
@@ -565,7 +500,7 @@ def task_seconds(session: CDPSession) -> float:
 
 
 # Of console.js, seconds.
-_AT_MOST_EVERY = 0.4
+_EVERY = 0.5
 _PAINTED = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime"
 
 

@@ -5,13 +5,17 @@
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from tests.console.harness import commanded
+from tests.group.team import Team
 
 
 def run(*arguments: str) -> Result:
@@ -71,6 +75,14 @@ def test_a_token_is_long(tmp_path: Path) -> None:
     assert "16 characters or more" in result.stderr
 
 
+def test_a_token_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xff" * 20)
+    result = run("--token-file", str(file))
+    assert ends(result) == (Status.USAGE, 1)
+    assert f"{file} cannot be read" in result.stderr
+
+
 def test_an_owner_that_is_none() -> None:
     assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)
 
@@ -81,3 +93,22 @@ def test_the_demo_is_not_of_your_cluster() -> None:
     )
     assert ends(result) == (Status.USAGE, 1)
     assert "safeconsumer console --bootstrap" in result.stderr
+
+
+@pytest.mark.any_broker
+def test_ctrl_c_ends_it_though_pages_are_open(team: Team) -> None:
+    """Each has a connection that never ends; that was a traceback of forty lines."""
+    settings = team.settings
+    where = [
+        *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
+        *("--operator-topic", settings.operator_topic),
+        *("--group-topic", settings.group_topic),
+        *("--status-topic", str(settings.status_topic)),
+    ]
+    with ExitStack() as closing:  # the page is open until the command has ended
+        browser = closing.enter_context(httpx.Client(timeout=30))
+        with commanded(*where) as console:
+            browser.get(console.link)
+            events = f"{console.url}/api/v1/events"
+            answer = closing.enter_context(browser.stream("GET", events))
+            assert answer.status_code == 200

@@ -4,21 +4,22 @@ Forms and calls that are older than what stands: what was shown is done, and onc
 
 import re
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from html import unescape
-from time import monotonic
 
 import httpx
 import pytest
 from attrs import evolve
 
-from safeconsumer.console import callers, checking
-from safeconsumer.console.callers import Caller
+from safeconsumer.console import asking, changing, lending
+from safeconsumer.console.asking import IsWanted
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
-from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.group.wire import ControlHold
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import Change, new_hold, publish
+from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.console.harness import Served
 from tests.group.team import LIMIT, Team
 from tests.worker.lab import wait_for
@@ -34,7 +35,8 @@ def carried(page: httpx.Response) -> dict[str, str]:
     """
     form = page.text[page.text.index('<form method="post"') :]
     fields = re.findall(
-        r'<input type="(?:hidden|checkbox)" name="([^"]+)" value="([^"]*)"', form
+        r'<input type="(?:hidden|checkbox)"[^>]* name="([^"]+)"[^>]* value="([^"]*)"',
+        form,
     )
     return {name: unescape(value) for name, value in fields}
 
@@ -43,7 +45,7 @@ def reasons(served: Served) -> list[str]:
     """
     Return why what stands is held, as the topic has it.
     """
-    with served.desk.commands.until(monotonic() + LIMIT) as operator:
+    with served.desk.commands.lend() as operator:
         return [str(one.hold.reason) for one in operator.standing() if one.hold]
 
 
@@ -71,7 +73,7 @@ def write(team: Team, scope: str, made: ControlHold) -> None:
     """
     Write a hold from elsewhere; it is acknowledged on return.
     """
-    wanted = changes(team.group, "alice", [scope], made)
+    wanted = [Change(ControlKey(team.group, "alice", scope), made)]
     publish(lambda: team.writer, team.settings.operator_topic, wanted, LIMIT)
 
 
@@ -133,6 +135,18 @@ def test_what_was_agreed_to_is_what_was_shown(team: Team, served: Served) -> Non
         assert reasons(served) == ["until I say so"]
         assert client.post("/place", data=carried(refused)).status_code == 303
         assert reasons(served) == ["restart"]
+
+
+def test_what_stays_as_it_is_is_not_written(team: Team, served: Served) -> None:
+    """Beside a hold that is replaced."""
+    hold(team, f"{team.topic}:1", "x", for_=3600)
+    hold(team, f"{team.topic}:2", "y")
+    until_known(served, "x", "y")
+    scopes = f"{team.topic}:1 {team.topic}:2 {team.topic}:3"
+    wish = {"group": team.group, "scopes": scopes, "reason": "x", "for": "1h"}
+    done = served.pause(**wish)
+    written = [one["scope"] for one in done.json()["acknowledged"]]
+    assert written == [f"{team.topic}:2", f"{team.topic}:3"]
 
 
 def test_an_agreement_is_for_one_wish(team: Team, served: Served) -> None:
@@ -228,32 +242,45 @@ def taken(served: Served) -> Iterator[None]:
     """
     Keep the connection that writes, as a slow broker does.
     """
-    with served.desk.commands.until(monotonic() + LIMIT):
+    with served.desk.commands.lend():
         yield
 
 
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """
-    Tell when somebody who has gone was noticed, and refused right before the write.
+    Tell when somebody who has gone was refused, who had got the connection.
     """
-    refused, gone = threading.Event(), threading.Event()
-    check, leave = Caller.check, Caller.leave
+    gone, refused = threading.Event(), threading.Event()
 
-    def noted(self: Caller) -> None:
-        gone.wait(LIMIT)
+    class Gone(threading.Event):
+        def set(self) -> None:
+            super().set()
+            gone.set()
+
+    carry_out = changing._carry_out
+
+    def carried_out(
+        desk: Desk,
+        given: Mapping[str, str],
+        is_wanted: IsWanted,
+        decide: Callable[[Operator], changing._Decided],
+    ) -> Outcome:
+        def decided(operator: Operator) -> changing._Decided:
+            found = decide(operator)
+            assert gone.wait(LIMIT)
+            return found
+
         try:
-            check(self)
-        except Problem:
-            refused.set()
+            return carry_out(desk, given, is_wanted, decided)
+        except Problem as problem:
+            if problem.detail == "whoever asked has gone":
+                refused.set()
             raise
 
-    def left(self: Caller) -> None:
-        leave(self)
-        gone.set()
-
-    monkeypatch.setattr(Caller, "check", noted)
-    monkeypatch.setattr(Caller, "leave", left)
+    monkeypatch.setattr(asking, "Event", Gone)
+    monkeypatch.setattr(changing, "_carry_out", carried_out)
+    monkeypatch.setattr(lending, "_BUSY", LIMIT)
     return refused
 
 
@@ -266,20 +293,20 @@ def give_up(served: Served, path: str, **body: str) -> None:
 
 
 def test_nobody_waits_for_a_pause_any_more(
-    team: Team, served: Served, checked: threading.Event
+    team: Team, served: Served, refused: threading.Event
 ) -> None:
     """Clicks that were given up were all written once the broker answered."""
     wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
     told = served.post("preview", **wish).json()["agreement"]
     with taken(served):
         give_up(served, "pause", **wish, agreed=told)
-    assert checked.wait(LIMIT)
+    assert refused.wait(LIMIT)
     assert reasons(served) == []
     assert served.get("history")["records"] == []
 
 
 def test_nobody_waits_for_a_lift_any_more(
-    team: Team, served: Served, checked: threading.Event
+    team: Team, served: Served, refused: threading.Event
 ) -> None:
     """It lifted a hold that was placed after whoever asked had gone."""
     hold(team, team.topic, "first")
@@ -287,7 +314,7 @@ def test_nobody_waits_for_a_lift_any_more(
         give_up(served, "resume", group=team.group, scope=team.topic)
         team.operator_lifts(team.topic)
         hold(team, team.topic, "second")
-    assert checked.wait(LIMIT)
+    assert refused.wait(LIMIT)
     assert reasons(served) == ["second"]
 
 
@@ -295,57 +322,21 @@ def test_a_connection_that_is_not_free(
     team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said soon, and nothing is written later."""
-    monkeypatch.setattr(callers, "PATIENCE", 0.2)
+    monkeypatch.setattr(lending, "_BUSY", 0.2)
     hold(team, team.topic, "x")
-    until_known(served, "x")
     with taken(served):
         answer = served.post("resume", group=team.group, scope=team.topic)
     assert answer.status_code == 503
-    said = "another command is being carried out; nothing was done"
-    assert answer.json()["title"] == said
+    assert "somebody else waits for the cluster" in answer.json()["detail"]
     assert reasons(served) == ["x"]
 
 
-@pytest.mark.embedded_broker
-def test_an_answer_that_comes_late(
-    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What stands was read, and too long ago was it asked for: nothing is written."""
+def test_questions_hold_no_command_up(team: Team, served: Served) -> None:
+    """What a preview asks takes its time."""
     hold(team, team.topic, "x")
-    until_known(served, "x")
-    monkeypatch.setattr(callers, "PATIENCE", 0.2)
-    wanted = {"group": team.group, "scope": team.topic}
-    with (
-        ThreadPoolExecutor(1) as pool,
-        team.broker.hold("ListOffsets", "safeconsumer-cli") as slow,
-    ):
-        asked = pool.submit(served.post, "resume", **wanted)
-        slow.wait()
-        began = monotonic()
-        wait_for(lambda: monotonic() > began + 0.2, "its patience to end")
-        slow.release()
-        answer = asked.result(LIMIT)
-    assert answer.status_code == 503
-    assert "too long to look at what stands" in answer.json()["detail"]
-    assert reasons(served) == ["x"]
-
-
-def test_the_doctor_holds_nobody_up(
-    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """He asks on a connection of his own, and is one."""
-    monkeypatch.setattr(checking, "_FREE_WITHIN", 0.0)
-    hold(team, team.topic, "x")
-    with (
-        served.client() as client,
-        served.desk.doctor.until(monotonic() + LIMIT),
-        served.desk.questions.until(monotonic() + LIMIT),
-    ):
+    with served.desk.questions.lend():
         wanted = {"group": team.group, "scope": team.topic}
         assert served.post("resume", **wanted).status_code == 200
-        busy = client.get("/api/v1/doctor")
-        assert busy.status_code == 503
-        assert "the doctor is looking already" in busy.json()["title"]
 
 
 def test_the_end_does_not_wait_for_a_write(served: Served) -> None:
@@ -354,3 +345,15 @@ def test_the_end_does_not_wait_for_a_write(served: Served) -> None:
         served.desk.close()
     with pytest.raises(Problem), taken(served):
         pass
+
+
+def test_only_the_last_keys_are_remembered() -> None:
+    """A console runs for months."""
+    once, outcome = Once(), Outcome(done=(), told={})
+    for number in range(600):
+        once.remember({"key": str(number)}, outcome)
+    once.remember({"scope": "orders"}, outcome)
+    assert once.outcome({"key": "599"}) is outcome
+    assert once.outcome({"key": "599", "scope": "orders"}) is None
+    assert once.outcome({"key": "0"}) is None
+    assert once.outcome({"scope": "orders"}) is None

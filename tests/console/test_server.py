@@ -3,6 +3,7 @@ Who may talk to the console, and what its pages and calls answer.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ import pytest
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -72,6 +75,41 @@ def test_the_link_works_once(served: Served) -> None:
         assert second.get("/login?token=").status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("HEAD", {}, 200),
+        ("GET", {"sec-purpose": "prefetch;prerender"}, 503),
+        ("GET", {"purpose": "prefetch"}, 503),
+        ("GET", {"x-purpose": "preview"}, 503),
+    ],
+)
+def test_only_a_click_uses_the_link_up(
+    served: Served, method: str, headers: dict[str, str], status: int
+) -> None:
+    """Not a program that looks whether the link is good, nor a browser that guesses."""
+    with served.stranger() as looking:
+        answer = looking.request(method, served.link, headers=headers)
+        assert (answer.status_code, len(looking.cookies)) == (status, 0)
+    with served.stranger() as person:
+        person.get(served.link)
+        assert person.get("/").status_code == 200
+
+
+def test_a_wrong_method_is_told_what_there_is(shared: Served) -> None:
+    """It was told that the console is read only."""
+    with shared.client() as client:
+        for method, path, allowed in (
+            ("POST", "/api/v1/groups", "GET, HEAD"),
+            ("GET", "/api/v1/pause", "POST"),
+            ("POST", "/history", "GET, HEAD"),
+        ):
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+            assert f"it takes {allowed}" in answer.text
+            assert "read-only" not in answer.text
+
+
 def test_a_token_file_works_for_several(shared: Served) -> None:
     for _ in range(2):
         with shared.stranger() as browser:
@@ -87,7 +125,9 @@ def test_a_token_file_works_for_several(shared: Served) -> None:
 def test_another_host_name_is_not_answered(shared: Served, host: str) -> None:
     """A page of others that renames itself to our address gets nothing (rebinding)."""
     with shared.client(host=host.format(port=shared.port)) as client:
-        assert client.get("/").status_code == 400
+        answer = client.get("/")
+    assert answer.status_code == 400
+    assert f"through a tunnel with the same port: ssh -L {shared.port}:" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -150,7 +190,10 @@ def test_read_only_has_no_way_to_write(team: Team) -> None:
             assert client.get(path).status_code == 404
             assert client.post(path, data={}).status_code == 404
         for path in ("pause", "resume"):
-            assert client.post(f"/api/v1/{path}", json={}).status_code == 404
+            answer = client.post(f"/api/v1/{path}", json={})
+            assert answer.status_code == 404
+            assert "--read-only changes nothing" in answer.json()["detail"]
+        assert "read-only" not in client.get("/nowhere").text
         page = client.get("/").text
         assert "read only" in page
         assert "Hold something" not in page
@@ -187,6 +230,23 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         until_level(served, group, "flows")
         past = served.get("history", group=group)["records"]
         assert [one["is_held"] for one in past] == [True, True, False, False]
+
+
+@pytest.mark.embedded_broker
+def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
+    """As the command prints it: a broker's clock may go back, or not move at all."""
+    now_ms = 1_700_000_000_000
+    past = [(now_ms, "1"), (now_ms - 60_000, "2"), (now_ms - 60_000, "3")]
+    for at_ms, reason in past:
+        team.write_at(at_ms, ControlHold(reason, reason, None))
+    wait_for(lambda: len(served.desk.snapshot().records) == len(past), "the records")
+    with Operator(team.broker.client_config, team.settings) as operator:
+        told = [one.hold.reason for one in operator.records() if one.hold]
+    shown = served.get("history")["records"]
+    assert [one["reason"] for one in shown] == told == ["1", "2", "3"]
+    with served.client() as client:
+        page = client.get("/history").text
+    assert re.findall(r'<td class="long">(\d)</td>', page) == ["3", "2", "1"]
 
 
 def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
@@ -347,12 +407,29 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
         wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        team.broker.clear_requests()
         with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
             asked = pool.submit(served.post, "preview", **wish)
             hold.wait()
             assert served.get("groups")["groups"]
             assert not asked.done()
         assert asked.result(20).json()["retention"] == {team.topic: None}
+        assert served.post("preview", **wish).json()["retention"] == {team.topic: None}
+        every = team.broker.requests("DescribeConfigs")
+        # An answer stands for a minute: an open page looks again with every change.
+        assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
+def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) -> None:
+    """As for commands: trying again does not help."""
+    team.broker.fail("Produce", error)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+    refused = served.post("pause", **wish)
+    assert refused.status_code == 403
+    assert "acknowledged: nothing" in refused.json()["title"]
+    assert served.post("pause", **wish).status_code == 200
 
 
 @pytest.mark.real_broker
@@ -474,6 +551,9 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
         assert "The broker does not answer." in page
         assert "Members keep obeying it" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+        told = served.post("preview", **wish).json()
+        said = "nobody knows: what has changed meanwhile. The broker does not answer."
+        assert said in [one["sentence"] for one in told["points"]]
         assert served.pause(**wish).status_code == 503
     finally:
         team.broker.up()

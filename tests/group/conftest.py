@@ -3,10 +3,13 @@ What tests of group control share.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.group.secured import SecuredBroker
+from tests.group.story import Story
+from tests.group.team import Team
 from tests.kafka.conftest import safe, told
 
 __all__ = ["safe", "told"]
@@ -28,3 +31,11 @@ def secured() -> Iterator[SecuredBroker]:
     """
     with SecuredBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def story(secured: SecuredBroker, tmp_path: Path) -> Iterator[Story]:
+    with Team(secured) as team:
+        made = Story(team, tmp_path)
+        made.set_up()
+        yield made

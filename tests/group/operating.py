@@ -15,14 +15,20 @@ def run(team: Team, *arguments: str, typed: str | None = None) -> Result:
     """
     Run a command against the team's cluster and control topics.
     """
+    return CliRunner().invoke(safeconsumer, [*arguments, *where(team)], input=typed)
+
+
+def where(team: Team) -> list[str]:
+    """
+    Return the options that name a team's cluster and control topics.
+    """
     settings = team.settings
-    where = [
+    return [
         *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),
         *("--operator-topic", settings.operator_topic),
         *("--group-topic", settings.group_topic),
         *("--status-topic", str(settings.status_topic)),
     ]
-    return CliRunner().invoke(safeconsumer, [*arguments, *where], input=typed)
 
 
 class Polled:

@@ -2,6 +2,7 @@
 A Java broker with passwords and ACLs.
 """
 
+from pathlib import Path
 from typing import Any
 
 from kafka.admin import (
@@ -15,6 +16,7 @@ from kafka.admin import (
 from safeconsumer.testing._ports import free_port
 from tests.brokers.java import JavaBroker
 from tests.brokers.settings import TEST_SETTINGS
+from tests.group.team import Team
 
 # Long, so that one that leaks is found wherever it is.
 PASSWORDS = {
@@ -22,13 +24,14 @@ PASSWORDS = {
     "broker": "broker-4f0c2ad1",
     "operator": "operator-9b1e77c3",
     "member": "member-d85a06e2",
+    "watcher": "watcher-c1f3a5d7",
 }
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class SecuredBroker(JavaBroker):
     """
-    SASL/PLAIN for ``operator``, a super user; ``alice`` and ``member`` have ACLs.
+    SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow.
     """
 
     def client_of(self, user: str) -> dict[str, Any]:
@@ -90,3 +93,14 @@ def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -
         )
         for one in operations
     ]
+
+
+def properties(folder: Path, team: Team, user: str, password: str) -> Path:
+    file = folder / f"{user}.properties"
+    file.write_text(
+        f"bootstrap.servers={team.broker.bootstrap}\n"
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
+        f'required username="{user}" password="{password}";\n'
+    )
+    return file

@@ -3,10 +3,12 @@ The commands for operators, as they are typed: what they print and how they end.
 """
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from attrs import evolve
@@ -20,7 +22,7 @@ from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.group.operating import Polled, run
+from tests.group.operating import Polled, run, where
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
@@ -171,12 +173,22 @@ def test_wait_for_a_scope_that_flows_in_a_rebalance(team: Team) -> None:
     assert f"flowing: {team.topic}:0-3" in ended.stderr
 
 
-@pytest.mark.parametrize("command", [("wait", "--quiet"), ("resume", "@all")])
+@pytest.mark.parametrize(
+    "command", [("wait", "--quiet"), ("resume", "@all"), ("history",), ("status",)]
+)
 def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> None:
     """A typing error must not look like a group that is quiet, or resumed."""
     status, line = bad(team, *command, "--group", f"{team.group}x")
     assert (status, "no group" in line) == (Status.USAGE, True)
-    assert run(team, "history", "--group", f"{team.group}x").stdout == "nothing\n"
+    assert run(team, "history").stdout == "nothing\n"
+
+
+def test_a_group_without_holds_has_no_history(team: Team) -> None:
+    consumer = team.subscribed()
+    team.settled(consumer)
+    with Polled(consumer):
+        ended = run(team, "history", "--group", team.group)
+    assert (ended.stdout, ended.exit_code) == ("nothing\n", Status.DONE)
 
 
 def test_doctor_does_not_know_the_group(team: Team) -> None:
@@ -215,6 +227,8 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "no time at all"),
         (("orders", "--for", "soon"), "no duration"),
+        (("orders", "--until", "9999-12-31T23:59"), "a century away"),
+        (("orders", "--until", "9999-12-31T23:59-12:00"), "is no time"),
         (("orders", "--owner", "operator:x"), "operator"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
@@ -226,7 +240,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
         team, "pause", "--group", team.group, "--reason", "x", *arguments
     )
     assert (status, said in line) == (Status.USAGE, True), line
-    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+    assert run(team, "history").stdout == "nothing\n"
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])
@@ -253,6 +267,73 @@ def test_what_was_written_is_said_though_it_cannot_be_read_back(
     said = "held" if command == "pause" else "resumed"
     assert f"{said} and acknowledged: @all; but" in ended.stderr
     assert "the broker refuses" in ended.stderr
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+@pytest.mark.parametrize("command", ["pause", "extend", "resume"])
+def test_what_was_written_is_said_though_it_cannot_be_printed(
+    team: Team, command: str, as_json: tuple[str, ...]
+) -> None:
+    """A full disk is told on stderr, beside that the hold is placed all the same."""
+    asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
+    asked += {
+        "pause": ["--reason", "x", "--new-group"],
+        "extend": ["--for", "2h"],
+        "resume": [],
+    }[command]
+    if command != "pause":
+        team.operator_holds("@all", owner="alice", for_=60)
+    with Path("/dev/full").open("w") as disk:
+        ended = in_a_process(team, asked, stdout=disk)
+    done = {"pause": "held", "extend": "extended", "resume": "resumed"}[command]
+    line = (
+        f"safeconsumer: {done} and acknowledged: @all; but the rest could not be told: "
+        "this system refuses: [Errno 28] No space left on device\n"
+    )
+    assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
+
+
+@pytest.mark.parametrize("command", ["pause", "status", "groups", "resume"])
+def test_without_any_output_a_command_does_what_it_should(
+    team: Team, command: str
+) -> None:
+    """As programs are started that nobody listens to: no stdin, no stdout."""
+    asked = {
+        "pause": ["@all", "--reason", "x", "--new-group", "--group", team.group],
+        "groups": [],
+    }.get(command, ["--group", team.group])
+    asked += ["@all"] if command == "resume" else []
+    if command != "pause":
+        team.operator_holds("@all", owner="alice")
+    owner = ["--owner", "alice"] if command in {"pause", "resume"} else []
+    ended = in_a_process(
+        team, [command, *asked, *owner], first="import os; os.close(0); os.close(1); "
+    )
+    assert (ended.returncode, ended.stderr) == (Status.DONE, "")
+    past = json.loads(run(team, "history", "--group", team.group, "--json").stdout)
+    assert past[-1]["is_held"] == (command != "resume")
+
+
+def in_a_process(
+    team: Team, arguments: list[str], *, stdout: IO[str] | None = None, first: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """
+    Run a command as a shell does: streams are what they are there.
+    """
+    # Descriptors are closed before Python looks at its streams.
+    code = "import sys; from safeconsumer.cli.main import main; main()"
+    program = [sys.executable, "-c", code, *arguments, *where(team)]
+    if first:
+        closing = f"{first}os.execv(sys.executable, sys.argv[1:])"
+        program = [sys.executable, "-c", f"import sys; {closing}", *program]
+    return subprocess.run(  # noqa: S603 - our own code
+        program,
+        stdout=stdout or subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_a_resume_is_written_though_nothing_can_be_read(

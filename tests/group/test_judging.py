@@ -91,6 +91,16 @@ def test_a_report_of_an_earlier_generation_does_not_count() -> None:
     assert "b: its report is of generation 6" in found.sentence()
 
 
+def test_what_a_member_does_not_know_yet_is_not_said_to_flow() -> None:
+    """Kafka's word and a member's are of two moments: a rebalance comes in between."""
+    found = quietness(A, B, report("a", 0), report("b"))
+    assert not found.is_reached
+    assert (found.loud[ONE].answer, found.quiet) == (Answer.UNKNOWN, 1)
+    assert "flowing" not in found.sentence()
+    busy = quietness(A, B, report("a", 0), report("b", busy={"t": ((1, 1),)}))
+    assert busy.loud[ONE].answer is Answer.FLOWING
+
+
 def test_reports_of_an_older_version_cannot_be_matched() -> None:
     old = report("b", 1, generation=None, member_id=None)
     found = quietness(A, B, report("a", 0), old)

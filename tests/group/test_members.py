@@ -20,7 +20,7 @@ from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.group.team import Team, control_threads
+from tests.group.team import LIMIT, Team, control_threads
 from tests.kafka.polling import poll_until
 
 pytestmark = pytest.mark.any_broker
@@ -338,7 +338,31 @@ def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
 
 
 @embedded
-def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
+def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands is not ended by what was only tried."""
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    control = team.with_settings(status_topic=None, clock_skew=0.0)
+    consumer = team.subscribed(control=control)
+    consumer.pause_group(team.topic, reason="for good")
+    assert sum(map(len, team.settled(consumer).values())) == 0
+    shorter = threading.Thread(target=_tried, args=(consumer, team.topic))
+    team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=1000)
+    shorter.start()
+    while shorter.is_alive():
+        assert consumer.poll(50) == {}
+        assert [hold.reason for hold in consumer.holds()] == ["for good"]
+    team.broker.clear_faults()
+
+
+def _tried(consumer: SafeConsumer, topic: str) -> None:
+    with pytest.raises(ControlWriteError, match="NotEnoughReplicas"):
+        consumer.pause_group(topic, reason="for a moment", for_=0.05)
+
+
+@embedded
+def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands on the topic, and every other member obeys it."""
@@ -346,11 +370,36 @@ def test_a_group_hold_is_obeyed_though_its_acknowledgement_is_lost(
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
     late = team.broker.hold("Produce", client_id="a-control")
-    with pytest.raises(ControlWriteError):
-        consumer.pause_group(team.topic)
+    consumer.pause_group(team.topic)
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
+
+
+@embedded
+def test_a_members_lost_answer_does_not_undo_what_another_lifted(team: Team) -> None:
+    """Both calls return; the later record is the one that counts."""
+    control = team.with_settings(status_topic=None)
+    first, second = (team.member(name, control=control) for name in "ab")
+    for one in (first, second):
+        one.subscribe([team.topic])
+        one.pause_group("other")
+        one.resume_group("other")
+    with team.broker.hold("Produce", client_id="a-control") as late:
+        pausing = threading.Thread(target=first.pause_group, args=(team.topic,))
+        pausing.start()
+        late.wait()
+        second.resume_group(team.topic)
+        team.broker.down()
+        team.broker.up()
+        pausing.join(LIMIT)
+    assert not pausing.is_alive()
+    assert whats_held(team) == []
+
+
+def whats_held(team: Team) -> list[str]:
+    with Operator(team.broker.client_config, team.settings) as operator:
+        return [one.key.scope for one in operator.standing(team.group)]
 
 
 @embedded
@@ -359,16 +408,18 @@ def test_a_resume_that_may_come_late_says_so(
 ) -> None:
     """It would lift what is placed again meanwhile; one that was refused would not."""
     monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr("safeconsumer.group.member._FIND_SECONDS", 0.5)
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
+    consumer.pause_group(team.topic)
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError) as refused:
         consumer.resume_group(team.topic)
-    late = team.broker.hold("Produce", client_id="a-control")
+    assert "later" not in str(refused.value)
+    team.broker.freeze()
     with pytest.raises(ControlWriteError, match="may still be written later"):
         consumer.resume_group(team.topic)
-    assert "later" not in str(refused.value)
-    late.release()
+    team.broker.unfreeze()
 
 
 @embedded

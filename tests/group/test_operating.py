@@ -324,7 +324,10 @@ def test_ranges_are_holds_of_their_own() -> None:
     assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
 
 
-@pytest.mark.parametrize("text", ["a:2-1", "a:0-5000", "a:1-", f"a:1-{'9' * 5000}"])
+@pytest.mark.parametrize(
+    "text",
+    ["a:2-1", "a:0-5000", "a:1-", "a:0-٣", f"a:0-{5000 * '9'}", f"a:1-{'9' * 5000}"],
+)
 def test_bad_ranges(text: str) -> None:
     with pytest.raises(ScopeSyntaxError, match="a:"):
         scopes_of([text], "g")

@@ -16,12 +16,11 @@ from kafka.errors import KafkaTimeoutError
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.group import wire
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.scope import Everything
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
@@ -36,21 +35,6 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
         yield made
 
 
-def write_at(team: Team, at_ms: int, hold: ControlHold | None) -> None:
-    """
-    Write a control record with a time of our choice, as a broker's clock would.
-    """
-    key = wire.encode_key(ControlKey(team.group, "alice", team.topic))
-    value = None if hold is None else wire.encode_hold(hold)
-    team.writer.send(
-        team.settings.operator_topic,
-        key=key,
-        value=value,
-        partition=0,
-        timestamp_ms=at_ms,
-    ).get(10)
-
-
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("is_held", [True, False])
 def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
@@ -59,8 +43,8 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
     team.settled(consumer)
     now_ms = 1_700_000_000_000
     hold = ControlHold("1", "test", None)
-    write_at(team, now_ms, None if is_held else hold)
-    write_at(team, now_ms - HOUR_MS, hold if is_held else None)
+    team.write_at(now_ms, None if is_held else hold)
+    team.write_at(now_ms - HOUR_MS, hold if is_held else None)
     end = {team.settings.operator_topic: 2}
     with Operator(team.broker.client_config, team.quick) as operator:
 

@@ -5,11 +5,14 @@ Options of the commands that need no broker.
 import socket
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import Status
+from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
@@ -78,7 +81,9 @@ def test_durations(text: str, expected: float) -> None:
     assert seconds_of(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5", "2 h", "h", "-1s", "0s", "1y", "1s "])
+@pytest.mark.parametrize(
+    "text", ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"]
+)
 def test_bad_durations(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|leave"):
         seconds_of(text)
@@ -106,6 +111,48 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("status", ()),
+        ("history", ()),
+        ("doctor", ()),
+        ("wait", ("quiet",)),
+        ("resume", ("orders",)),
+        ("pause", ("orders", "--reason", "x")),
+        ("extend", ("orders", "--for", "1h")),
+    ],
+)
+@pytest.mark.parametrize(
+    "group", ["", "bill\udcff", "b\nad", "x" * 40_000], ids=["", "byte", "line", "long"]
+)
+def test_what_no_group_can_be_called_is_one_line(
+    command: str, more: tuple[str, ...], group: str
+) -> None:
+    """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
+    arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
+    ended = CliRunner().invoke(safeconsumer, arguments)
+    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+    assert "a group is printable text of 1 to 1024 characters" in ended.stderr
+    assert len(ended.stderr) < 200
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--quiet", "flowing"), "--quiet or flowing: say one of them"),
+        (("--quiet", "quiet"), "no answer from the broker"),
+        (("quiet", "--timeout", "0s"), "no answer from the broker"),
+        (("quiet", "--timeout", "soon"), "--timeout: 'soon' is no duration"),
+    ],
+)
+def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
+    """A word that was said twice was taken for a scope; 0s looks once."""
+    arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
+    ended = CliRunner().invoke(safeconsumer, arguments)
+    assert said in ended.stderr
+
+
 def test_nobody_answers() -> None:
     """One line, status 3."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -125,7 +172,17 @@ def test_exit_statuses_are_in_the_help(command: str) -> None:
     assert "4  The broker refuses" in ended.stdout
 
 
-@pytest.mark.parametrize("servers", ["here:abc", "a:9092,b:0", "c:65536", "d:"])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "here:abc",
+        "a:9092,b:0",
+        "c:65536",
+        "d:",
+        "http://kafka:9092",
+        "https://kafka",
+    ],
+)
 def test_a_bad_address_is_one_line(servers: str) -> None:
     ended = CliRunner().invoke(
         safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
@@ -170,6 +227,9 @@ bootstrap = "default:x"
 bootstrap = "payments:x"
 topic-prefix = "payments_"
 
+[login]
+config = "client.properties"
+
 [odd]
 colour = "red"
 """
@@ -183,7 +243,32 @@ colour = "red"
         ([], {"SAFECONSUMER_PROFILE": "payments"}, "'payments:x' is not HOST:PORT"),
         ([], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "'own:x' is not HOST:PORT"),
         (["--bootstrap", "mine:x"], {}, "'mine:x' is not HOST:PORT"),
-        (["--profile", "none"], {}, "there is: default, odd, payments"),
+        (
+            ["--profile", "payments"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'payments:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "payments", "--bootstrap", "mine:x"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'mine:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "login"],
+            {"SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'login:x' is not HOST:PORT",
+        ),
+        (
+            ["--profile", "payments"],
+            {"SAFECONSUMER_CONFIG": "there-is-none.properties"},
+            "'payments:x' is not HOST:PORT",
+        ),
+        (
+            [],
+            {"SAFECONSUMER_PROFILE": "payments", "SAFECONSUMER_BOOTSTRAP": "own:x"},
+            "'own:x' is not HOST:PORT",
+        ),
+        (["--profile", "none"], {}, "there is: default, login, odd, payments"),
         (["--profile", "odd"], {}, "'colour' is no setting of a profile"),
     ],
 )
@@ -193,9 +278,14 @@ def test_where_the_cluster_is_may_stand_in_a_profile(
     environment: dict[str, str],
     said: str,
 ) -> None:
-    """The command line counts more than the environment, and that than the file."""
+    """
+    The command line counts more than the environment, and that than the file.
+
+    A profile that is named on the command line is of the command line.
+    """
     file = tmp_path / "profiles.toml"
     file.write_text(PROFILES)
+    (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     ended = CliRunner().invoke(
         safeconsumer,
         ["history", *arguments],
@@ -213,6 +303,69 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
         safeconsumer, ["history"], env={"SAFECONSUMER_PROFILES": str(file)}
     )
     assert "'there:x' is not HOST:PORT" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (["--config", "FILE"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "there:x"),
+        (["--config", "FILE"], {}, "there:x"),
+        (["--config", "FILE", "--bootstrap", "mine:x"], {}, "mine:x"),
+        (["--config", "NO_ADDRESS"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "own:x"),
+        (["--bootstrap", "mine:x"], {"SAFECONSUMER_CONFIG": "FILE"}, "mine:x"),
+    ],
+)
+def test_a_file_that_is_named_is_of_the_cluster_that_it_names(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], said: str
+) -> None:
+    """Not its login at the address that a shell exports, or a profile has."""
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[default]\nbootstrap = "default:x"\n')
+    (tmp_path / "FILE").write_text("bootstrap.servers=there:x\n")
+    (tmp_path / "NO_ADDRESS").write_text("client.id=x\n")
+
+    def there(text: str) -> str:
+        return str(tmp_path / text) if (tmp_path / text).exists() else text
+
+    ended = CliRunner().invoke(
+        safeconsumer,
+        ["history", *map(there, arguments)],
+        env={
+            "SAFECONSUMER_PROFILES": str(profiles),
+            **{name: there(text) for name, text in environment.items()},
+        },
+    )
+    assert f"'{said}' is not HOST:PORT" in ended.stderr
+
+
+def test_a_named_profiles_owner_and_prefix_count(tmp_path: Path) -> None:
+    """Both, not one of them beside what a shell exports for another cluster."""
+    given: dict[str, object] = {}
+
+    @click.command()
+    @owner_option
+    @connection_options
+    def command(owner: str, connect: Connect) -> None:
+        given.update(owner=owner, topics=connect.control().topics)
+
+    file = tmp_path / "profiles.toml"
+    file.write_text(
+        '[staging]\nbootstrap = "s:1"\nowner = "robot"\ntopic-prefix = "stag_"\n'
+    )
+    ended = CliRunner().invoke(
+        command,
+        ["--profile", "staging"],
+        env={
+            "SAFECONSUMER_PROFILES": str(file),
+            "SAFECONSUMER_OWNER": "alice",
+            "SAFECONSUMER_TOPIC_PREFIX": "prod_",
+        },
+    )
+    assert ended.exit_code == Status.DONE, ended.output
+    assert given == {
+        "owner": "robot",
+        "topics": ("stag_holds_ops", "stag_holds_group"),
+    }
 
 
 def test_a_prefix_names_the_control_topics() -> None:

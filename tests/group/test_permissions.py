@@ -24,7 +24,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.events import group as control_events
 from safeconsumer.group import topics
 from tests.brokers import choice
-from tests.group.secured import PASSWORDS, SecuredBroker, allow
+from tests.group.secured import PASSWORDS, SecuredBroker, allow, properties
 from tests.group.team import Team
 from tests.kafka.polling import poll_until
 
@@ -62,17 +62,6 @@ def permit(team: Team, *, describe: bool = True) -> None:
 
 def member(team: Team) -> Any:  # noqa: ANN401 - a consumer
     return team.subscribed(**team.broker.client_of("member"))
-
-
-def properties(folder: Path, team: Team, user: str, password: str) -> Path:
-    file = folder / f"{user}.properties"
-    file.write_text(
-        f"bootstrap.servers={team.broker.bootstrap}\n"
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
-        f'required username="{user}" password="{password}";\n'
-    )
-    return file
 
 
 def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click's

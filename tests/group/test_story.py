@@ -3,32 +3,19 @@ An operator's whole story by command line, with the rights that are printed and 
 """
 
 import json
-import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from kafka.admin import (
-    ACL,
     ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
     KafkaAdminClient,
-    ResourcePattern,
     ResourceType,
 )
 
-from safeconsumer import Control, SafeConsumer
-from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.brokers import choice
-from tests.group.operating import Polled
-from tests.group.secured import PASSWORDS, SecuredBroker, allow
-from tests.group.team import Team
-from tests.group.test_permissions import properties
-from tests.kafka.polling import poll_until
+from tests.group.secured import allow
+from tests.group.story import OWNER, Story, played
 
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
@@ -38,170 +25,83 @@ pytestmark = [
 ]
 
 
-class Story:
+class ByCommand:
     """
-    A team whose topics are set up by a super user, and worked with by alice.
+    Alice at her terminal.
     """
 
-    def __init__(self, team: Team, folder: Path) -> None:
-        self.team = team
-        self.prefix = f"{team.group}_"
-        team.settings = Control.prefixed(
-            self.prefix, clock_skew=0.5, status_interval=0.3
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._topic = story.team.topic
+
+    def _run(self, *arguments: str) -> Result:
+        return self._story.alice(*arguments)
+
+    def _ends_well(self, *arguments: str) -> str:
+        ended = self._run(*arguments)
+        assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+        return ended.stdout
+
+    def look_first(self) -> None:
+        dry = self._ends_well(
+            "pause", self._topic, "--reason", "x", "--dry-run", *OWNER
         )
-        self._files = {
-            user: properties(folder, team, user, word)
-            for user, word in PASSWORDS.items()
-        }
+        assert f"would cover 4 partitions: {self._topic}:0-3" in dry
+        assert "0 records wait there already" in dry
+        assert "unknown" not in dry
+        assert self._run("history").stdout == "nothing\n"
 
-    def run(self, user: str, *arguments: str) -> Result:
-        where = ("--config", str(self._files[user]), "--topic-prefix", self.prefix)
-        where = (*where, "--clock-skew", "0.5s")
-        return CliRunner().invoke(safeconsumer, [*arguments, *where])
+    def pause_and_wait(self) -> None:
+        held = self._ends_well(
+            "pause", self._topic, "--reason", "x", "--wait", "--json", *OWNER
+        )
+        document = json.loads(held)
+        (placed,) = document["held"]
+        assert placed["principal"] == "User:alice"
+        assert document["wait"]["sentence"] == "1 of 1 members quiet"
 
-    def alice(self, *arguments: str) -> Result:
-        return self.run("alice", *arguments, "--group", self.team.group)
+    def see_a_rebalance(self) -> None:
+        quiet = self._ends_well("wait", "quiet", "--timeout", "20s")
+        assert quiet == "2 of 2 members quiet\n"
+        shown = json.loads(self._run("status", "--json").stdout)
+        assert shown["unread"] == []
+        waits = shown["backlog"]
+        assert (waits["lag"], waits["written_since_hold"]) == (12, 12)
 
-    def set_up(self) -> None:
-        """
-        Make the topics, and set the ACLs that are printed; members' own beside them.
-        """
-        team = self.team
-        made = self.run(
-            "operator", "control", "init", "--operators", "User:alice",
-            "--members", "User:member", "--group", team.group, "--topic", team.topic,
-            "--json",
-        )  # fmt: skip
-        assert made.exit_code == Status.DONE, made.stderr
-        acls = [one for row in json.loads(made.stdout)["acls"] for one in _acls(row)]
-        own = [
-            *allow("member", ResourceType.TOPIC, team.topic, ACLOperation.READ),
-            *allow("member", ResourceType.GROUP, team.group, ACLOperation.READ),
+    def see_who_ignores_it(self) -> None:
+        ignored = self._run("wait", "quiet", "--timeout", "1s")
+        assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
+        assert "1 do not report" in ignored.stderr
+        listed = json.loads(self._story.run("alice", "groups", "--json").stdout)
+        (own,) = [one for one in listed if one["group"] == self._story.team.group]
+        assert "1 do not report" in own["disobeying"]
+
+    def see_that_it_left(self) -> None:
+        self._ends_well("wait", "quiet", "--timeout", "20s")
+
+    def lift(self) -> None:
+        self._ends_well("resume", self._topic, *OWNER)
+        self._ends_well("wait", "flowing", "--timeout", "20s")
+
+    def let_expire(self) -> None:
+        scopes = f"{self._topic}:0-1"
+        short = self._run("pause", scopes, "--reason", "x", "--for", "2s", *OWNER)
+        assert short.exit_code == Status.DONE, short.stderr
+        self._ends_well("wait", "flowing", "--timeout", "20s")
+
+    def see_history(self) -> None:
+        past = json.loads(self._run("history", "--json").stdout)
+        assert [(one["scope"], one["is_held"]) for one in past] == [
+            (self._topic, True),
+            (self._topic, False),
+            (f"{self._topic}:0", True),
+            (f"{self._topic}:1", True),
         ]
-        with KafkaAdminClient(**team.broker.client_config) as admin:
-            admin.create_acls([*acls, *own])
-
-    def member(self, name: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
-        login = self.team.broker.client_of("member")
-        return self.team.subscribed(name, **login, **configs)
-
-
-def _acls(row: dict[str, Any]) -> list[ACL]:
-    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
-    pattern = ResourcePattern(
-        kind[row["resource_type"]],
-        row["name"],
-        ACLResourcePatternType[row["pattern_type"].upper()],
-    )
-    return [
-        ACL(
-            principal=row["principal"],
-            host="*",
-            operation=ACLOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()],
-            permission_type=ACLPermissionType.ALLOW,
-            resource_pattern=pattern,
-        )
-        for name in row["operations"]
-    ]
-
-
-@pytest.fixture
-def story(secured: SecuredBroker, tmp_path: Path) -> Iterator[Story]:
-    with Team(secured) as team:
-        made = Story(team, tmp_path)
-        made.set_up()
-        yield made
-
-
-OWNER = ("--owner", "alice")
 
 
 def test_an_operators_story(story: Story) -> None:
-    """
-    Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history.
-
-    Alice has the rights that ``control init`` prints, and no more.
-    """
-    team = story.team
-    first = story.member("billing-1")
-    got = team.settled(first)
-    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
-    first.commit()
-    with Polled(first):
-        looks_first(story)
-        pauses_and_waits(story)
-        team.produce(3)
-        second = story.member("billing-2")
-        poll_until(second, lambda: len(second.assignment()) == 2)
-        with Polled(second):
-            sees_a_rebalance(story)
-            sees_who_ignores_it(story)
-            lifts_and_lets_expire(story)
-    past = json.loads(story.alice("history", "--json").stdout)
-    assert [(one["scope"], one["is_held"]) for one in past] == [
-        (team.topic, True),
-        (team.topic, False),
-        (f"{team.topic}:0", True),
-        (f"{team.topic}:1", True),
-    ]
-
-
-def looks_first(story: Story) -> None:
-    topic = story.team.topic
-    dry = story.alice("pause", topic, "--reason", "x", "--dry-run", *OWNER)
-    assert (dry.exit_code, dry.stderr) == (Status.DONE, "")
-    assert f"would cover 4 partitions: {topic}:0-3" in dry.stdout
-    assert "0 records wait there already" in dry.stdout
-    assert "unknown" not in dry.stdout
-    assert story.alice("history").stdout == "nothing\n"
-
-
-def pauses_and_waits(story: Story) -> None:
-    held = story.alice(
-        "pause", story.team.topic, "--reason", "x", "--wait", "--json", *OWNER
-    )
-    assert (held.exit_code, held.stderr) == (Status.DONE, "")
-    document = json.loads(held.stdout)
-    (placed,) = document["held"]
-    assert placed["principal"] == "User:alice"
-    assert document["wait"]["sentence"] == "1 of 1 members quiet"
-
-
-def sees_a_rebalance(story: Story) -> None:
-    quiet = story.alice("wait", "quiet", "--timeout", "20s")
-    assert (quiet.exit_code, quiet.stderr) == (Status.DONE, "")
-    assert quiet.stdout == "2 of 2 members quiet\n"
-    shown = json.loads(story.alice("status", "--json").stdout)
-    assert shown["unread"] == []
-    waits = shown["backlog"]
-    assert (waits["lag"], waits["written_since_hold"]) == (12, 12)
-
-
-def sees_who_ignores_it(story: Story) -> None:
-    plain = story.member("plain", control=None)
-    poll_until(plain, lambda: bool(plain.assignment()))
-    with Polled(plain):
-        ignored = story.alice("wait", "quiet", "--timeout", "1s")
-        assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
-        assert "1 do not report" in ignored.stderr
-        listed = json.loads(story.run("alice", "groups", "--json").stdout)
-        (own,) = [one for one in listed if one["group"] == story.team.group]
-        assert "1 do not report" in own["disobeying"]
-    plain.close(autocommit=False)
-    quiet = story.alice("wait", "quiet", "--timeout", "20s")
-    assert (quiet.exit_code, quiet.stderr) == (Status.DONE, "")
-
-
-def lifts_and_lets_expire(story: Story) -> None:
-    topic = story.team.topic
-    lifted = story.alice("resume", topic, *OWNER)
-    assert (lifted.exit_code, lifted.stderr) == (Status.DONE, "")
-    flows = story.alice("wait", "flowing", "--timeout", "20s")
-    assert (flows.exit_code, flows.stderr) == (Status.DONE, "")
-    short = story.alice("pause", f"{topic}:0-1", "--reason", "x", "--for", "2s", *OWNER)
-    assert short.exit_code == Status.DONE, short.stderr
-    flows = story.alice("wait", "flowing", "--timeout", "20s")
-    assert (flows.exit_code, flows.stderr) == (Status.DONE, "")
+    """Alice has the rights that ``control init`` prints, and no more."""
+    played(story, ByCommand(story))
 
 
 def test_a_member_cannot_do_what_alice_can(story: Story) -> None:

@@ -81,6 +81,7 @@ BEHIND = {"ops": 6, "own": 2}
         (SILENT, Level.UNKNOWN, "cannot tell"),
         (held(SILENT), Level.UNKNOWN, "cannot tell"),
         (held(report(member_id="kafka-0")), Level.UNKNOWN, "cannot tell"),
+        (held(report(assigned={})), Level.UNKNOWN, "cannot tell"),
         (held(report(quiet=THREE, is_partial=True)), Level.UNKNOWN, "cannot tell"),
         (held(evolve(QUIET, ends=None)), Level.UNKNOWN, "cannot tell"),
         (

@@ -20,9 +20,9 @@ from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
 from tests.brokers import choice
-from tests.group.secured import PASSWORDS, SecuredBroker
+from tests.group.secured import PASSWORDS, SecuredBroker, properties
 from tests.group.team import Team
-from tests.group.test_permissions import permit, properties, run
+from tests.group.test_permissions import permit, run
 from tests.kafka.polling import poll_until
 
 pytestmark = [

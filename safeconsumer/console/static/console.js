@@ -3,11 +3,17 @@
 
 const live = document.getElementById("live");
 const lost = document.getElementById("lost");
-const AT_MOST_EVERY = 400; // milliseconds between two looks at the page
-let shownAt = performance.now();
+const EVERY = 500; // milliseconds between two looks at the page
+const PATIENCE = 5000; // milliseconds for one of them
+const OLD = 10; // seconds, as the console's own: what is older tells nothing of now
+let shownAt = now();
 let ageThen = Number(document.getElementById("fresh").dataset.age);
-let isLooking = false;
-let isWanted = false;
+let shownTag = null;
+
+// A machine that slept: of its two clocks one may have stood still.
+function now() {
+  return [performance.now(), Date.now()];
+}
 
 function words(seconds) {
   const s = Math.floor(seconds);
@@ -18,9 +24,10 @@ function words(seconds) {
 }
 
 function tellAge() {
-  const age = ageThen + (performance.now() - shownAt) / 1000;
+  const age = ageThen + Math.max(...now().map((at, one) => at - shownAt[one])) / 1000;
   for (const one of document.querySelectorAll("#fresh .age")) one.textContent = words(age);
   lost.querySelector(".age").textContent = words(age).replace(" ago", "");
+  document.body.classList.toggle("old", age >= OLD);
 }
 
 // Makes one element like another, and keeps what a person is using: focus, input, scroll.
@@ -61,20 +68,33 @@ function isLike(one, other) {
 }
 
 async function look() {
-  isWanted = true;
-  if (isLooking) return;
-  isLooking = true;
-  while (isWanted) {
-    isWanted = false;
-    try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-      if (answer.ok) show(await answer.text());
-    } catch {
-      lost.hidden = false;
-    }
-    await new Promise((go) => setTimeout(go, AT_MOST_EVERY));
+  try {
+    const answer = await fetch(location.href, {
+      cache: "no-store",
+      headers: { Accept: "text/html", ...(shownTag && { "If-None-Match": shownTag }) },
+      signal: AbortSignal.timeout(PATIENCE),
+    });
+    if (answer.status === 304) return lose(null);
+    const text = await answer.text();
+    if (!answer.ok) return lose(`The console answers: ${heading(text)}.`);
+    show(text);
+    shownTag = answer.headers.get("ETag");
+    lose(null);
+  } catch {
+    lose("The console does not answer.");
   }
-  isLooking = false;
+}
+
+// Says why the page stands still; null if it does not.
+function lose(why) {
+  if (why !== null) lost.querySelector(".said").textContent = why;
+  lost.hidden = why === null;
+  tellAge();
+}
+
+function heading(text) {
+  const page = new DOMParser().parseFromString(text, "text/html");
+  return page.querySelector("h1")?.textContent ?? "nothing that can be shown";
 }
 
 function show(text) {
@@ -82,17 +102,21 @@ function show(text) {
   follow(live, page.getElementById("live"));
   document.title = page.title;
   ageThen = Number(document.getElementById("fresh").dataset.age);
-  shownAt = performance.now();
-  tellAge();
+  shownAt = now();
 }
 
-function listen() {
-  const events = new EventSource("/api/v1/events");
-  events.addEventListener("change", () => look());
-  events.addEventListener("open", () => { lost.hidden = true; });
-  events.addEventListener("error", () => { lost.hidden = false; });
-  addEventListener("pagehide", () => events.close());
+// One short request after the other, and none while nobody sees the page: a browser has
+// six connections for all its tabs, so none of them may keep one.
+async function keepLooking() {
+  for (;;) {
+    await new Promise((go) => setTimeout(go, EVERY));
+    if (document.hidden) {
+      await new Promise((go) => addEventListener("visibilitychange", go, { once: true }));
+      tellAge();
+    }
+    await look();
+  }
 }
 
 setInterval(tellAge, 1000);
-if (live.hasAttribute("data-live")) listen();
+if (live.hasAttribute("data-live")) keepLooking();

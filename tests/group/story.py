@@ -1,0 +1,199 @@
+"""
+A team on a broker with passwords and ACLs, and the rights of everybody in it.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+from click.testing import CliRunner, Result
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    ResourcePattern,
+    ResourceType,
+)
+
+from safeconsumer import Control, SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
+from tests.group.operating import Polled
+from tests.group.secured import PASSWORDS, allow, properties
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+OWNER = ("--owner", "alice")
+
+
+class Story:
+    """
+    A team whose topics are set up by a super user, and worked with by alice.
+    """
+
+    def __init__(self, team: Team, folder: Path) -> None:
+        self.team = team
+        self.prefix = f"{team.group}_"
+        team.settings = Control.prefixed(
+            self.prefix, clock_skew=0.5, status_interval=0.3
+        )
+        self._printed: list[dict[str, Any]] = []
+        self._files = {
+            user: properties(folder, team, user, word)
+            for user, word in PASSWORDS.items()
+        }
+
+    def where(self, user: str) -> tuple[str, ...]:
+        """
+        Return the options of a command of somebody.
+        """
+        login = ("--config", str(self._files[user]))
+        return (*login, "--topic-prefix", self.prefix, "--clock-skew", "0.5s")
+
+    def run(self, user: str, *arguments: str) -> Result:
+        return CliRunner().invoke(safeconsumer, [*arguments, *self.where(user)])
+
+    def alice(self, *arguments: str) -> Result:
+        return self.run("alice", *arguments, "--group", self.team.group)
+
+    def set_up(self) -> None:
+        """
+        Make the topics, and set the ACLs that are printed; members' own beside them.
+        """
+        team = self.team
+        made = self.run(
+            "operator", "control", "init", "--operators", "User:alice",
+            "--members", "User:member", "--group", team.group, "--topic", team.topic,
+            "--json",
+        )  # fmt: skip
+        assert made.exit_code == Status.DONE, made.stderr
+        self._printed = json.loads(made.stdout)["acls"]
+        own = [
+            *allow("member", ResourceType.TOPIC, team.topic, ACLOperation.READ),
+            *allow("member", ResourceType.GROUP, team.group, ACLOperation.READ),
+        ]
+        self._create([one for row in self._printed for one in _acls(row)])
+        self._create(own)
+
+    def let_watch(self, user: str) -> None:
+        """
+        Give somebody the rights that are printed for alice, but for writing.
+        """
+        rights = [
+            {**row, "principal": f"User:{user}", "operations": operations}
+            for row in self._printed
+            if row["principal"] == "User:alice"
+            and (operations := [one for one in row["operations"] if one != "Write"])
+        ]
+        self._create([one for row in rights for one in _acls(row)])
+
+    def let_write(self, user: str) -> None:
+        """
+        Let somebody place operators' holds.
+        """
+        topic = self.team.settings.operator_topic
+        self._create(allow(user, ResourceType.TOPIC, topic, ACLOperation.WRITE))
+
+    def _create(self, acls: list[ACL]) -> None:
+        with KafkaAdminClient(**self.team.broker.client_config) as admin:
+            admin.create_acls(acls)
+
+    def member(self, name: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's
+        login = self.team.broker.client_of("member")
+        return self.team.subscribed(name, **login, **configs)
+
+
+def _acls(row: dict[str, Any]) -> list[ACL]:
+    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+    pattern = ResourcePattern(
+        kind[row["resource_type"]],
+        row["name"],
+        ACLResourcePatternType[row["pattern_type"].upper()],
+    )
+    return [
+        ACL(
+            principal=row["principal"],
+            host="*",
+            operation=ACLOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper()],
+            permission_type=ACLPermissionType.ALLOW,
+            resource_pattern=pattern,
+        )
+        for name in row["operations"]
+    ]
+
+
+class Hands(Protocol):
+    """
+    What an operator does in the story, and looks at, by whatever means.
+    """
+
+    def look_first(self) -> None:
+        """
+        Find that nothing was ever held, and what a pause would do; do nothing.
+        """
+
+    def pause_and_wait(self) -> None:
+        """
+        Hold the topic, and wait until its only member is quiet.
+        """
+
+    def see_a_rebalance(self) -> None:
+        """
+        Find that two members are quiet, and that 12 records wait.
+        """
+
+    def see_who_ignores_it(self) -> None:
+        """
+        Look on while a plain client is among them.
+        """
+
+    def see_that_it_left(self) -> None:
+        """
+        Wait until all are quiet again.
+        """
+
+    def lift(self) -> None:
+        """
+        Lift the hold, and wait until everything flows.
+        """
+
+    def let_expire(self) -> None:
+        """
+        Hold partitions 0 and 1 for a while that is over on return.
+        """
+
+    def see_history(self) -> None:
+        """
+        Find all of that.
+        """
+
+
+def played(story: Story, hands: Hands) -> None:
+    """
+    Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history.
+    """
+    team = story.team
+    first = story.member("billing-1")
+    got = team.settled(first)
+    poll_until(first, lambda: sum(map(len, got.values())) == 20, got=got)
+    first.commit()
+    with Polled(first):
+        hands.look_first()
+        hands.pause_and_wait()
+        team.produce(3)
+        second = story.member("billing-2")
+        poll_until(second, lambda: len(second.assignment()) == 2)
+        with Polled(second):
+            hands.see_a_rebalance()
+            plain = story.member("plain", control=None)
+            poll_until(plain, lambda: bool(plain.assignment()))
+            with Polled(plain):
+                hands.see_who_ignores_it()
+            plain.close(autocommit=False)
+            hands.see_that_it_left()
+            hands.lift()
+            hands.let_expire()
+    hands.see_history()

@@ -1,0 +1,223 @@
+"""
+What placing and lifting would do, from one picture: unknown is said.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from kafka import TopicPartition
+
+from safeconsumer.group.facts import NO_GROUP, GroupFacts, MemberFacts, Standing
+from safeconsumer.group.operator import OPERATOR
+from safeconsumer.group.picture import Picture
+from safeconsumer.group.preview import (
+    Consent,
+    Placing,
+    Preview,
+    lifting,
+    objections,
+    placing,
+    preview,
+    wish_of,
+)
+from safeconsumer.group.publisher import new_hold
+from safeconsumer.group.report_wire import Report
+from safeconsumer.group.wire import ControlKey
+
+ENDS = {"ops": 3}
+ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
+NOW = 1_800_000_000.0
+
+
+@frozen
+class Asked:
+    """
+    A cluster that is known by heart.
+    """
+
+    waiting: Mapping[TopicPartition, int] = {}
+    kept: Mapping[str, float | None] = {}
+
+    def groups(self) -> Sequence[str]:
+        return ("billing", "shipping")
+
+    def topics(self) -> Sequence[str]:
+        return ("orders", "orders-eu", "payments")
+
+    def lags(
+        self, _: GroupFacts, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return {tp: self.waiting[tp] for tp in partitions if tp in self.waiting}
+
+    def retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
+        return {name: self.kept[name] for name in names if name in self.kept}
+
+
+def member(name: str, *assigned: TopicPartition) -> MemberFacts:
+    return MemberFacts(
+        member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
+    )
+
+
+PICTURE = Picture(
+    group="billing",
+    facts=GroupFacts(state="Stable", members=(member("a", ZERO, ONE),), committed={}),
+    standing=(),
+    reports=(
+        Report(
+            group="billing",
+            member="a-x",
+            client_id="a",
+            applied=ENDS,
+            assigned={"orders": ((0, 1),)},
+            quiet={},
+            member_id="a-1",
+            generation=7,
+        ),
+    ),
+    ends=ENDS,
+    lags={},
+    now=NOW,
+    taken_at=0.0,
+)
+
+
+def standing(scope: str, owner: str = "alice", for_: float | None = None) -> Standing:
+    key, hold = ControlKey("billing", owner, scope), new_hold("x", for_)
+    return Standing(source=OPERATOR, key=key, hold=hold, at=NOW, offset=0)
+
+
+def placed(*texts: str, picture: Picture = PICTURE, **changed: Any) -> Placing:  # noqa: ANN401 - as typed
+    given = {"owner": "alice", "reason": "x", "for_": None, "until": None, **changed}
+    wish = wish_of(texts=texts, **{"group": picture.group, **given})
+    return placing(picture, wish, skew=30.0)
+
+
+def seen(one: Placing, asked: Asked | None = None) -> Preview:
+    asked = asked or Asked()
+    return preview(asked, one, objections(asked, one))
+
+
+def said(one: Placing, asked: Asked | None = None) -> list[str]:
+    return [text for _, text in seen(one, asked).points]
+
+
+def against(one: Placing) -> list[tuple[Consent, str]]:
+    return [(each.consent, each.what) for each in objections(Asked(), one)]
+
+
+def test_what_nobody_has_anything_against() -> None:
+    asked = Asked({ZERO: 2, ONE: 3}, {"orders": None})
+    assert said(placed("orders", for_="2h"), asked) == [
+        "would cover 2 partitions: orders:0-1",
+        "5 records wait there already",
+        "would last 2h, until 2027-01-15 10:00:00Z, or 30s longer",
+    ]
+    assert seen(placed("orders"), asked).to_agree is None
+
+
+def test_unknown_is_said() -> None:
+    """Lags of one partition, a topic's retention, and what the picture lacks."""
+    one = placed("orders", picture=evolve(PICTURE, unread=("no status topic",)))
+    told = seen(one, Asked({ZERO: 2}))
+    assert [text for level, text in told.points if level == "unknown"] == [
+        "how many records wait there already is unknown",
+        "nobody knows: no status topic",
+        "how long records are kept is unknown for orders",
+    ]
+    document = told.document()
+    assert (document["waiting"], document["retention_unknown"]) == (None, ["orders"])
+    assert document["disobeying"] == ["nobody knows: no status topic"]
+
+
+@pytest.mark.parametrize(
+    ("for_", "is_loss"),
+    [(None, True), ("1h", True), ("3571s", True), ("3569s", False)],
+)
+def test_retention_that_ends_first(for_: str | None, *, is_loss: bool) -> None:
+    """Members may lift it later by the skew, and records are deleted meanwhile."""
+    told = seen(placed("orders", for_=for_), Asked({ZERO: 0, ONE: 0}, {"orders": 3600}))
+    assert told.is_loss_possible is is_loss
+    ends = "BEFORE the hold does" if is_loss else "later"
+    assert told.points[-1][1] == (
+        f"retention ends {ends}: orders deletes records after 1h"
+    )
+
+
+def test_who_would_not_obey_and_what_may_flow() -> None:
+    """Who owns nothing of it now may own it tomorrow."""
+    members = (*PICTURE.facts.members, member("old", TWO), member("idle"))
+    picture = evolve(PICTURE, facts=evolve(PICTURE.facts, members=members))
+    why = "does not report: a plain client obeys no hold"
+    points = seen(placed("orders", picture=picture)).points
+    assert [one for one in points if "obey:" in one[1]] == [
+        ("alarm", f"would not obey: old: {why}; orders:2 may go on flowing"),
+        ("waiting", f"would not obey: idle: {why}"),
+    ]
+
+
+def test_in_a_rebalance_the_members_tell_what_they_own() -> None:
+    facts = GroupFacts(state="PreparingRebalance", members=(), committed={})
+    one = placed("orders:0", picture=evolve(PICTURE, facts=facts))
+    assert (one.covers, against(one)) == ((ZERO,), [])
+
+
+def test_what_covers_nothing_and_a_group_that_is_none() -> None:
+    """Each with what was perhaps meant."""
+    assert against(placed("orders", "oders")) == [
+        (
+            Consent.FUTURE,
+            "oders covers nothing that billing consumes; did you mean orders?",
+        )
+    ]
+    nobody = evolve(PICTURE, group="biling", facts=NO_GROUP, reports=())
+    assert against(placed("orders", picture=nobody)) == [
+        (Consent.NEW_GROUP, "no group 'biling' here; did you mean billing?")
+    ]
+
+
+def test_everything_is_agreed_to() -> None:
+    told = seen(placed("@all"))
+    assert told.to_agree == "Hold all 2 partitions of billing"
+
+
+def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
+    """An equal one is left as it is; others' are no obstacle."""
+    picture = evolve(
+        PICTURE,
+        standing=(
+            standing("orders:0"),
+            standing("orders:1", for_=60),
+            standing("@all", "bob"),
+        ),
+    )
+    one = placed("orders:0-1", picture=picture)
+    assert [each.key.scope for each in one.unchanged] == ["orders:0"]
+    assert [each.key.scope for each in one.replaces] == ["orders:1"]
+    assert [each.key.owner for each in one.others] == ["bob"]
+    ((consent, what),) = against(one)
+    assert (consent, what.startswith("held already: orders:1 ")) == (
+        Consent.REPLACE,
+        True,
+    )
+    assert one.todo(is_replacing=False) == ()
+    assert one.todo(is_replacing=True) == one.changes
+
+
+def test_lifting_one_of_two() -> None:
+    """What others hold stays; what waits in the rest comes."""
+    all_, one = standing("@all"), standing("orders:1", "bob")
+    picture = evolve(PICTURE, standing=(all_, one), lags={ZERO: 7, ONE: 9})
+    told = lifting(picture, all_)
+    assert (told.covers, told.kept, told.others) == ((ZERO,), (ONE,), (one,))
+    assert [text for _, text in told.points] == [
+        "1 partition flows again: orders:0",
+        "7 records come at once",
+        "1 partition stays held by others",
+    ]
+    assert lifting(picture, one).points == (
+        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "1 partition stays held by others"),
+    )

@@ -1,0 +1,168 @@
+"""
+Writing holds where answers are lost, refused or not waited for.
+"""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from kafka.producer.future import FutureRecordMetadata
+
+from safeconsumer import ControlWriteError
+from safeconsumer.errors import ControlSettingError
+from safeconsumer.group import apart, clients, wire
+from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.publisher import Change, changes, new_hold, publish
+from tests.group.team import LIMIT, Team
+
+pytestmark = pytest.mark.embedded_broker
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+def operator(team: Team, name: str = "safeconsumer-cli") -> Operator:
+    return Operator({**team.broker.client_config, "client_id": name}, team.settings)
+
+
+def placing(team: Team, *scopes: str) -> tuple[Change, ...]:
+    return changes(team.group, "alice", scopes, new_hold("x", None))
+
+
+def lifting(team: Team, *scopes: str) -> tuple[Change, ...]:
+    return changes(team.group, "alice", scopes, None)
+
+
+def logged(team: Team) -> list[tuple[str, bool]]:
+    """
+    Tell what the operators' topic has, by scope, and whether it holds.
+    """
+    name = team.settings.operator_topic
+    records = apart.records(team.broker.client_config, name, LIMIT)
+    keys = [(wire.decode_key(one.key), one.value is not None) for one in records]
+    return [(key.scope, is_held) for key, is_held in keys if key is not None]
+
+
+@pytest.mark.parametrize("is_placing", [True, False])
+def test_a_lost_answer_does_not_undo_what_others_wrote(
+    team: Team, *, is_placing: bool
+) -> None:
+    """The record is found where it was written, and not written again."""
+    first, second = placing(team, "orders"), lifting(team, "orders")
+    if not is_placing:
+        first, second = second, first
+    done: list[int] = []
+    with operator(team, "a") as here, operator(team, "b") as there:
+        for one in (here, there):
+            one.write(OPERATOR, lifting(team, "warm"))
+
+        def write() -> None:
+            done.extend(one.offset for one in here.write(OPERATOR, first))
+
+        with team.broker.hold("Produce", client_id="a") as late:
+            writing = threading.Thread(target=write)
+            writing.start()
+            late.wait()
+            there.write(OPERATOR, second)
+            team.broker.down()
+            team.broker.up()
+            writing.join(LIMIT)
+    assert done == [2]
+    assert logged(team)[2:] == [("orders", is_placing), ("orders", not is_placing)]
+
+
+def test_what_was_acknowledged_is_not_named_as_refused(team: Team) -> None:
+    """Several batches, of which the first is refused."""
+    scopes = [f"orders:{number}" for number in range(300)]
+    name = team.settings.operator_topic
+    team.writer.partitions_for(name)
+    team.broker.fail("Produce", "POLICY_VIOLATION")
+    wanted = placing(team, *scopes)
+    with pytest.raises(ControlWriteError, match="PolicyViolation") as failed:
+        publish(lambda: team.writer, name, wanted, LIMIT)
+    there = [scope for scope, _ in logged(team)]
+    assert 0 < len(there) < 300
+    said = str(failed.value)
+    refused, kept = said.split(" could not be written")
+    assert refused.split(", ") == [one for one in scopes if one not in there]
+    kept = kept.partition("acknowledged: ")[2].removesuffix(
+        ". Running it again is safe"
+    )
+    assert kept.split(", ") == there
+    acknowledged = [one.change.key.scope for one in failed.value.acknowledged]
+    assert acknowledged == there
+
+
+def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
+    """A leader that has moved has written nothing."""
+    with operator(team) as here:
+        team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
+        assert len(here.write(OPERATOR, placing(team, "orders"))) == 1
+    assert logged(team) == [("orders", True)]
+
+
+def test_what_was_appended_and_not_replicated_is_not_written_again(
+    team: Team,
+) -> None:
+    """Nobody knows of it until it is found."""
+    team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
+    wanted = placing(team, "orders")
+    write = partial(publish, lambda: team.writer, team.settings.operator_topic)
+    with pytest.raises(ControlWriteError, match="whether orders was written to"):
+        write(wanted, LIMIT)
+    assert logged(team) == []  # the embedded broker does not append it
+
+
+@pytest.mark.parametrize("is_placing", [True, False])
+def test_what_may_be_written_late_is_said_so(
+    team: Team, monkeypatch: pytest.MonkeyPatch, *, is_placing: bool
+) -> None:
+    """A broker that was frozen may take up what it was sent."""
+    monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
+    wanted = (placing if is_placing else lifting)(team, "orders")
+    would = "hold then" if is_placing else "lift what is placed again meanwhile"
+    said = f"it may still be written later, and would {would}: look at status"
+    with operator(team) as here:
+        here.write(OPERATOR, lifting(team, "warm"))
+        team.broker.freeze()
+        with pytest.raises(ControlWriteError, match=said):
+            here.write(OPERATOR, wanted)
+        team.broker.unfreeze()
+
+
+def test_an_interrupt_says_what_was_written(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent already, and what is acknowledged shortly after is known."""
+    get = FutureRecordMetadata.get
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(FutureRecordMetadata, "get", get)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
+    said = "interrupted: acknowledged: orders, other. Running it again is safe"
+    with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
+        here.write(OPERATOR, placing(team, "orders", "other"))
+    assert logged(team) == [("orders", True), ("other", True)]
+
+
+def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
+    def connect() -> Any:  # noqa: ANN401 - a producer
+        raise KeyboardInterrupt
+
+    said = "interrupted: not written: orders; acknowledged: nothing"
+    with pytest.raises(KeyboardInterrupt, match=said):
+        publish(connect, "ops", placing(team, "orders"), LIMIT)
+
+
+@pytest.mark.parametrize("name", ["acks", "enable_idempotence", "retries"])
+def test_how_holds_are_written_is_not_to_be_chosen(name: str) -> None:
+    with pytest.raises(ControlSettingError, match=f"{name} is not to be chosen"):
+        clients.connection({}, {name: 1}, "control")

@@ -1,0 +1,166 @@
+"""
+The README's tour of an operator's commands, run as it stands: ``--write`` renews it.
+"""
+
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from click.testing import CliRunner
+from kafka import KafkaProducer, TopicPartition
+
+from safeconsumer import Control, SafeConsumer
+from safeconsumer.cli.commands import safeconsumer
+from tests.group.operating import Polled
+from tests.kafka.polling import poll_until
+
+README = Path(__file__).parents[2] / "README.md"
+_BEGIN = "$ export SAFECONSUMER_BOOTSTRAP="
+_TOPICS = {"orders": 4, "orders-eu": 2}
+_PARTITIONS = [
+    TopicPartition(topic, n) for topic, count in _TOPICS.items() for n in range(count)
+]
+_LIMIT = 20.0
+# What no two runs have in common, and what it is compared as.
+_PASSING = (
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "TIME"),
+    (r"after \d+\.\d s", "after SECONDS s"),
+    (r" {2,}", "  "),
+)
+
+
+@define
+class Tour:
+    """
+    A cluster with two topics, and the group ``billing`` as soon as there is control.
+    """
+
+    broker: Any
+    _exported: dict[str, str] = field(factory=dict)
+    _closing: ExitStack = field(factory=ExitStack)
+
+    def begin(self) -> None:
+        """
+        Have two members read everything there is, and poll on.
+        """
+        for topic, count in _TOPICS.items():
+            self.broker.create_topic(topic, count)
+        members = [self._member(name) for name in ("billing-1", "billing-2")]
+
+        def is_shared() -> bool:
+            return [len(one.assignment()) for one in members] == [3, 3]
+
+        with Polled(members[1]):
+            poll_until(members[0], is_shared)
+        self.produce()
+        for one in members:
+            got: dict[TopicPartition, list[int]] = {}
+            poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - done in this turn
+            one.commit()
+            self._closing.enter_context(Polled(one))
+
+    def _member(self, name: str) -> SafeConsumer:
+        made = SafeConsumer(
+            *_TOPICS,
+            **self.broker.client_config,
+            **self.broker.group_config,
+            group_id="billing",
+            client_id=name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            control=Control(status_interval=0.3),
+        )
+        self._closing.callback(made.close, autocommit=False)
+        return made
+
+    def produce(self) -> None:
+        """
+        Write three records to each partition.
+        """
+        with ExitStack() as closing:
+            producer = KafkaProducer(**self.broker.client_config)
+            closing.callback(producer.close)
+            for tp in _PARTITIONS * 3:
+                producer.send(tp.topic, b"x", partition=tp.partition).get(_LIMIT)
+
+    def run(self, command: str) -> str:
+        """
+        Run one line, and return what it says.
+        """
+        name, *arguments = shlex.split(command)
+        if name == "export":
+            self._exported = dict(one.split("=", 1) for one in arguments)
+            self._exported["SAFECONSUMER_BOOTSTRAP"] = self.broker.bootstrap
+            return ""
+        said = CliRunner().invoke(safeconsumer, arguments, env=self._exported)
+        if "control init" in command:
+            self.begin()
+        if "--wait" in command:
+            self.produce()
+        return said.output.replace(socket.gethostname(), "vm")
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def block(text: str) -> str:
+    """
+    Return the tour as the README has it.
+    """
+    return text[text.index(_BEGIN) :].partition("```")[0]
+
+
+def told(shown: str, run: Callable[[str], str]) -> str:
+    """
+    Return the tour with what its commands say now; ``...`` stands for the rest.
+    """
+    found = []
+    for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
+        command, _, before = part.partition("\n")
+        said = run(command).splitlines(keepends=True)
+        if before.endswith("...\n"):
+            said = [*said[: before.count("\n") - 1], "...\n"]
+        found.append(f"$ {command}\n{''.join(said)}")
+    return "".join(found)
+
+
+def lasting(text: str) -> str:
+    """
+    Return a tour without what differs from run to run.
+    """
+    for pattern, word in _PASSING:
+        text = re.sub(pattern, word, text)
+    return text
+
+
+@contextmanager
+def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - a real one
+    tour = Tour(broker)
+    try:
+        yield tour
+    finally:
+        tour.close()
+
+
+def main() -> None:
+    """
+    Print the tour; with ``--write`` put it into the README.
+    """
+    from tests.brokers.java import JavaBroker  # noqa: PLC0415 - Java, where it is run
+
+    text = README.read_text("utf-8")
+    with JavaBroker() as broker, toured(broker) as tour:
+        now = told(block(text), tour.run)
+    sys.stdout.write(now)
+    if "--write" in sys.argv[1:]:
+        README.write_text(text.replace(block(text), now), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
