@@ -88,6 +88,50 @@ def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -
         check_accessible(page)
 
 
+def test_two_clicks_are_one(team: Team, served: Served, browser: Browser) -> None:
+    """A browser gives the first up and sends the form again: it is held once."""
+    members = settled(team, "a")
+    with Polled(*members), opened(browser, served) as page:
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_role("checkbox").check()
+        page.get_by_role("button", name="Hold @all").dblclick()
+        page.wait_for_url(f"{served.url}/group?**")
+        expect(page.get_by_text("All 4 held partitions are quiet.")).to_be_visible()
+        assert len(served.get("history", group=team.group)["records"]) == 1
+        page.get_by_role("link", name="Lift @all of alice").click()
+        page.get_by_role("button", name="Lift @all").dblclick()
+        page.wait_for_url(f"{served.url}/group?**")
+        expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
+
+
+def test_a_form_that_was_left_open(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """What stands by then is shown anew, and done only if it is agreed to."""
+    members = settled(team, "a")
+    with Polled(*members), opened(browser, served) as page:
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_role("checkbox").check()
+        team.operator_holds("@all")
+        page.get_by_role("button", name="Hold @all").click()
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("This is not what was agreed to.")
+        check_accessible(page)
+        assert not page.get_by_role("checkbox").is_checked()
+        page.get_by_label("Replace what you hold already: @all").check()
+        page.get_by_role("button", name="Hold @all").click()
+        page.wait_for_url(f"{served.url}/group?**")
+        page.get_by_role("link", name="Lift @all of alice").click()
+        team.operator_holds("@all")
+        page.get_by_role("button", name="Lift @all").click()
+        expect(page.get_by_role("alert")).to_contain_text("@all is not what it was.")
+        expect(page.get_by_role("cell", name="test", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Lift @all").click()
+        expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
+
+
 def test_the_page_follows_what_others_do(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -251,8 +295,8 @@ HOSTILE = "</td><script>document.title='taken'</script><img src=/x onerror=alert
 def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> None:
     """Not when a page is loaded, nor when it follows what happens."""
     with opened(browser, served) as page:
-        wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE, "agreed": "yes"}
-        assert served.post("pause", **wish).status_code == 200
+        wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE}
+        assert served.pause(**wish).status_code == 200
         expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
         page.get_by_role("link", name=HOSTILE).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
