@@ -62,7 +62,9 @@ def status(
         pace = Pace()
         while True:
             try:
-                picture, waits = _seen(operator, group, pace, is_watching=is_watching)
+                limit = _WATCH_SECONDS if is_watching else None
+                picture = operator.look(group, timeout=limit)
+                waits = _backlog(operator, picture, pace, limit)
             except (KafkaError, OSError) as error:
                 # An outage is when somebody watches; what it looks like is said.
                 if not is_watching or status_of(error) is not Status.UNREACHABLE:
@@ -76,6 +78,14 @@ def status(
             time.sleep(_WATCH_EVERY)
 
 
+def _backlog(
+    operator: Operator, picture: Picture, pace: Pace, limit: float | None
+) -> Backlog:
+    if limit is None:
+        return backlog(operator, picture, pace)
+    return operator.within(limit, lambda one: backlog(one, picture, pace))
+
+
 def _operator(connect: Connect, group: str | None) -> Operator:
     # What no group can be called is said before anybody is asked.
     if group is not None:
@@ -83,22 +93,12 @@ def _operator(connect: Connect, group: str | None) -> Operator:
     return Operator(*connect())
 
 
-def _seen(
-    operator: Operator, group: str, pace: Pace, *, is_watching: bool
-) -> tuple[Picture, Backlog]:
-    def ask(one: Operator) -> tuple[Picture, Backlog]:
-        picture = one.look(group)
-        return picture, backlog(one, picture, pace)
-
-    return operator.within(_WATCH_SECONDS, ask) if is_watching else ask(operator)
-
-
 def _show_outage(output: Output, group: str, why: str) -> None:
     if output.is_json:
         output.document({"group": group, "unread": [why]}, is_one_line=True)
         return
     click.clear()
-    lines = [_clock(), f"group {group}: UNKNOWN, {why}"]
+    lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
     output.lines([*lines, "members go on obeying what they heard last"])
 
 
@@ -117,12 +117,11 @@ def _show(
     output.lines(lines)
 
 
-def _clock(picture: Picture | None = None) -> str:
+def _clock(picture: Picture | None) -> str:
     here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
     if picture is None or picture.now is None:
         return here
-    passed = time.monotonic() - picture.taken_at  # a look that took long is no clock
-    apart = picture.now - (time.time() - passed)
+    apart = picture.now + (time.monotonic() - picture.taken_at) - time.time()
     differs = abs(apart) >= 1
     way = "ahead" if apart > 0 else "behind"
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
@@ -157,7 +156,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
         "group": picture.group,
         "state": picture.facts.state,
         "members": len(picture.facts.members),
-        "reporting": len(picture.reports),
+        "reporting": picture.reporting,
         "holds": None if picture.ends is None else len(picture.standing),
         "next_end": min(ends) if ends else None,
         "disobeying": _disobeying(picture),
@@ -166,9 +165,11 @@ def _group_document(picture: Picture) -> dict[str, Any]:
 
 def _disobeying(picture: Picture) -> str | None:
     # None: all that is held is quiet. A group without holds has nothing to obey.
-    if not picture.standing or not picture.facts.members:
+    if picture.ends is None:
+        return "what is held is unknown"
+    if not picture.lasting:
         return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
+    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
     return None if is_quiet else sentence
 
 
@@ -218,17 +219,14 @@ def wait(  # noqa: PLR0913 - one parameter per option
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
-            is_checked = False
 
-            def judged(seen: Picture) -> tuple[bool, str]:
-                nonlocal is_checked
-                if not is_checked:
-                    refusing.refuse_unknown(seen)
-                    refusing.refuse_nothing(operator, seen, found, unless="")
-                    is_checked = True
-                return judge(seen, found)
+            def check(one: Operator, seen: Picture) -> None:
+                refusing.refuse_unknown(seen)
+                refusing.refuse_nothing(one, seen, found, unless="")
 
-            reached = waiting.wait_until(operator, group, judged, limit)
+            reached = waiting.wait_until(
+                operator, group, lambda seen: judge(seen, found), limit, check
+            )
         if output.is_json:
             output.document(reached.document())
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)
@@ -250,8 +248,7 @@ def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str,
 
 
 def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
-    now = picture.now
-    held = [one for one in picture.standing if now is None or not one.is_over(now)]
+    held = picture.lasting
     if not found and not held and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"

@@ -20,31 +20,23 @@ from tests.group.team import Team
 @pytest.mark.embedded_broker
 def test_a_broker_that_stops_between_two_questions(
     kafka_broker: Any,  # noqa: ANN401 - any kind
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
     The backlog is asked for within the look's limit.
 
     It went on for 30 s, and what was seen before was shown as new.
     """
-    monkeypatch.setattr(watching, "_WATCH_SECONDS", 2.0)
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)
         member = team.subscribed("a")
         team.settled(member)
         member.commit()
-        look = Operator.look
-
-        def and_freeze(*given: Any, **options: Any) -> Picture:  # noqa: ANN401 - look's
-            picture = look(*given, **options)
-            kafka_broker.freeze()
-            return picture
-
         with Operator(team.broker.client_config, team.settings) as operator:
-            monkeypatch.setattr(Operator, "look", and_freeze)
+            seen = operator.look(team.group, timeout=10)
+            kafka_broker.freeze()
             began = time.monotonic()
             with pytest.raises(KafkaTimeoutError):
-                watching._seen(operator, team.group, Pace(), is_watching=True)
+                watching._backlog(operator, seen, Pace(), 2.0)
             assert time.monotonic() - began < 10
             kafka_broker.unfreeze()
 
