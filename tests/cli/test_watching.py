@@ -6,14 +6,11 @@ import time
 from typing import Any
 
 import pytest
-from attrs import evolve
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer.cli import watching
 from safeconsumer.cli.backlog import Pace
-from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.picture import Picture
 from tests.group.team import Team
 
 
@@ -39,20 +36,3 @@ def test_a_broker_that_stops_between_two_questions(
                 watching._backlog(operator, seen, Pace(), 2.0)
             assert time.monotonic() - began < 10
             kafka_broker.unfreeze()
-
-
-def test_a_slow_look_is_no_clock_that_goes_wrong() -> None:
-    """Compared is the moment that the broker's time is of."""
-    picture = Picture(
-        group="g",
-        facts=GroupFacts(state="Stable", members=(), committed={}),
-        standing=(),
-        reports=(),
-        ends={},
-        lags={},
-        now=time.time() - 3,
-        taken_at=time.monotonic() - 3,
-    )
-    assert "the broker is" not in watching._clock(picture)
-    behind = evolve(picture, now=time.time() - 63)
-    assert "the broker is 1m behind" in watching._clock(behind)

@@ -11,6 +11,7 @@ from tests.console.browsing import CHROMIUM, go, opened
 from tests.console.harness import (
     Polled,
     Served,
+    row_of,
     settled,
     until_level,
     until_settled,
@@ -80,7 +81,7 @@ def test_what_the_console_answers_instead_is_said(
     """A group that is gone is not shown on as if it were there."""
     team.operator_holds(team.topic)
     with opened(browser, served) as page:
-        until_level(served, team.group, "waiting")
+        wait_for(lambda: row_of(served, team.group), "the hold")
         go(page, served, "/group", group=team.group)
         team.operator_lifts(team.topic)
         expect(page.locator("#lost")).to_contain_text(
