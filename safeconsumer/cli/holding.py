@@ -34,6 +34,7 @@ from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
     Consent,
     Objection,
@@ -339,9 +340,18 @@ def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
     return waiting.wait_until(
         operator,
         wanted.wish.group,
-        lambda picture: waiting.is_quiet(picture, wanted.wish.scopes),
+        lambda picture: _is_quiet(picture, wanted),
         limit,
     )
+
+
+def _is_quiet(picture: Picture, wanted: Placing) -> tuple[bool, str]:
+    there = {one.key for one in picture.standing if one.source == OPERATOR}
+    gone = [one.key.scope for one in wanted.changes if one.key not in there]
+    if gone and picture.ends is not None:
+        message = f"lifted meanwhile, or over: {', '.join(gone[:5])}"
+        raise waiting.InVainError(message)
+    return waiting.is_quiet(picture, wanted.wish.scopes)
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import CoordinatorNotAvailableError
 
 from safeconsumer.group import topics
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.settings import Control
 from tests.console.harness import Polled, settled
 from tests.group.team import Team
@@ -221,3 +223,37 @@ def read_all(consumer: KafkaConsumer, records: int) -> None:
     got: dict[TopicPartition, list[int]] = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) >= records, got=got)
     consumer.commit()
+
+
+def test_one_group_that_cannot_be_asked_about_leaves_the_others(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator is not there; it ended the survey of all groups, each time."""
+    (member,) = settled(team, "a")
+    member.commit()
+    asking = KafkaAdminClient.list_group_offsets
+
+    def asked(self: KafkaAdminClient, names: list[str]) -> Any:  # noqa: ANN401 - upstream's
+        if "bad" in names:
+            message = "bad: its coordinator is not there"
+            raise CoordinatorNotAvailableError(message)
+        return asking(self, names)
+
+    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", asked)
+    wanted = changes("bad", "alice", ["@all"], new_hold("test", None))
+    publish(lambda: team.writer, team.settings.operator_topic, wanted, 10.0)
+    with Polled(member), follower(team) as following:
+        known = until(
+            following,
+            lambda one: (
+                is_well(one)
+                and "bad" in one.pictures
+                and one.pictures["bad"].unread
+                and any(group == team.group for group, _ in one.moved)
+            ),
+            "both groups",
+        )
+    bad, good = known.pictures["bad"], known.pictures[team.group]
+    assert "its coordinator is not there" in bad.unread[0]
+    assert not Judge(bad).quietness(bad.standing).is_reached
+    assert set(good.facts.committed) == set(team.partitions)
