@@ -100,6 +100,7 @@ class Operator:
         self._consumer: SafeConsumer | None = None
         self._other: Operator | None = None
         self._there: set[str] = set()
+        self._is_fit = False
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +143,13 @@ class Operator:
         faults = [fault for facts in found for fault in topics.faults(facts)]
         if faults:
             raise ControlTopicError("; ".join(faults))
+        self._is_fit = True
+
+    def _if_fit(self, ends: dict[str, int] | None) -> dict[str, int] | None:
+        # A topic of something else has no holds on it either; asked once.
+        if ends is not None and not self._is_fit:
+            self.check()
+        return ends
 
     def _require(self, *names: str) -> None:
         # Asking a topic that is not there for its offsets waits until the timeout.
@@ -230,6 +238,23 @@ class Operator:
             for entry in fold.entries(topic, several)
         )
 
+    def records_between(
+        self, source: str, first: int, end: int
+    ) -> tuple[Standing, ...]:
+        """
+        Return what a part of a control topic has, tombstones too, of all groups.
+
+        Args:
+            source: whose holds that topic has.
+            first: the first offset.
+            end: the offset behind the last.
+        """
+        topic = self.topic_of(source)
+        fold = Fold(self._sources)
+        found = self._asked(lambda one: whole.read_part(one, topic, first, end))
+        entries = fold.entries(topic, map(whole.written, found))
+        return tuple(as_standing(source, one) for one in entries)
+
     # ------------------------------------------------------------ members
 
     def reports(self, group: str) -> tuple[Report, ...]:
@@ -265,8 +290,10 @@ class Operator:
     def broker_time(self) -> float:
         """
         Return the broker's time, or if nobody reports that of the newest report.
+
+        Where reports cannot be read that is 0.0, and no hold is known to be over.
         """
-        times = self._heard("")[1]
+        times = _tried(lambda: self._heard(""), _NOTHING_HEARD, [])[1]
         return times.newest if times.now is None else times.now
 
     def _next_report_at(self, topic: str) -> float | None:
@@ -407,6 +434,8 @@ class Operator:
             if is_strict
             else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
         )
+        if not is_strict:
+            ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
         heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
@@ -432,6 +461,35 @@ class Operator:
             skew=skew,
         )
 
+    def look_again(self, picture: Picture) -> Picture:
+        """
+        Return the picture with what stands now: only the control topics are read.
+
+        Raises:
+            KafkaError: they could not be read.
+        """
+        told, ends = self._told(picture.group)
+        taken_at = time.monotonic()
+        now = picture.now
+        if now is not None:
+            now += taken_at - picture.taken_at
+        newest = now or max((one.at or 0.0 for one in told), default=0.0)
+        skew, old, before = (
+            self.settings.clock_skew,
+            picture.ends or {},
+            frozenset(picture.standing),
+        )
+        standing = (
+            one
+            for one in told
+            if one.in_force(newest, skew)
+            # What was over then is over now, by whatever proved it.
+            and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
+        )
+        return evolve(
+            picture, standing=tuple(standing), ends=ends, now=now, taken_at=taken_at
+        )
+
     def survey(self) -> tuple[Picture, ...]:
         """
         Return what can be known of every group at once, and of those only held.
@@ -440,6 +498,7 @@ class Operator:
         """
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
+        ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
