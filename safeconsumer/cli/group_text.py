@@ -118,7 +118,9 @@ def status_lines(
         lines += columns(silent)
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:
-        lines.append("obeyed though the topics, made anew, do not have it: resume it")
+        lines.append(
+            "obeyed though the topics, made anew, do not have it: resume SCOPE --owner"
+        )
         lines += columns(kept)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:

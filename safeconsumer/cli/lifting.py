@@ -26,6 +26,8 @@ from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.holds.scope import Scope
 
+_KEPT = "; what members keep of a topic that was made anew is lifted by its scope"
+
 
 @frozen(kw_only=True)
 class _Asked:
@@ -113,10 +115,16 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _check_ids(operator, asked, done, unseen)
                 after = operator.look(group, is_strict=True)
                 if before is not None:
-                    before = (*before, *(one.before for one in unseen))
+                    before = _held(after, (*before, *(one.before for one in unseen)))
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
+
+
+def _held(after: Picture, before: Sequence[Standing]) -> tuple[Standing, ...]:
+    # What members had lifted by themselves was not held any more; it is tidied away.
+    now = after.now
+    return tuple(one for one in before if now is None or one.in_force(now, after.skew))
 
 
 def _standing(
@@ -147,7 +155,7 @@ def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, .
     missing = [one for one in asked.ids if one not in map(_id_of, found)]
     if missing or not found:
         which = f"with id {', '.join(missing)}" if missing else f"by {asked.owner}"
-        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}"
+        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}{_KEPT}"
         if len(asked.ids) > len(missing) > 0:
             message += ". Nothing was changed"
         raise CommandError(message, Status.FAILED)

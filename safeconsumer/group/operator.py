@@ -474,15 +474,11 @@ class Operator:
         if now is not None:
             now += taken_at - picture.taken_at
         newest = now or max((one.at or 0.0 for one in told), default=0.0)
-        skew, old, before = (
-            self.settings.clock_skew,
-            picture.ends or {},
-            frozenset(picture.standing),
-        )
+        old, before = picture.ends or {}, frozenset(picture.standing)
         standing = (
             one
             for one in told
-            if one.in_force(newest, skew)
+            if one.in_force(newest, picture.skew)
             # What was over then is over now, by whatever proved it.
             and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
         )

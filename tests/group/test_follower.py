@@ -203,7 +203,11 @@ def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> Non
                 return Judge(known.pictures[team.group]).place(team.partitions[0])
 
             until(following, lambda one: is_well(one) and one.records, "the hold")
-            known = until(following, lambda one: len(one.moved) == 4, "what is there")
+            known = until(
+                following,
+                lambda one: (team.group, team.partitions[0]) in one.moved,
+                "what is there",
+            )
             assert place(known).answer is Answer.UNKNOWN
             team.produce(5)
             read_all(plain, 20)
