@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -17,13 +17,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
 from safeconsumer.group.documents import standing_document, status_document
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
@@ -63,8 +64,40 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 
 def _look(request: Request) -> tuple[Desk, Snapshot]:
+    call = _call(request)
+    known = _names(call) if call.method == "GET" else ()
+    _refuse_unknown(call, request.query_params, known)
     desk: Desk = request.app.state.desk
     return desk, desk.snapshot()
+
+
+def _known(request: Request) -> tuple[Desk, Snapshot]:
+    # An empty list says that there is none.
+    desk, snapshot = _look(request)
+    if not snapshot.is_complete:
+        raise Problem(503, "what is held is not known yet", _unheard(snapshot))
+    return desk, snapshot
+
+
+def _call(request: Request) -> Call:
+    return next(one for one in CALLS if one.handler is request.scope["endpoint"])
+
+
+def _names(call: Call) -> tuple[str, ...]:
+    return (*call.wants, *call.takes)
+
+
+def _refuse_unknown(call: Call, given: Iterable[str], known: Sequence[str]) -> None:
+    # Passed over, a limit that is misspelt would be a hold without an end.
+    for name in given:
+        if name not in known:
+            where = "query" if call.method == "GET" else "body"
+            names = ", ".join(_names(call)) or "nothing"
+            raise Problem(
+                400,
+                f"{name[:60]!r} is not for {call.path}",
+                f"its {where} takes {names}",
+            )
 
 
 def _group_of(request: Request) -> str:
@@ -91,7 +124,7 @@ def groups(request: Request) -> Response:
     """
     Return all groups, each in a line.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     rows = [_row_document(one) for one in desk.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
@@ -100,7 +133,7 @@ def group(request: Request) -> Response:
     """
     Return what ``safeconsumer status --json`` prints, and the verdict.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     name = _group_of(request)
     view = desk.view(snapshot, name)
     return _json(
@@ -114,7 +147,7 @@ def partitions(request: Request) -> Response:
     """
     Return all partitions of a group, each with why it is quiet or flows.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     view = desk.view(snapshot, _group_of(request))
     return _json(snapshot, partitions=list(map(_partition_document, view.partitions)))
 
@@ -123,7 +156,7 @@ def explain(request: Request) -> Response:
     """
     Return why one partition is quiet or flows, and what was asked to know it.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     wanted = request.query_params.get("partition", "")
     one = desk.partition(snapshot, _group_of(request), wanted)
     asked = [{"question": text, "is_it": outcome} for text, outcome in one.questions]
@@ -134,8 +167,10 @@ def holds(request: Request) -> Response:
     """
     Return the holds in force, of one group or of all.
     """
-    _, snapshot = _look(request)
+    desk, snapshot = _known(request)
     name = request.query_params.get("group")
+    if name is not None:
+        desk.view(snapshot, name)
     found = [
         standing_document(one)
         for group, picture in snapshot.pictures.items()
@@ -149,8 +184,11 @@ def history(request: Request) -> Response:
     """
     Return what ``safeconsumer history --json`` prints.
     """
-    _, snapshot = _look(request)
-    found = snapshot.history(request.query_params.get("group"))
+    desk, snapshot = _known(request)
+    name = request.query_params.get("group")
+    found = snapshot.history(name)
+    if name is not None and not found:
+        desk.view(snapshot, name)
     return _json(snapshot, records=list(map(standing_document, found)))
 
 
@@ -270,7 +308,7 @@ async def preview(request: Request) -> Response:
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
-    return _json(snapshot, dry_run=True, **seen.document())
+    return _json(snapshot, dry_run=True, **changing.document(given, seen))
 
 
 async def pause(request: Request) -> Response:
@@ -279,41 +317,41 @@ async def pause(request: Request) -> Response:
     """
     given = await _body(request)
     askers = _look(request)[0].askers
-    return await asking.answer(request, askers, lambda _: _pause(request, given))
+    return await asking.answer(
+        request, askers, lambda is_wanted: _pause(request, given, is_wanted)
+    )
 
 
-def _pause(request: Request, given: dict[str, str]) -> Response:
+def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
-    done = changing.place(desk, seen, given)
-    return _written(desk, done, seen.document())
+    return _written(desk, changing.place(desk, seen, given, is_wanted))
 
 
 async def resume(request: Request) -> Response:
     """
-    Lift one hold; ``typed`` is its scope where it is another's.
+    Lift one hold; where it is another's by its id, and its scope as ``typed``.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
-    return await asking.answer(request, askers, lambda _: _resume(request, given))
+    return await asking.answer(
+        request, askers, lambda is_wanted: _resume(request, given, is_wanted)
+    )
 
 
-def _resume(request: Request, given: dict[str, str]) -> Response:
-    desk, snapshot = _look(request)
-    hold = changing.find(snapshot, {"owner": desk.owner, **given})
-    seen = changing.lifting(snapshot, hold)
-    done = changing.lift(desk, hold, given.get("typed", ""))
-    return _written(desk, done, seen.document())
+def _resume(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
+    desk, _ = _look(request)
+    return _written(
+        desk, changing.lift(desk, {"owner": desk.owner, **given}, is_wanted)
+    )
 
 
-def _written(
-    desk: Desk, done: tuple[Acknowledged, ...], told: dict[str, object]
-) -> Response:
+def _written(desk: Desk, outcome: Outcome) -> Response:
     acknowledged = [
         {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
-        for one in done
+        for one in outcome.done
     ]
-    return _json(desk.snapshot(), acknowledged=acknowledged, preview=told)
+    return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.told)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -334,6 +372,8 @@ async def _body(request: Request) -> dict[str, str]:
     )
     if not is_text:
         raise Problem(400, "the body is a JSON object whose members are texts")
+    call = _call(request)
+    _refuse_unknown(call, document, _names(call))
     return dict(document)
 
 
@@ -425,8 +465,9 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=_WISH,
-        takes=("for", "until", "agreed"),
-        what="Place holds.",
+        takes=("for", "until", "agreed", "key"),
+        what="Place holds. Where a preview has an agreement, it is sent as agreed. "
+        "The same call with the same key is done once.",
         changes=True,
     ),
     Call(
@@ -434,8 +475,9 @@ CALLS = (
         handler=resume,
         method="POST",
         wants=("group", "scope"),
-        takes=("owner", "source", "typed"),
-        what="Lift a hold.",
+        takes=("owner", "source", "id", "offset", "typed", "key"),
+        what="Lift a hold: the one of this id and offset, or none. Another's needs its "
+        "id, and its scope as typed. The same call with the same key is done once.",
         changes=True,
     ),
 )
@@ -475,7 +517,7 @@ def openapi(calls: list[Call]) -> dict[str, Any]:
 
 
 def _input(call: Call) -> dict[str, Any]:
-    names = (*call.wants, *call.takes)
+    names = _names(call)
     if call.method == "GET":
         return {
             "parameters": [

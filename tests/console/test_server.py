@@ -14,7 +14,9 @@ import pytest
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
+from safeconsumer.console.serve import Setup
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
     TOKEN,
@@ -22,6 +24,7 @@ from tests.console.harness import (
     Served,
     console,
     row_of,
+    serving,
     settled,
     until_complete,
     until_level,
@@ -262,7 +265,7 @@ def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> N
             for one in told["points"]
         )
         assert served.post("pause", **wish).status_code == 409
-        assert served.post("pause", **wish, agreed="yes").status_code == 200
+        assert served.pause(**wish).status_code == 200
         wait_for(lambda: row_of(served, team.group)["quiet"] == 2, "the other member")
         assert row_of(served, team.group)["level"] == "unknown"
         with served.client() as client:
@@ -282,6 +285,9 @@ def test_anothers_hold_is_lifted_by_typing_its_scope(
     wanted = {"group": team.group, "scope": team.topic, "owner": "bob"}
     refused = served.post("resume", **wanted)
     assert refused.status_code == 409
+    nameless = served.post("resume", **wanted, typed=team.topic)
+    assert nameless.status_code == 409
+    wanted["id"] = nameless.json()["preview"]["hold"]["id"]
     assert served.post("resume", **wanted, typed=team.topic).status_code == 200
     assert served.get("holds")["holds"] == []
     assert served.post("resume", **wanted, typed=team.topic).status_code == 404
@@ -303,7 +309,7 @@ def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
         assert (same.status_code, same.json()["acknowledged"]) == (200, [])
         (own,) = same.json()["preview"]["unchanged"]
         assert own["scope"] == team.topic
-        again = served.post("pause", **wish, agreed="yes", **{"for": "2h"})
+        again = served.pause(**wish, **{"for": "2h"})
         assert again.status_code == 200
         (hold,) = served.get("holds")["holds"]
         assert hold["expires_at"] is not None
@@ -335,7 +341,7 @@ def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
         assert refused.status_code == 409
         said = f"no group '{group}' here; did you mean {team.group}"
         assert said in refused.json()["detail"]
-        assert served.post("pause", **wish, agreed="yes").status_code == 200
+        assert served.pause(**wish).status_code == 200
         # That it is held does not make it one, once it was asked about.
         agreed = f"Hold {group} before it exists"
         wait_for(lambda: agreed in _preview(served, wish)["to_agree"], "the group")
@@ -450,7 +456,7 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
 
 def _preview(served: Served, wish: dict[str, str]) -> dict[str, Any]:
     told: dict[str, Any] = served.post("preview", **wish).json()
-    del told["known"]
+    del told["known"], told["agreement"]
     return told
 
 
@@ -479,11 +485,84 @@ def test_bodies_that_are_none(shared: Served) -> None:
             assert client.post("/api/v1/pause", content=body).status_code == 400
 
 
+@pytest.mark.parametrize("call", ["preview", "pause"])
+@pytest.mark.parametrize("name", ["duration", "for_", "dry_run", "owner", "x\x07"])
+def test_a_member_that_no_call_takes_is_refused(
+    shared: Served, call: str, name: str
+) -> None:
+    """``duration`` was passed over, and what was placed had no end."""
+    wish = {"group": "g", "scopes": "t:0", "reason": "x"}
+    answer = shared.post(call, **wish, **{name: "10s"})
+    said = answer.json()
+    assert (answer.status_code, repr(name) in said["title"]) == (400, True), said
+    assert "its body takes group, scopes, reason, for" in said["detail"]
+    assert shared.get("holds")["holds"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "holds?groups=billing"),
+        ("GET", "groups?group=billing"),
+        ("GET", "wait?group=g&for=1s"),
+        ("POST", "pause?dry_run=true"),
+        ("POST", "preview?group=g"),
+    ],
+)
+def test_a_query_that_no_call_takes_is_refused(
+    shared: Served, method: str, path: str
+) -> None:
+    """``holds?groups=billing`` were all groups' holds."""
+    wish = {"group": "g", "scopes": "t:0", "reason": "x"}
+    body = {"json": wish} if method == "POST" else {}
+    with shared.client() as client:
+        answer = client.request(method, f"/api/v1/{path}", **body)
+    assert answer.status_code == 400
+    assert "is not for /" in answer.json()["title"]
+
+
+@pytest.mark.parametrize("path", ["holds", "history"])
+def test_what_is_held_of_no_group(shared: Served, path: str) -> None:
+    """An empty list would say that nothing of it is held."""
+    with shared.client() as client:
+        for group in ("typo", ""):
+            answer = client.get(f"/api/v1/{path}", params={"group": group})
+            assert answer.status_code == 404
+
+
+def test_nothing_is_said_of_what_was_not_read() -> None:
+    """``[]`` would say that there is none."""
+    setup = Setup(
+        base={"bootstrap_servers": ["127.0.0.1:1"]},
+        settings=Control(),
+        owner="alice",
+        port=0,
+        token=TOKEN,
+    )
+    group = {"group": "g"}
+    paths = {
+        "groups": {},
+        "holds": {},
+        "history": {},
+        "group": group,
+        "partitions": group,
+        "explain": {**group, "partition": "t:0"},
+    }
+    with serving(setup) as unread, unread.client() as client:
+        for path, query in paths.items():
+            answer = client.get(f"/api/v1/{path}", params=query)
+            assert (answer.status_code, answer.json()["title"]) == (
+                503,
+                "what is held is not known yet",
+            )
+
+
 def test_unknown_groups_and_partitions(shared: Served) -> None:
     """A typing error is not shown as a group without holds."""
     with shared.client() as client:
         for path in ("/group", "/api/v1/group", "/api/v1/wait", "/partition"):
-            answer = client.get(path, params={"group": "nope", "partition": "a:1"})
+            more = {"partition": "a:1"} if path == "/partition" else {}
+            answer = client.get(path, params={"group": "nope", **more})
             assert answer.status_code == 404, path
             assert "look for a typing error" in answer.text
 
@@ -519,8 +598,8 @@ HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}
 
 def test_names_full_of_markup_are_text(served: Served) -> None:
     """Owners and reasons come from whoever may write; so do group names."""
-    wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE, "agreed": "yes"}
-    assert served.post("pause", **wish).status_code == 200
+    wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE}
+    assert served.pause(**wish).status_code == 200
     with served.client() as client:
         for path in ("/", "/history", "/group", "/place", "/lift", "/doctor"):
             given = {"group": HOSTILE, "scope": "@all", "owner": "alice"}
@@ -547,11 +626,11 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
             page = client.get("/").text
         assert "The broker does not answer." in page
         assert "Members keep obeying it" in page
-        wish = {"group": team.group, "scopes": "@all", "reason": "x", "agreed": "yes"}
+        wish = {"group": team.group, "scopes": "@all", "reason": "x"}
         told = served.post("preview", **wish).json()
         said = "nobody knows: what has changed meanwhile. The broker does not answer."
         assert said in [one["sentence"] for one in told["points"]]
-        assert served.post("pause", **wish).status_code == 503
+        assert served.pause(**wish).status_code == 503
     finally:
         team.broker.up()
     until_complete(served)
