@@ -386,7 +386,7 @@ def test_several_scopes_one_of_them_bad(team: Team) -> None:
         "--new-group",
     )  # fmt: skip
     assert status == Status.USAGE
-    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+    assert run(team, "history").stdout == "nothing\n"
 
 
 def test_an_unfit_topic_is_refused(team: Team) -> None:
