@@ -17,13 +17,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.changing import typed
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Outcome
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow
 from safeconsumer.group.documents import standing_document, status_document
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.publisher import Acknowledged
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
@@ -307,7 +308,7 @@ async def preview(request: Request) -> Response:
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
-    return _json(snapshot, dry_run=True, **seen.document())
+    return _json(snapshot, dry_run=True, **changing.document(given, seen))
 
 
 async def pause(request: Request) -> Response:
@@ -316,41 +317,41 @@ async def pause(request: Request) -> Response:
     """
     given = await _body(request)
     askers = _look(request)[0].askers
-    return await asking.answer(request, askers, lambda _: _pause(request, given))
+    return await asking.answer(
+        request, askers, lambda is_wanted: _pause(request, given, is_wanted)
+    )
 
 
-def _pause(request: Request, given: dict[str, str]) -> Response:
+def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     seen = changing.told(desk, snapshot, typed(given))
-    done = changing.place(desk, seen, given)
-    return _written(desk, done, seen.document())
+    return _written(desk, changing.place(desk, seen, given, is_wanted))
 
 
 async def resume(request: Request) -> Response:
     """
-    Lift one hold; ``typed`` is its scope where it is another's.
+    Lift one hold; where it is another's by its id, and its scope as ``typed``.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
-    return await asking.answer(request, askers, lambda _: _resume(request, given))
+    return await asking.answer(
+        request, askers, lambda is_wanted: _resume(request, given, is_wanted)
+    )
 
 
-def _resume(request: Request, given: dict[str, str]) -> Response:
-    desk, snapshot = _look(request)
-    hold = changing.find(snapshot, {"owner": desk.owner, **given})
-    seen = changing.lifting(snapshot, hold)
-    done = changing.lift(desk, hold, given.get("typed", ""))
-    return _written(desk, done, seen.document())
+def _resume(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
+    desk, _ = _look(request)
+    return _written(
+        desk, changing.lift(desk, {"owner": desk.owner, **given}, is_wanted)
+    )
 
 
-def _written(
-    desk: Desk, done: tuple[Acknowledged, ...], told: dict[str, object]
-) -> Response:
+def _written(desk: Desk, outcome: Outcome) -> Response:
     acknowledged = [
         {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
-        for one in done
+        for one in outcome.done
     ]
-    return _json(desk.snapshot(), acknowledged=acknowledged, preview=told)
+    return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.told)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -464,8 +465,9 @@ CALLS = (
         handler=pause,
         method="POST",
         wants=_WISH,
-        takes=("for", "until", "agreed"),
-        what="Place holds.",
+        takes=("for", "until", "agreed", "key"),
+        what="Place holds. Where a preview has an agreement, it is sent as agreed. "
+        "The same call with the same key is done once.",
         changes=True,
     ),
     Call(
@@ -473,8 +475,9 @@ CALLS = (
         handler=resume,
         method="POST",
         wants=("group", "scope"),
-        takes=("owner", "source", "typed"),
-        what="Lift a hold.",
+        takes=("owner", "source", "id", "offset", "typed", "key"),
+        what="Lift a hold: the one of this id and offset, or none. Another's needs its "
+        "id, and its scope as typed. The same call with the same key is done once.",
         changes=True,
     ),
 )

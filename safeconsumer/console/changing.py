@@ -3,13 +3,15 @@ Placing and lifting holds: what was typed, what it would do, and doing it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Outcome, agreement
 from safeconsumer.console.problems import Problem
 from safeconsumer.errors import (
     ControlTopicError,
@@ -19,6 +21,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
 )
 from safeconsumer.group import preview
+from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import NO_GROUP, Standing
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import OPERATOR, Operator
@@ -38,7 +41,9 @@ def typed(given: Mapping[str, str]) -> dict[str, str]:
     Return what somebody typed who wants to hold something, of a form or a query.
     """
     names = ("group", "scopes", "reason", "for", "until")
-    return {name: given.get(name, "").strip() for name in names}
+    found = {name: given.get(name, "").strip() for name in names}
+    # A group's name may begin or end with a blank.
+    return {**found, "group": given.get("group", "")}
 
 
 # ---------------------------------------------------------------- placing
@@ -93,7 +98,12 @@ def _picture(snapshot: Snapshot, group: str) -> Picture:
         missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
     elif not snapshot.is_complete:
         missing = ("what the console has not read yet",)
-    return evolve(known, now=snapshot.now, unread=(*known.unread, *missing))
+    return evolve(known, now=_time_of(snapshot), unread=(*known.unread, *missing))
+
+
+def _time_of(snapshot: Snapshot) -> float | None:
+    # What it was when the broker was heard last is no longer the time.
+    return None if snapshot.trouble else snapshot.now
 
 
 @frozen
@@ -129,39 +139,71 @@ class _Asked:
             return otherwise
         try:
             return self.desk.asked(key, ask)
-        except (ControlTopicError, KafkaError, OSError):
+        except (ControlTopicError, KafkaError, OSError, Problem):
             return otherwise
 
 
 def place(
-    desk: Desk, seen: Preview, given: Mapping[str, str]
-) -> tuple[Acknowledged, ...]:
+    desk: Desk, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
+) -> Outcome:
     """
     Write what was previewed and does not stand; it is acknowledged on return.
 
+    What stands is read before, and what is agreed to must be what was shown.
+
     Raises:
-        Problem: somebody must agree first, and ``agreed`` is not ``yes`` in what was
-            given; or it could not be written, or not all of it.
+        Refused: somebody must agree first, or agreed to something else.
+        Problem: it could not be written, or not all of it.
     """
-    if seen.to_agree and given.get("agreed") != "yes":
-        why = "".join(f"{one.what}. " for one in seen.objections if one.what)
-        detail = f"{why}Agree first: {seen.to_agree}."
-        raise Problem(409, "Nothing was placed.", detail)
-    todo = seen.placing.todo(is_replacing=bool(seen.placing.replaces))
-    return _write(desk, OPERATOR, todo) if todo else ()
+    return _carry_out(
+        desk, given, is_wanted, lambda operator: _placing(desk, operator, seen, given)
+    )
+
+
+def _placing(
+    desk: Desk, operator: Operator, shown: Preview, given: Mapping[str, str]
+) -> "_Decided":
+    snapshot, old = desk.snapshot(), shown.placing
+    picture = evolve(old.picture, now=_time_of(snapshot))
+    picture = _with_standing(desk, operator, picture)
+    wanted = preview.placing(
+        picture, old.wish, skew=old.skew, host=desk.host, principal=desk.principal
+    )
+    against = preview.objections(_Asked(desk, snapshot, picture), wanted)
+    seen = evolve(shown, placing=wanted, objections=tuple(against))
+    agreed, told = given.get("agreed") or None, document(given, seen)
+    if agreed != told["agreement"]:
+        raise Refused(seen, told, "Nothing was placed.", _why_not(seen, agreed))
+    same = wanted.unchanged
+    todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
+    return _Decided(source=OPERATOR, todo=todo, told=told)
+
+
+def _why_not(seen: Preview, agreed: str | None) -> str:
+    changed = "This is not what was agreed to. " if agreed else ""
+    if seen.to_agree is None:
+        return f"{changed}There is nothing to agree to now."
+    what = "".join(f"{one.what}. " for one in seen.objections if one.what)
+    return f"{changed}{what}Agree first: {seen.to_agree}."
+
+
+def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
+    """
+    Return a preview as plain JSON values, with what somebody agrees to.
+    """
+    return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
 
 # ---------------------------------------------------------------- lifting
 
 
-def find(snapshot: Snapshot, given: Mapping[str, str]) -> Standing:
+def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
     """
     Return the hold that a query names.
 
     Raises:
         Problem: there is none.
     """
-    picture = snapshot.pictures.get(given.get("group", ""))
     for one in () if picture is None else picture.standing:
         named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
         if (one.key.scope, one.key.owner, one.source) == named:
@@ -173,27 +215,66 @@ def find(snapshot: Snapshot, given: Mapping[str, str]) -> Standing:
     )
 
 
-def lifting(snapshot: Snapshot, hold: Standing) -> Lifting:
+def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
     """
-    Say what lifting a hold would do.
+    Say what lifting the hold that a query names would do.
+
+    Raises:
+        Problem: there is none.
     """
-    return preview.lifting(_picture(snapshot, hold.key.group), hold)
+    group = given.get("group", "")
+    hold = find(snapshot.pictures.get(group), given)
+    return preview.lifting(_picture(snapshot, group), hold)
 
 
-def lift(desk: Desk, hold: Standing, typed: str) -> tuple[Acknowledged, ...]:
+def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
     """
     Lift a hold; it is acknowledged on return.
 
+    Args:
+        desk: of the console.
+        given: group, scope, owner and source; id and offset of the hold that was shown;
+            of another's hold its scope once more, as ``typed``.
+        is_wanted: tells whether anybody still waits for it.
+
     Raises:
-        Problem: it is another's, and its scope was not typed; or the write failed.
+        Refused: another hold stands there now; or it is another's, and its scope was
+            not typed.
+        Problem: there is none, or the write failed.
     """
-    if is_anothers(desk, hold) and typed != hold.key.scope:
-        raise Problem(
-            409,
-            f"{hold.key.scope} is held by {hold.key.owner}",
-            f"type {hold.key.scope} to lift it all the same",
-        )
-    return _write(desk, hold.source, (Change(hold.key, None),))
+    return _carry_out(
+        desk, given, is_wanted, lambda operator: _lifting(desk, operator, given)
+    )
+
+
+def _lifting(desk: Desk, operator: Operator, given: Mapping[str, str]) -> "_Decided":
+    picture = _picture(desk.snapshot(), given.get("group", ""))
+    picture = _with_standing(desk, operator, picture)
+    hold = find(picture, given)
+    seen = preview.lifting(picture, hold)
+    if said := _against(desk, hold, given):
+        told = {**seen.document(), "hold": standing_document(hold)}
+        raise Refused(seen, told, *said)
+    todo = (Change(hold.key, None),)
+    return _Decided(source=hold.source, todo=todo, told=seen.document())
+
+
+def _against(
+    desk: Desk, hold: Standing, given: Mapping[str, str]
+) -> tuple[str, str] | None:
+    scope = hold.key.scope
+    stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
+    if any(given.get(name, value) != value for name, value in stands.items()):
+        why = "replaced or extended meanwhile: look whether you mean what stands now"
+        return f"{scope} is not what it was", why
+    if not is_anothers(desk, hold):
+        return None
+    if given.get("typed", "").strip() != scope:
+        return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
+    if not stands.keys() & given.keys():
+        why = "name the hold that you mean by its id or offset, too"
+        return f"{scope} is held by {hold.key.owner}", why
+    return None
 
 
 def is_anothers(desk: Desk, hold: Standing) -> bool:
@@ -206,21 +287,73 @@ def is_anothers(desk: Desk, hold: Standing) -> bool:
 # ---------------------------------------------------------------- writing
 
 
-def _write(
-    desk: Desk, source: str, wanted: Sequence[Change]
-) -> tuple[Acknowledged, ...]:
+class Refused(Problem):
+    """
+    What stands is not what was agreed to: nothing is written, and it is shown anew.
+
+    Attributes:
+        seen: what it would do now.
+    """
+
+    def __init__(
+        self, seen: Preview | Lifting, told: Mapping[str, Any], title: str, detail: str
+    ) -> None:
+        super().__init__(409, title, detail, {"preview": told})
+        self.seen = seen
+
+
+@frozen(kw_only=True)
+class _Decided:
+    """
+    What is to be written, where to, and what it does in plain JSON values.
+    """
+
+    source: str
+    todo: Sequence[Change]
+    told: Mapping[str, Any]
+
+
+def _carry_out(
+    desk: Desk,
+    given: Mapping[str, str],
+    is_wanted: IsWanted,
+    decide: Callable[[Operator], _Decided],
+) -> Outcome:
     try:
-        with desk.operator() as operator:
+        with desk.commands.lend() as operator:
+            known = desk.once.outcome(given)
+            if known is not None:
+                return known
             operator.check()
-            done = operator.write(source, wanted)
-            topic = operator.topic_of(source)
+            decided = decide(operator)
+            # 1. A lift waits for the broker; whoever asked gives up.
+            # 2. The hold is lifted otherwise, and another is placed.
+            # 3. The broker answers: what is written now would lift that one.
+            if not is_wanted():
+                raise Problem(503, "Nothing was written.", "whoever asked has gone")
+            done: tuple[Acknowledged, ...] = ()
+            if decided.todo:
+                done = operator.write(decided.source, decided.todo)
+            outcome = Outcome(done=done, told=decided.told)
+            desk.once.remember(given, outcome)
+            topic = operator.topic_of(decided.source)
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error)) from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
-    last = max(one.offset for one in done)
+    last = max((one.offset for one in done), default=-1)
     desk.follower.wait_for(topic, last, _SEEN_WITHIN)
-    return done
+    return outcome
+
+
+def _with_standing(desk: Desk, operator: Operator, picture: Picture) -> Picture:
+    # Read now: the follower may be behind, and cut off without knowing it yet.
+    found = operator.standing(picture.group)
+    # Where nobody tells the time, the records prove that it is not earlier.
+    now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
+    skew = desk.follower.settings.clock_skew
+    standing = tuple(one for one in found if one.in_force(now, skew))
+    return evolve(picture, standing=standing)
 
 
 def _http(error: BaseException | None) -> int:

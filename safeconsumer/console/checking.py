@@ -16,6 +16,9 @@ from safeconsumer.group.troubles import said
 
 _RANKS = {BAD: ("alarm", "problem"), NOTE: ("waiting", "note"), GOOD: ("good", "ok")}
 
+# For so long another look is waited for, seconds.
+_FREE_WITHIN = 5.0
+
 
 @frozen
 class FindingRow:

@@ -4,15 +4,15 @@ What every page and every call of the console works with.
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
 
+from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Door
+from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
@@ -26,9 +26,6 @@ _KEPT = 2.0
 _STANDS = 60.0
 # So many questions or changes at a time, and so many looks of the doctor.
 _ASKERS, _DOCTORS = 8, 2
-# Whoever clicked has not gone yet: later nobody knows what was asked for.
-_BUSY = 2.0
-_CLOSING = 1.0
 
 T = TypeVar("T")
 
@@ -56,7 +53,11 @@ class Desk:
         owner: whose holds are placed here.
         cluster: what the cluster is called on the pages.
         door: who may come in.
-        connect: opens a connection for one command.
+        connect: opens a connection.
+        commands: the connection that writes, and reads before. Nothing slow is asked
+            on it: whoever lifts a hold waits for it.
+        questions: the one that previews ask on.
+        once: what was done for forms and calls with a key; for whoever has the first.
         host: what this machine calls itself, for whoever reads a hold.
         principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
@@ -82,10 +83,14 @@ class Desk:
     doctors: threading.BoundedSemaphore = field(
         factory=lambda: threading.BoundedSemaphore(_DOCTORS), init=False
     )
-    _operator: Operator | None = field(default=None, init=False)
-    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    commands: Lent = field(init=False)
+    questions: Lent = field(init=False)
+    once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
     _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.commands, self.questions = Lent(self.connect), Lent(self.connect)
 
     def snapshot(self) -> Snapshot:
         """
@@ -156,35 +161,18 @@ class Desk:
         self._views[group] = _Kept(picture, now, view)
         return view
 
-    @contextmanager
-    def operator(self) -> Iterator[Operator]:
-        """
-        Lend the connection for commands to one thread at a time.
-
-        Raises:
-            KafkaTimeoutError: somebody has it, and waits for the cluster.
-        """
-        if not self._lock.acquire(timeout=_BUSY):
-            message = "another question waits for the cluster"
-            raise KafkaTimeoutError(message)
-        try:
-            if self._operator is None:
-                self._operator = self.connect()
-            yield self._operator
-        finally:
-            self._lock.release()
-
     def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
         """
         Ask the cluster; what it answers stands for a minute, under that key.
 
         Raises:
             KafkaError: it does not answer, or refuses.
+            Problem: it is being asked for something else, and does not answer.
         """
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)
         if known is None or known.at < old:
-            with self.operator() as operator:
+            with self.questions.lend() as operator:
                 known = _Answer(time.monotonic(), ask(operator))
             kept = {one: each for one, each in self._answers.items() if each.at >= old}
             self._answers = {**kept, key: known}
@@ -193,14 +181,8 @@ class Desk:
 
     def close(self) -> None:
         """
-        Close the connection for commands, unless somebody waits for an answer on it.
+        Close the connections, unless somebody waits for an answer on one.
         """
         self.is_closing = True
-        if not self._lock.acquire(timeout=_CLOSING):
-            return
-        try:
-            operator, self._operator = self._operator, None
-            if operator is not None:
-                operator.__exit__(None, None, None)
-        finally:
-            self._lock.release()
+        self.commands.close()
+        self.questions.close()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -18,12 +19,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from safeconsumer.console import asking, changing, checking
+from safeconsumer.console.asking import IsWanted
+from safeconsumer.console.changing import Refused
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import agreement, new_key
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.preview import Preview
+from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.why import LEVELS
 from safeconsumer.holds.explain import utc
 
@@ -189,18 +193,19 @@ async def do_place(request: Request) -> Response:
     """
     Place what was previewed, and show the group.
     """
-    given = await _form(request)
-    return await _asked(_do_place, request, given)
+    return await _changed(_do_place, request)
 
 
-def _do_place(request: Request, given: dict[str, str]) -> Response:
+def _do_place(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
     wish = changing.typed(given)
     preview = None
     try:
         preview = changing.told(desk, snapshot, wish)
-        changing.place(desk, preview, given)
+        changing.place(desk, preview, given, is_wanted)
     except Problem as problem:
+        if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
+            preview = problem.seen
         error = _sentence(problem)
         return _place_page(request, snapshot, wish, preview, error, problem.status)
     return RedirectResponse("/group?" + urlencode({"group": wish["group"]}), 303)
@@ -226,7 +231,9 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
         is_live=request.method == "GET",
         title="Hold something",
         wish=wish,
+        key=new_key(),
         preview=preview,
+        agreement=None if preview is None else agreement(wish, preview),
         error=error,
     )
 
@@ -236,27 +243,29 @@ def lift(request: Request) -> Response:
     Show what lifting a hold would do.
     """
     desk, snapshot = _look(request)
-    hold = changing.find(snapshot, request.query_params)
-    desk.follower.view(hold.key.group)
-    return _lift_page(request, snapshot, request.query_params)
+    seen = changing.lifting(snapshot, request.query_params)
+    desk.follower.view(seen.hold.key.group)
+    return _lift_page(request, snapshot, seen)
 
 
 async def do_lift(request: Request) -> Response:
     """
     Lift a hold, and show the group.
     """
-    given = await _form(request)
-    return await _asked(_do_lift, request, given)
+    return await _changed(_do_lift, request)
 
 
-def _do_lift(request: Request, given: dict[str, str]) -> Response:
+def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
-    hold = changing.find(snapshot, given)
     try:
-        changing.lift(desk, hold, given.get("typed", "").strip())
+        changing.lift(desk, given, is_wanted)
     except Problem as problem:
-        return _lift_page(request, snapshot, given, problem)
-    group = hold.key.group
+        if problem.status == HTTPStatus.NOT_FOUND:
+            raise
+        if isinstance(problem, Refused) and isinstance(problem.seen, Lifting):
+            return _lift_page(request, snapshot, problem.seen, problem)
+        return _lift_page(request, snapshot, changing.lifting(snapshot, given), problem)
+    group = given.get("group", "")
     left = desk.snapshot().pictures.get(group)  # it may have been nothing but its hold
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -266,10 +275,9 @@ def _do_lift(request: Request, given: dict[str, str]) -> Response:
 def _lift_page(
     request: Request,
     snapshot: Snapshot,
-    given: Any,  # noqa: ANN401 - a query or a form
+    seen: Lifting,
     problem: Problem | None = None,
 ) -> Response:
-    hold = changing.find(snapshot, given)
     desk: Desk = request.app.state.desk
     return _page(
         request,
@@ -277,10 +285,11 @@ def _lift_page(
         snapshot,
         status=200 if problem is None else problem.status,
         is_live=False,
-        title=f"Lift {hold.key.scope}",
-        hold=hold,
-        preview=changing.lifting(snapshot, hold),
-        is_anothers=changing.is_anothers(desk, hold),
+        title=f"Lift {seen.hold.key.scope}",
+        hold=seen.hold,
+        key=new_key(),
+        preview=seen,
+        is_anothers=changing.is_anothers(desk, seen.hold),
         error=None if problem is None else _sentence(problem),
     )
 
@@ -309,11 +318,18 @@ def _look(request: Request) -> tuple[Desk, Snapshot]:
     return desk, desk.snapshot()
 
 
-async def _asked(
-    show: Callable[..., Response], request: Request, *given: object
-) -> Response:
+async def _asked(show: Callable[[Request], Response], request: Request) -> Response:
     slots = _look(request)[0].askers
-    return await asking.answer(request, slots, lambda _: show(request, *given))
+    return await asking.answer(request, slots, lambda _: show(request))
+
+
+async def _changed(
+    change: Callable[[Request, dict[str, str], IsWanted], Response], request: Request
+) -> Response:
+    given, slots = await _form(request), _look(request)[0].askers
+    return await asking.answer(
+        request, slots, lambda is_wanted: change(request, given, is_wanted)
+    )
 
 
 def _live(
@@ -401,11 +417,15 @@ def _templates() -> Environment:
         clock=_clock,
         distance=_distance,
         number="{:,}".format,
-        token=lambda text: sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+        token=_token,
         utc=utc,
         words=words_of,
     )
     return found
+
+
+def _token(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 @cache

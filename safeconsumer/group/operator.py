@@ -15,7 +15,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import apart, clients, judging, report_wire, topics, whole
-from safeconsumer.group.asking import facts_of, facts_of_groups, listed_groups
+from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
 from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
@@ -238,6 +238,23 @@ class Operator:
             for entry in fold.entries(topic, several)
         )
 
+    def records_between(
+        self, source: str, first: int, end: int
+    ) -> tuple[Standing, ...]:
+        """
+        Return what a part of a control topic has, tombstones too, of all groups.
+
+        Args:
+            source: whose holds that topic has.
+            first: the first offset.
+            end: the offset behind the last.
+        """
+        topic = self.topic_of(source)
+        fold = Fold(self._sources)
+        found = self._asked(lambda one: whole.read_part(one, topic, first, end))
+        entries = fold.entries(topic, map(whole.written, found))
+        return tuple(as_standing(source, one) for one in entries)
+
     # ------------------------------------------------------------ members
 
     def reports(self, group: str) -> tuple[Report, ...]:
@@ -375,15 +392,26 @@ class Operator:
         if timeout is None:
             seen = self._look(group, is_strict=is_strict)
         else:
-            seen = self._within(
+            seen = self.within(
                 timeout,
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
             )
         owned = seen.facts.assigned | judging.assigned(seen.reports)
         return evolve(seen, commits=self._commits.note(group, seen.facts, owned))
 
-    def _within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
-        # On clients of its own, since nobody can take them from a thread that waits.
+    def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
+        """
+        Ask something with a limit, whatever the brokers do.
+
+        On clients of its own, since nobody can take them from a thread that waits.
+
+        Args:
+            seconds: after which it gives up.
+            ask: is called with an operator like this one, on another thread.
+
+        Raises:
+            KafkaTimeoutError: it was not answered in time.
+        """
         other, self._other = self._other, None
         if other is None:
             other = Operator(self._base, self.settings, copy(self._clock))
@@ -410,6 +438,7 @@ class Operator:
             ends = _tried(lambda: self._if_fit(ends), None, unread)
         heard = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
         reports, times = heard
+        heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         skew = skew_of(self.settings.clock_skew, reports)
@@ -417,18 +446,50 @@ class Operator:
         held = [
             tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
         ]
+        no_lags: dict[TopicPartition, int] = {}
+        lags = _tried(lambda: self.lags(facts, held), no_lags, unread)
+        taken_at = time.monotonic()
         return Picture(
             group=group,
             facts=facts,
             standing=standing,
             reports=reports,
             ends=ends,
-            lags=_tried(lambda: self.lags(facts, held), {}, unread),
-            now=times.now,
-            taken_at=time.monotonic(),
+            lags=lags,
+            now=None if times.now is None else times.now + taken_at - heard_at,
+            taken_at=taken_at,
             unread=tuple(unread),
             is_heard=heard is not _NOTHING_HEARD,
             skew=skew,
+        )
+
+    def look_again(self, picture: Picture) -> Picture:
+        """
+        Return the picture with what stands now: only the control topics are read.
+
+        Raises:
+            KafkaError: they could not be read.
+        """
+        told, ends = self._told(picture.group)
+        taken_at = time.monotonic()
+        now = picture.now
+        if now is not None:
+            now += taken_at - picture.taken_at
+        newest = now or max((one.at or 0.0 for one in told), default=0.0)
+        skew, old, before = (
+            self.settings.clock_skew,
+            picture.ends or {},
+            frozenset(picture.standing),
+        )
+        standing = (
+            one
+            for one in told
+            if one.in_force(newest, skew)
+            # What was over then is over now, by whatever proved it.
+            and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
+        )
+        return evolve(
+            picture, standing=tuple(standing), ends=ends, now=now, taken_at=taken_at
         )
 
     def survey(self) -> tuple[Picture, ...]:
@@ -487,6 +548,8 @@ class Operator:
             asked = {tp: int(at * 1000) for tp, at in moments.items()}
             try:
                 found = consumer.offsets_for_times(asked)
+            except AWAY:
+                raise
             except (kafka_errors.KafkaError, ValueError):
                 return {}
             ends = consumer.end_offsets(list(asked))

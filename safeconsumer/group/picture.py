@@ -38,8 +38,8 @@ class Picture:
         is_heard: whether reports could be read; else nobody knows who obeys.
         ends: where the control topics end; None if that is unknown.
         lags: records behind the committed offset, of held partitions.
-        now: the broker's time, seconds since the epoch; None if it is unknown, because
-            nobody reports.
+        now: the broker's time when it ended, seconds since the epoch; None if it is
+            unknown, because nobody reports.
         taken_at: when this look ended, by our monotonic clock.
         unread: what could not be read, each with why, in words.
         skew: seconds by which members lift holds late, the most of all.

@@ -76,6 +76,14 @@ class Served:
         with self.client() as client:
             return client.post(f"/api/v1/{path}", json=body)
 
+    def pause(self, **wish: str) -> httpx.Response:
+        """
+        Place holds, and agree to what a preview shows.
+        """
+        told = self.post("preview", **wish).json()["agreement"]
+        agreed = {} if told is None else {"agreed": told}
+        return self.post("pause", **wish, **agreed)
+
     def __enter__(self) -> Self:
         self._thread.start()
         wait_for(lambda: self._server.started, "the server")

@@ -88,6 +88,50 @@ def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -
         check_accessible(page)
 
 
+def test_two_clicks_are_one(team: Team, served: Served, browser: Browser) -> None:
+    """A browser gives the first up and sends the form again: it is held once."""
+    members = settled(team, "a")
+    with Polled(*members), opened(browser, served) as page:
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_role("checkbox").check()
+        page.get_by_role("button", name="Hold @all").dblclick()
+        page.wait_for_url(f"{served.url}/group?**")
+        expect(page.get_by_text("All 4 held partitions are quiet.")).to_be_visible()
+        assert len(served.get("history", group=team.group)["records"]) == 1
+        page.get_by_role("link", name="Lift @all of alice").click()
+        page.get_by_role("button", name="Lift @all").dblclick()
+        page.wait_for_url(f"{served.url}/group?**")
+        expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
+
+
+def test_a_form_that_was_left_open(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """What stands by then is shown anew, and done only if it is agreed to."""
+    members = settled(team, "a")
+    with Polled(*members), opened(browser, served) as page:
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_role("checkbox").check()
+        team.operator_holds("@all")
+        page.get_by_role("button", name="Hold @all").click()
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("This is not what was agreed to.")
+        check_accessible(page)
+        assert not page.get_by_role("checkbox").is_checked()
+        page.get_by_label("Replace what you hold already: @all").check()
+        page.get_by_role("button", name="Hold @all").click()
+        page.wait_for_url(f"{served.url}/group?**")
+        page.get_by_role("link", name="Lift @all of alice").click()
+        team.operator_holds("@all")
+        page.get_by_role("button", name="Lift @all").click()
+        expect(page.get_by_role("alert")).to_contain_text("@all is not what it was.")
+        expect(page.get_by_role("cell", name="test", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Lift @all").click()
+        expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
+
+
 def test_the_page_follows_what_others_do(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -170,12 +214,37 @@ def test_what_must_be_agreed_to_follows_too(
     """Nobody is asked to agree to what is not so, nor has agreed to another thing."""
     with opened(browser, served) as page:
         go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        before = page.get_by_label(f"Hold it before there is a group {team.group}")
+        before = page.get_by_label(f"Hold {team.group} before it exists")
         before.check()
         with Polled(*settled(team, "a")):
-            now = page.get_by_label(f"Stop all 4 partitions of {team.group}")
+            now = page.get_by_label(f"Hold all 4 partitions of {team.group}")
             expect(now).not_to_be_checked()
             expect(before).to_have_count(0)
+
+
+def test_who_agreed_to_one_thing_has_not_agreed_to_another(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """Between a preview and the click somebody places what it would replace."""
+    members = settled(team, "a")
+    with (
+        Polled(*members),
+        opened(browser, served, java_script_enabled=False) as page,
+    ):
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_label(f"Hold all 4 partitions of {team.group}").check()
+        team.operator_holds("@all")
+        wait_for(lambda: served.get("holds")["holds"], "the hold")
+        page.get_by_role("button", name="Hold @all").click()
+        expect(page.get_by_role("alert")).to_contain_text("Agree first: Replace")
+        agree = page.get_by_role("checkbox")
+        expect(agree).not_to_be_checked()
+        assert [one["reason"] for one in served.get("holds")["holds"]] == ["test"]
+        agree.check()
+        page.get_by_role("button", name="Hold @all").click()
+        page.wait_for_url(f"{served.url}/group?**")
+        assert [one["reason"] for one in served.get("holds")["holds"]] == ["x"]
 
 
 @pytest.mark.embedded_broker
@@ -226,8 +295,8 @@ HOSTILE = "</td><script>document.title='taken'</script><img src=/x onerror=alert
 def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> None:
     """Not when a page is loaded, nor when it follows what happens."""
     with opened(browser, served) as page:
-        wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE, "agreed": "yes"}
-        assert served.post("pause", **wish).status_code == 200
+        wish = {"group": HOSTILE, "scopes": "@all", "reason": HOSTILE}
+        assert served.pause(**wish).status_code == 200
         expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
         page.get_by_role("link", name=HOSTILE).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)

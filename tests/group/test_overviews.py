@@ -2,6 +2,7 @@
 What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -244,3 +245,30 @@ def test_a_report_tells_the_skew() -> None:
     decoded = decode_report(foreign)
     assert decoded is not None
     assert decoded.skew is None
+
+
+# ---------------------------------------------------------------- watching
+
+
+def test_what_is_held_is_not_caught_up() -> None:
+    """A million held records counted in the estimate of what falls by 100 a second."""
+    waits = Backlog(
+        lags={ZERO: 1_000_000, ONE: 500},
+        since={ZERO: 10},
+        held=frozenset({ZERO}),
+        pace=100.0,
+    )
+    (line,) = waits.lines()
+    assert line == (
+        "lag 1,000,500, 10 written since the hold, 500 of it are not held, falling by "
+        "100/s: caught up in 5s"
+    )
+    all_held = evolve(waits, held=frozenset({ZERO, ONE}))
+    assert all_held.catch_up is None
+
+
+def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
+    """The broker's time is of the end of the look, and what came since is known."""
+    seen = evolve(picture(A), now=time.time() - 30.0, taken_at=time.monotonic() - 30.0)
+    assert "the broker is" not in watching._clock(seen)
+    assert "behind" in watching._clock(evolve(seen, taken_at=time.monotonic()))

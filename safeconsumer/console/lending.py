@@ -1,0 +1,65 @@
+"""
+A connection for commands that is lent to one thread at a time.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from safeconsumer.console.problems import Problem
+from safeconsumer.group.operator import Operator
+
+# Whoever clicked has not gone yet: later nobody knows what was asked for.
+_BUSY = 2.0
+_CLOSING = 1.0
+
+
+class Lent:
+    """
+    One connection, made when it is first needed.
+
+    Args:
+        connect: makes it.
+
+    Thread rules: any.
+    """
+
+    def __init__(self, connect: Callable[[], Operator]) -> None:
+        self._connect = connect
+        self._operator: Operator | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lend(self) -> Iterator[Operator]:
+        """
+        Lend it, if it is free soon.
+
+        Raises:
+            Problem: it is not, or the console ends.
+        """
+        if not self._lock.acquire(timeout=_BUSY):
+            somebody = "somebody else waits for the cluster: try again"
+            raise Problem(503, "Nothing was done.", somebody)
+        try:
+            if self._is_closed:
+                raise Problem(503, "Nothing was done.", "the console ends")
+            if self._operator is None:
+                self._operator = self._connect()
+            yield self._operator
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """
+        Close it, unless somebody waits for an answer on it.
+        """
+        self._is_closed = True
+        if not self._lock.acquire(timeout=_CLOSING):
+            return
+        try:
+            operator, self._operator = self._operator, None
+            if operator is not None:
+                operator.close()
+        finally:
+            self._lock.release()

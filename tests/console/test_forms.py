@@ -1,0 +1,359 @@
+"""
+Forms and calls that are older than what stands: what was shown is done, and once.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from html import unescape
+
+import httpx
+import pytest
+from attrs import evolve
+
+from safeconsumer.console import asking, changing, lending
+from safeconsumer.console.asking import IsWanted
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.forms import Once, Outcome
+from safeconsumer.console.problems import Problem
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import Change, new_hold, publish
+from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.console.harness import Served
+from tests.group.team import LIMIT, Team
+from tests.worker.lab import wait_for
+
+pytestmark = pytest.mark.any_broker
+
+OPEN = {"owner": "alice", "source": "operator"}
+
+
+def carried(page: httpx.Response) -> dict[str, str]:
+    """
+    Return what the form of a page sends, its box ticked.
+    """
+    form = page.text[page.text.index('<form method="post"') :]
+    fields = re.findall(
+        r'<input type="(?:hidden|checkbox)"[^>]* name="([^"]+)"[^>]* value="([^"]*)"',
+        form,
+    )
+    return {name: unescape(value) for name, value in fields}
+
+
+def reasons(served: Served) -> list[str]:
+    """
+    Return why what stands is held, as the topic has it.
+    """
+    with served.desk.commands.lend() as operator:
+        return [str(one.hold.reason) for one in operator.standing() if one.hold]
+
+
+def until_known(served: Served, *whys: str) -> None:
+    """
+    Wait until the console knows what stands.
+    """
+
+    def known() -> list[str]:
+        return [one["reason"] for one in served.get("holds")["holds"]]
+
+    wait_for(lambda: known() == list(whys), f"{whys}")
+
+
+def hold(team: Team, scope: str, reason: str, for_: float | None = None) -> ControlHold:
+    """
+    Hold something as alice, in the place of what she holds there.
+    """
+    made = new_hold(reason, for_)
+    write(team, scope, made)
+    return made
+
+
+def write(team: Team, scope: str, made: ControlHold) -> None:
+    """
+    Write a hold from elsewhere; it is acknowledged on return.
+    """
+    wanted = [Change(ControlKey(team.group, "alice", scope), made)]
+    publish(lambda: team.writer, team.settings.operator_topic, wanted, LIMIT)
+
+
+# ---------------------------------------------------------------- stale forms
+
+
+def test_a_form_lifts_the_hold_that_it_showed(team: Team, served: Served) -> None:
+    """Another that was placed since, under the same owner and scope, stays."""
+    hold(team, team.topic, "short test")
+    until_known(served, "short test")
+    with served.client() as client:
+        query = {"group": team.group, "scope": team.topic, **OPEN}
+        page = client.get("/lift", params=query)
+        assert "short test" in page.text
+        hold(team, team.topic, "DATA CORRUPT")
+        refused = client.post("/lift", data=carried(page))
+        assert refused.status_code == 409
+        assert "is not what it was. replaced or extended meanwhile" in refused.text
+        assert "DATA CORRUPT" in refused.text
+        assert reasons(served) == ["DATA CORRUPT"]
+        assert client.post("/lift", data=carried(refused)).status_code == 303
+        assert reasons(served) == []
+
+
+def test_a_call_lifts_the_hold_of_its_id_and_offset(team: Team, served: Served) -> None:
+    """An extension keeps the id: whoever extended it wants it to stand."""
+    made = hold(team, team.topic, "x", for_=3600)
+    until_known(served, "x")
+    (shown,) = served.get("holds")["holds"]
+    wanted = {"group": team.group, "scope": team.topic, "id": shown["id"]}
+    offset = {"offset": str(shown["offset"])}
+    write(team, team.topic, evolve(made, ttl_ms=2 * 3_600_000))
+    refused = served.post("resume", **wanted, **offset)
+    assert refused.status_code == 409
+    now = refused.json()["preview"]["hold"]
+    assert (now["id"], now["offset"]) == (shown["id"], shown["offset"] + 1)
+    assert served.post("resume", **{**wanted, "id": "another"}).status_code == 409
+    assert reasons(served) == ["x"]
+    assert served.post("resume", **wanted).status_code == 200
+    assert reasons(served) == []
+
+
+def test_what_was_agreed_to_is_what_was_shown(team: Team, served: Served) -> None:
+    """An open hold was cut to two seconds by a box that spoke of something else."""
+    wish = {"group": team.group, "scopes": "@all", "reason": "restart", "for": "2s"}
+    with served.client() as client:
+        page = client.get("/place", params=wish)
+        told = served.post("preview", **wish).json()
+        assert "Replace" not in told["to_agree"]
+        hold(team, "@all", "until I say so")
+        refused = client.post("/place", data=carried(page))
+        assert refused.status_code == 409
+        assert "This is not what was agreed to. " in refused.text
+        assert "Replace what you hold already: @all" in refused.text
+        assert "until I say so" in refused.text
+        call = served.post("pause", **wish, agreed=told["agreement"])
+        assert call.status_code == 409
+        assert call.json()["preview"]["replaces"][0]["reason"] == "until I say so"
+        assert reasons(served) == ["until I say so"]
+        assert client.post("/place", data=carried(refused)).status_code == 303
+        assert reasons(served) == ["restart"]
+
+
+def test_what_stays_as_it_is_is_not_written(team: Team, served: Served) -> None:
+    """Beside a hold that is replaced."""
+    hold(team, f"{team.topic}:1", "x", for_=3600)
+    hold(team, f"{team.topic}:2", "y")
+    until_known(served, "x", "y")
+    scopes = f"{team.topic}:1 {team.topic}:2 {team.topic}:3"
+    wish = {"group": team.group, "scopes": scopes, "reason": "x", "for": "1h"}
+    done = served.pause(**wish)
+    written = [one["scope"] for one in done.json()["acknowledged"]]
+    assert written == [f"{team.topic}:2", f"{team.topic}:3"]
+
+
+def test_an_agreement_is_for_one_wish(team: Team, served: Served) -> None:
+    """Not for another group or scope or end; and yes is none."""
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "for": "1h"}
+    told = served.post("preview", **wish).json()["agreement"]
+    for other in ({"group": "g"}, {"scopes": "@all x"}, {"for": "2h"}, {"reason": "y"}):
+        answer = served.post("pause", **{**wish, **other}, agreed=told)
+        assert answer.status_code == 409, other
+        assert answer.json()["preview"]["agreement"] != told
+    assert served.post("pause", **wish, agreed="yes").status_code == 409
+    assert served.post("pause", **wish).status_code == 409
+    assert reasons(served) == []
+    assert served.post("pause", **wish, agreed=told).status_code == 200
+
+
+@pytest.mark.embedded_broker
+def test_what_stands_is_read_before_it_is_replaced(team: Team, served: Served) -> None:
+    """The console's own reader hears nothing, and does not know it yet."""
+    wish = {"group": team.group, "scopes": team.topic, "reason": "a look", "for": "1s"}
+    with team.broker.hold("Fetch", "safeconsumer-console") as silence:
+        silence.wait()
+        hold(team, team.topic, "DATA CORRUPT")
+        assert served.get("holds")["holds"] == []
+        refused = served.pause(**wish)
+        assert refused.status_code == 409
+        assert "Replace what you hold already" in refused.json()["detail"]
+        assert reasons(served) == ["DATA CORRUPT"]
+        wanted = {"group": team.group, "scope": team.topic}
+        assert served.post("resume", **wanted).status_code == 200
+        assert reasons(served) == []
+
+
+def test_a_group_whose_name_ends_with_a_blank(team: Team, served: Served) -> None:
+    """It is another than the one without."""
+    group = f"{team.group} "
+    with served.client() as client:
+        wish = {"group": group, "scopes": "@all", "reason": "x"}
+        page = client.get("/place", params=wish)
+        assert carried(page)["group"] == group
+        assert client.post("/place", data=carried(page)).status_code == 303
+    (one,) = served.get("holds")["holds"]
+    assert one["group"] == group
+
+
+# ---------------------------------------------------------------- once
+
+
+def test_a_form_that_is_sent_twice(team: Team, served: Served) -> None:
+    """A double click; and the back button, after somebody else lifted the hold."""
+    with served.client() as client:
+        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+        form = carried(client.get("/place", params=wish))
+        assert [client.post("/place", data=form).status_code for _ in "ab"] == [303] * 2
+        assert [one["is_held"] for one in served.get("history")["records"]] == [True]
+        team.operator_lifts(team.topic)
+        assert client.post("/place", data=form).status_code == 303
+        assert reasons(served) == []
+
+
+def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
+    """What was placed between the two stays."""
+    hold(team, team.topic, "first")
+    wanted = {"group": team.group, "scope": team.topic, "key": "one"}
+    first = served.post("resume", **wanted)
+    hold(team, team.topic, "second")
+    second = served.post("resume", **wanted)
+    assert (first.status_code, second.status_code) == (200, 200)
+    same = ("acknowledged", "preview")
+    assert [first.json()[one] for one in same] == [second.json()[one] for one in same]
+    assert reasons(served) == ["second"]
+    third = served.post("resume", **{**wanted, "key": "two"})
+    assert third.json()["acknowledged"][0]["offset"] == 3
+    assert reasons(served) == []
+
+
+def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
+    """Its answer was lost: with its key it is the same answer, else unchanged."""
+    wish = {"group": team.group, "scopes": team.topic, "reason": "x", "for": "1h"}
+    told = served.post("preview", **wish).json()["agreement"]
+    call = {**wish, "agreed": told, "key": "k"}
+    first, again = served.post("pause", **call), served.post("pause", **call)
+    assert first.json()["acknowledged"] == again.json()["acknowledged"] != []
+    other = served.pause(**wish)
+    assert (other.status_code, other.json()["acknowledged"]) == (200, [])
+
+
+# ---------------------------------------------------------------- too late
+
+
+@contextmanager
+def taken(served: Served) -> Iterator[None]:
+    """
+    Keep the connection that writes, as a slow broker does.
+    """
+    with served.desk.commands.lend():
+        yield
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """
+    Tell when somebody who has gone was refused, who had got the connection.
+    """
+    gone, refused = threading.Event(), threading.Event()
+
+    class Gone(threading.Event):
+        def set(self) -> None:
+            super().set()
+            gone.set()
+
+    carry_out = changing._carry_out
+
+    def carried_out(
+        desk: Desk,
+        given: Mapping[str, str],
+        is_wanted: IsWanted,
+        decide: Callable[[Operator], changing._Decided],
+    ) -> Outcome:
+        def decided(operator: Operator) -> changing._Decided:
+            found = decide(operator)
+            assert gone.wait(LIMIT)
+            return found
+
+        try:
+            return carry_out(desk, given, is_wanted, decided)
+        except Problem as problem:
+            if problem.detail == "whoever asked has gone":
+                refused.set()
+            raise
+
+    monkeypatch.setattr(asking, "Event", Gone)
+    monkeypatch.setattr(changing, "_carry_out", carried_out)
+    monkeypatch.setattr(lending, "_BUSY", LIMIT)
+    return refused
+
+
+def give_up(served: Served, path: str, **body: str) -> None:
+    """
+    Ask for something, and go before the answer comes.
+    """
+    with served.client() as client, pytest.raises(httpx.ReadTimeout):
+        client.post(f"/api/v1/{path}", json=body, timeout=0.5)
+
+
+def test_nobody_waits_for_a_pause_any_more(
+    team: Team, served: Served, refused: threading.Event
+) -> None:
+    """Clicks that were given up were all written once the broker answered."""
+    wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+    told = served.post("preview", **wish).json()["agreement"]
+    with taken(served):
+        give_up(served, "pause", **wish, agreed=told)
+    assert refused.wait(LIMIT)
+    assert reasons(served) == []
+    assert served.get("history")["records"] == []
+
+
+def test_nobody_waits_for_a_lift_any_more(
+    team: Team, served: Served, refused: threading.Event
+) -> None:
+    """It lifted a hold that was placed after whoever asked had gone."""
+    hold(team, team.topic, "first")
+    with taken(served):
+        give_up(served, "resume", group=team.group, scope=team.topic)
+        team.operator_lifts(team.topic)
+        hold(team, team.topic, "second")
+    assert refused.wait(LIMIT)
+    assert reasons(served) == ["second"]
+
+
+def test_a_connection_that_is_not_free(
+    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said soon, and nothing is written later."""
+    monkeypatch.setattr(lending, "_BUSY", 0.2)
+    hold(team, team.topic, "x")
+    with taken(served):
+        answer = served.post("resume", group=team.group, scope=team.topic)
+    assert answer.status_code == 503
+    assert "somebody else waits for the cluster" in answer.json()["detail"]
+    assert reasons(served) == ["x"]
+
+
+def test_questions_hold_no_command_up(team: Team, served: Served) -> None:
+    """What a preview asks takes its time."""
+    hold(team, team.topic, "x")
+    with served.desk.questions.lend():
+        wanted = {"group": team.group, "scope": team.topic}
+        assert served.post("resume", **wanted).status_code == 200
+
+
+def test_the_end_does_not_wait_for_a_write(served: Served) -> None:
+    """And nothing is begun on a connection that is closed."""
+    with taken(served):
+        served.desk.close()
+    with pytest.raises(Problem), taken(served):
+        pass
+
+
+def test_only_the_last_keys_are_remembered() -> None:
+    """A console runs for months."""
+    once, outcome = Once(), Outcome(done=(), told={})
+    for number in range(600):
+        once.remember({"key": str(number)}, outcome)
+    once.remember({"scope": "orders"}, outcome)
+    assert once.outcome({"key": "599"}) is outcome
+    assert once.outcome({"key": "599", "scope": "orders"}) is None
+    assert once.outcome({"key": "0"}) is None
+    assert once.outcome({"scope": "orders"}) is None
