@@ -136,6 +136,7 @@ def test_without_a_status_topic_it_says_so(team: Team) -> None:
     picture = known.pictures[team.group]
     assert len(picture.standing) == 1
     assert f"no topic none-{team.group}" in picture.unread[0]
+    assert picture.reporting is None
 
 
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
