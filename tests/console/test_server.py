@@ -15,6 +15,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
 from safeconsumer.console.serve import Setup
+from safeconsumer.group import wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
@@ -573,24 +574,30 @@ def test_the_openapi_document_is_what_there_is(shared: Served) -> None:
     assert set(document["paths"]) == {one.path for one in CALLS}
     with shared.client() as client:
         for path, methods in document["paths"].items():
-            if "get" not in methods or path == "/events":
+            if "get" not in methods:
                 continue
             needs = any(one["required"] for one in methods["get"]["parameters"])
             answer = client.get(f"/api/v1{path}")
             assert answer.status_code == (400 if needs else 200), path
 
 
-def test_events_tell_when_to_look_again(team: Team, served: Served) -> None:
-    """Within a second of the acknowledgement."""
-    with served.client() as client, client.stream("GET", "/api/v1/events") as told:
-        lines = told.iter_lines()
-        version = served.desk.snapshot().version
-        team.operator_holds(team.topic)
-        for line in lines:
-            name, _, data = line.partition(": ")
-            if name == "data" and int(data) > version:
-                break
+def test_a_table_says_since_when_and_not_when_it_was_extended(
+    team: Team, served: Served
+) -> None:
+    """What has piled up since is what the column is read for."""
+    key = wire.ControlKey(team.group, "carol", team.topic)
+    hold = wire.ControlHold("id", "extended", None, since_ms=1_600_000_000_000)
+    team.writer.send(
+        team.settings.operator_topic,
+        key=wire.encode_key(key),
+        value=wire.encode_hold(hold),
+        partition=0,
+    ).get(10)
     wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
+    with served.client() as client:
+        page = client.get("/group", params={"group": team.group}).text
+    row = page.partition("carol")[2]
+    assert row.partition('datetime="')[2].startswith("2020-09-13")
 
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"

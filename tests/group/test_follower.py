@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import CoordinatorNotAvailableError
 
 from safeconsumer.group import clients, report_wire, topics
 from safeconsumer.group import follower as module
@@ -17,6 +18,7 @@ from safeconsumer.group import operator as operator_module
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
 from tests.console.harness import Polled, settled
@@ -134,6 +136,7 @@ def test_without_a_status_topic_it_says_so(team: Team) -> None:
     picture = known.pictures[team.group]
     assert len(picture.standing) == 1
     assert f"no topic none-{team.group}" in picture.unread[0]
+    assert picture.reporting is None
 
 
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
@@ -375,11 +378,11 @@ def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> Non
                 return Judge(known.pictures[team.group]).place(team.partitions[0])
 
             until(following, lambda one: is_well(one) and one.records, "the hold")
-
-            def seen_of(known: Snapshot) -> int:
-                return sum(group == team.group for group, _ in known.moved)
-
-            known = until(following, lambda one: seen_of(one) == 4, "what is there")
+            known = until(
+                following,
+                lambda one: (team.group, team.partitions[0]) in one.moved,
+                "what is there",
+            )
             assert place(known).answer is Answer.UNKNOWN
             team.produce(5)
             read_all(plain, 20)
@@ -399,3 +402,37 @@ def read_all(consumer: KafkaConsumer, records: int) -> None:
     got: dict[TopicPartition, list[int]] = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) >= records, got=got)
     consumer.commit()
+
+
+def test_one_group_that_cannot_be_asked_about_leaves_the_others(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator is not there; it ended the survey of all groups, each time."""
+    (member,) = settled(team, "a")
+    member.commit()
+    asking = KafkaAdminClient.list_group_offsets
+
+    def asked(self: KafkaAdminClient, names: list[str]) -> Any:  # noqa: ANN401 - upstream's
+        if "bad" in names:
+            message = "bad: its coordinator is not there"
+            raise CoordinatorNotAvailableError(message)
+        return asking(self, names)
+
+    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", asked)
+    wanted = changes("bad", "alice", ["@all"], new_hold("test", None))
+    publish(lambda: team.writer, team.settings.operator_topic, wanted, 10.0)
+    with Polled(member), follower(team) as following:
+        known = until(
+            following,
+            lambda one: (
+                is_well(one)
+                and "bad" in one.pictures
+                and one.pictures["bad"].unread
+                and any(group == team.group for group, _ in one.moved)
+            ),
+            "both groups",
+        )
+    bad, good = known.pictures["bad"], known.pictures[team.group]
+    assert "its coordinator is not there" in bad.unread[0]
+    assert not Judge(bad).quietness(bad.standing).is_reached
+    assert set(good.facts.committed) == set(team.partitions)
