@@ -5,8 +5,9 @@ What waits for a group: now, since it was held, and how long catching up takes.
 import time
 from collections import deque
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.durations import words_of
@@ -26,12 +27,14 @@ class Backlog:
         lags: records behind the committed offset, of all partitions of the group that
             have one.
         since: offsets written since the first hold on each held partition.
-        pace: records by which the whole lag falls each second, over the last looks;
-            None where it was not looked at for long enough.
+        held: partitions that a hold covers: nobody catches up there.
+        pace: records by which the lag of the others falls each second, over the last
+            looks; None where it was not looked at for long enough.
     """
 
     lags: Mapping[TopicPartition, int]
     since: Mapping[TopicPartition, int]
+    held: AbstractSet[TopicPartition] = frozenset()
     pace: float | None = None
 
     @property
@@ -44,11 +47,20 @@ class Backlog:
     @property
     def catch_up(self) -> float | None:
         """
-        Seconds until it is caught up, if it goes on so; None if unknown, or never.
+        Seconds until what is not held is caught up, if it goes on so.
+
+        None if unknown, or never, or if nothing of that waits.
         """
-        if self.pace is None or self.pace <= 0:
+        if self.pace is None or self.pace <= 0 or not self.open_lag:
             return None
-        return self.lag / self.pace
+        return self.open_lag / self.pace
+
+    @property
+    def open_lag(self) -> int:
+        """
+        What waits where no hold is.
+        """
+        return sum(lag for tp, lag in self.lags.items() if tp not in self.held)
 
     def lines(self) -> list[str]:
         """
@@ -59,9 +71,11 @@ class Backlog:
         said = f"lag {self.lag:,}"
         if self.since:
             said += f", {sum(self.since.values()):,} written since the hold"
-        if self.pace is not None and self.lag:
-            said += f", {_pace_text(self.pace)}"
-        if self.lag and self.catch_up is not None:
+        if self.pace is not None and self.open_lag:
+            is_all = self.open_lag == self.lag
+            what = "" if is_all else f"{self.open_lag:,} of it are not held, "
+            said += f", {what}{_pace_text(self.pace)}"
+        if self.catch_up is not None:
             said += f": caught up in {words_of(self.catch_up)}"
         return [said]
 
@@ -71,6 +85,7 @@ class Backlog:
         """
         return {
             "lag": self.lag if self.lags else None,
+            "lag_not_held": self.open_lag if self.lags else None,
             "written_since_hold": sum(self.since.values()) if self.since else None,
             "pace": self.pace,
             "catch_up_seconds": self.catch_up,
@@ -110,5 +125,7 @@ def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> B
         for tp in picture.held
         if any(one.since and one.covers(tp) for one in picture.standing)
     }
-    falls = None if pace is None else pace.of(sum(lags.values()))
-    return Backlog(lags=lags, since=operator.written_since(began), pace=falls)
+    told = Backlog(
+        lags=lags, since=operator.written_since(began), held=set(picture.held)
+    )
+    return told if pace is None else evolve(told, pace=pace.of(told.open_lag))

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import click
 from attrs import asdict
+from kafka.errors import KafkaError
 
 from safeconsumer.cli import group_text
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, Status, explained
 from safeconsumer.cli.output import Output, output_options
+from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.findings import findings
 from safeconsumer.group.judging import BAD, Finding
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import checked_group
+from safeconsumer.group.troubles import said
 
 
 @click.command(epilog=EPILOG)
@@ -44,14 +47,25 @@ def doctor(
     with explained(context):
         if group is not None:
             checked_group(group)
-        with Operator(*connect()) as operator:
-            found = list(findings(operator, group, operators))
-        if output.is_json:
-            output.document([asdict(one) for one in found])
-        else:
-            output.lines(_lines(found))
+        found: list[Finding] = []
+        try:
+            with Operator(*connect()) as operator:
+                for one in findings(operator, group, operators):
+                    found.append(one)  # noqa: PERF402 - those before an error count
+        except (KafkaError, OSError, ControlTopicError) as error:
+            what = f"the rest could not be looked at: {said(error)}"
+            _tell(output, [*found, Finding(rank=BAD, what=what)])
+            raise
+        _tell(output, found)
         if any(one.rank == BAD for one in found):
             context.exit(Status.FAILED)
+
+
+def _tell(output: Output, found: Sequence[Finding]) -> None:
+    if output.is_json:
+        output.document([asdict(one) for one in found])
+    else:
+        output.lines(_lines(found))
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:

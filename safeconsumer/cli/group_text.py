@@ -8,9 +8,11 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.group import judging, report_wire
-from safeconsumer.group.judging import Answer, Judge, Place
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.judging import Answer, Judge, Place, Seat
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
+from safeconsumer.holds.explain import utc
 
 _MANY = 20
 
@@ -32,10 +34,13 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...]:
+def member_row(
+    seat: Seat, report: Report, ends: Mapping[str, int] | None
+) -> tuple[str, ...]:
     """
-    Return a member as cells: client, host, what it obeys, quiet, waiting.
+    Return a member that reports as cells: client, host, what it obeys, quiet, waiting.
     """
+    obeys = seat.why or judging.obeys_text(report, ends)
     quiet, owned = (
         report_wire.count_of(report.quiet),
         report_wire.count_of(report.assigned),
@@ -44,7 +49,7 @@ def member_row(report: Report, ends: Mapping[str, int] | None) -> tuple[str, ...
     return (
         report.client_id,
         report.host,
-        judging.obeys_text(report, ends),
+        "is not in the group any more" if seat.has_gone else obeys,
         "too many to list" if report.is_partial else f"{quiet} of {owned} quiet",
         waits,
     )
@@ -60,7 +65,8 @@ def held_rows(
     for tp in held:
         lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
         since = f"{backlog.since[tp]:,} since the hold" if tp in backlog.since else ""
-        place = _place_text(judge.place(tp))
+        holds = [one for one in judge.picture.standing if one.covers(tp)]
+        place = _over_text(judge.picture, holds) or _place_text(judge.place(tp))
         rows.append((f"{tp.topic}:{tp.partition}", place, lag, since))
     return rows
 
@@ -69,10 +75,15 @@ def _place_text(place: Place) -> str:
     said = {
         Answer.QUIET: f"quiet at {place.member}",
         Answer.UNOWNED: "nobody owns it",
-        Answer.FLOWING: f"FLOWING at {place.member}",
+        Answer.FLOWING: f"FLOWING at {place.member}" if place.member else "FLOWING",
         Answer.UNKNOWN: f"UNKNOWN at {place.member}" if place.member else "UNKNOWN",
     }[place.answer]
     return f"{said}: {place.why}" if place.why else said
+
+
+def _over_text(picture: Picture, holds: Sequence[Standing]) -> str:
+    by = picture.lifted_by(holds)
+    return "" if by is None else f"over; members lift it until {utc(by)}"
 
 
 def status_lines(
@@ -85,7 +96,7 @@ def status_lines(
     judge = Judge(picture)
     heading = (
         f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
-        f"{len(reports)} of them report"
+        f"{picture.reporting} of them report"
     )
     lines = [heading]
     lines += [f"not read: {one}" for one in picture.unread]
@@ -93,11 +104,17 @@ def status_lines(
         lines += ["holds: unknown"]
     else:
         lines += ["holds" if standing else "holds: none"]
-    lines += columns(one.cells(is_wide=is_wide) for one in standing)
+    lines += columns(
+        (*one.cells(is_wide=is_wide), _over_text(picture, [one])) for one in standing
+    )
     silent = [(one.name, one.why) for one in judge.members if one.report is None]
     if reports or silent:
         lines.append("members")
-        lines += columns(member_row(one, picture.ends) for one in reports)
+        lines += columns(
+            member_row(one, one.report, picture.ends)
+            for one in sorted((*judge.members, *judge.others), key=lambda one: one.name)
+            if one.report is not None
+        )
         lines += columns(silent)
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:

@@ -3,10 +3,10 @@
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from functools import partial
+from typing import Any, NoReturn, TextIO
 
 import click
 from attrs import evolve, frozen
@@ -34,7 +34,10 @@ from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.overtaking import Overtaken, overtaken, put_back, timed
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
+    SAME_MOMENT,
     Consent,
     Objection,
     Placing,
@@ -43,6 +46,7 @@ from safeconsumer.group.preview import (
     own_of,
     placing,
     preview,
+    replacing,
     wish_of,
 )
 from safeconsumer.group.publisher import Acknowledged, Change, changes, new_hold
@@ -150,13 +154,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
         base, control = connect()
         with Operator(base, control) as operator:
             operator.check()
-            wanted = placing(
-                operator.look(group, is_strict=True),
-                wish,
+            laid = partial(
+                placing,
+                wish=wish,
                 skew=control.clock_skew,
                 host=host(),
                 principal=principal(base),
             )
+            wanted = laid(operator.look(group, is_strict=True))
             against = tuple(objections(operator, wanted))
             is_all = _check(against, flags)
             if flags["dry_run"]:
@@ -164,8 +169,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 return
             if is_all and not flags["yes"] and is_terminal():
                 _confirm(preview(operator, wanted, against))
-            todo = wanted.todo(is_replacing=flags["replace"])
-            done = operator.write(OPERATOR, todo) if todo else ()
+            # Reading what there is takes a while, and people think for minutes.
+            wanted = laid(operator.look_again(wanted.picture))
+            _check(tuple(replacing(wanted)), flags)
+            wanted, done = _placed(operator, wanted, is_replacing=flags["replace"])
             told, reached = _told(wanted, done), None
             with written("held", done):
                 if not output.is_json:
@@ -198,6 +205,79 @@ def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
             more, status = _REFUSALS[one.consent]
             raise CommandError(one.what + more, status)
     return any(one.consent is Consent.EVERYTHING for one in against)
+
+
+def _placed(
+    operator: Operator, wanted: Placing, *, is_replacing: bool
+) -> tuple[Placing, tuple[Acknowledged, ...]]:
+    """
+    Write it, and see what it replaced that nobody knew of.
+    """
+    todo = wanted.todo(is_replacing=is_replacing)
+    if not todo:
+        return wanted, ()
+    done, unseen = _noted(operator, wanted.picture, todo, wanted.wish.ending)
+    mine = {one.key: one for one in wanted.changes}
+    found = {mine[one.before.key]: one for one in unseen if one.before.hold is not None}
+    own = {change: one.before for change, one in found.items()}
+    if is_replacing:
+        return evolve(wanted, own={**wanted.own, **own}), done
+    others = evolve(wanted, own=own).replaces
+    if wrong := [one for one in found.values() if one.before in others]:
+        undo(operator, OPERATOR, wrong, done, "held", _replaced)
+    return wanted, done
+
+
+def _replaced(one: Overtaken) -> str:
+    return f"held already: {' '.join(one.before.cells())}"
+
+
+def _noted(
+    operator: Operator, picture: Picture, todo: Sequence[Change], ending: Ending
+) -> tuple[tuple[Acknowledged, ...], tuple[Overtaken, ...]]:
+    """
+    Write what a picture led to; return it, and what was written since.
+    """
+    since = (picture.ends or {})[operator.topic_of(OPERATOR)]
+    first = operator.write(OPERATOR, todo)
+    with written("held", first):
+        done = timed(operator, OPERATOR, first, ending.until)
+        return done, overtaken(operator, OPERATOR, done, since, first)
+
+
+def undo(  # noqa: PLR0913, PLR0917 - what was done, and why it should not have been
+    operator: Operator,
+    source: str,
+    wrong: Sequence[Overtaken],
+    done: Sequence[Acknowledged],
+    what: str,
+    why: Callable[[Overtaken], str],
+) -> NoReturn:
+    """
+    Put back what should not have been overwritten, and end with what is so.
+
+    Args:
+        operator: the connection.
+        source: on which control topic.
+        wrong: what is put back.
+        done: all that was written.
+        what: what became of the rest: ``held``, ``extended``, ``resumed``.
+        why: says of one why it is put back.
+
+    Raises:
+        CommandError: always.
+    """
+    said = "; ".join(why(one) for one in wrong)
+    with written(f"overwritten before it was seen ({said}),", done):
+        is_alone = put_back(operator, source, wrong)
+    undone = {one.ours for one in wrong}
+    rest = ", ".join(one.change.key.scope for one in done if one not in undone)
+    message = (
+        f"overwritten before it was seen, and put back: {said}"
+        f"{'' if is_alone else '. Somebody wrote again meanwhile: look at status'}"
+        f"{f'. {what}: {rest}' if rest else ''}"
+    )
+    raise CommandError(message, Status.FAILED)
 
 
 def is_terminal() -> bool:
@@ -281,12 +361,12 @@ class _Told:
 
 
 def _told(wanted: Placing, done: Sequence[Acknowledged]) -> _Told:
-    written_again = {one.change for one in done}
-    own = wanted.own.items()
+    written_again = {one.change.key for one in done}
+    own = wanted.own.values()
     return _Told(
         held=tuple(map(as_standing, done)),
-        unchanged=tuple(one for change, one in own if change not in written_again),
-        replaced=tuple(one for change, one in own if change in written_again),
+        unchanged=tuple(one for one in own if one.key not in written_again),
+        replaced=tuple(one for one in own if one.key in written_again),
         covers=wanted.covers,
         others=wanted.others,
     )
@@ -405,14 +485,21 @@ def extend(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message)
         with Operator(*connect()) as operator:
             operator.check()
-            picture = operator.look(group, is_strict=True)
-            seconds = ending.seconds_from(picture.now)
+            picture = operator.look_again(operator.look(group, is_strict=True))
             wanted = changes(group, whose, map(str, found), ControlHold())
             own = own_of(picture, wanted)
-            now = time.time() if picture.now is None else picture.now
-            longer = [_longer(one, own.get(one), seconds, now) for one in wanted]
-            done = operator.write(OPERATOR, longer)
-        told = [as_standing(one) for one in done]
+            there = [one for one in own.values() if _ends_then(one, ending)]
+            stays = {one.key for one in there}
+            longer = [
+                _longer(one, own.get(one), ending, picture)
+                for one in wanted
+                if one.key not in stays
+            ]
+            done, unseen = _noted(operator, picture, longer, ending)
+            _check_longer(
+                operator, done, [*own.values(), *(one.before for one in unseen)]
+            )
+        told = [*there, *map(as_standing, done)]
         with written("extended", done):
             if output.is_json:
                 output.document({"extended": list(map(standing_document, told))})
@@ -422,10 +509,10 @@ def extend(  # noqa: PLR0913 - one parameter per option
 
 
 def _longer(
-    change: Change, own: Standing | None, seconds: float | None, now: float
+    change: Change, own: Standing | None, ending: Ending, picture: Picture
 ) -> Change:
-    scope = change.key.scope
-    if own is None or own.hold is None:
+    scope, now = change.key.scope, picture.now
+    if own is None or own.hold is None or (now is not None and own.is_over(now)):
         message = (
             f"{scope} is not held by {change.key.owner}: place it with pause, or say "
             "whose it is with --owner. Nothing was changed"
@@ -434,8 +521,8 @@ def _longer(
     if own.hold.ttl_ms is None:
         message = f"{scope} is held until it is resumed. Nothing was changed"
         raise CommandError(message, Status.FAILED)
-    end, made = own.expires_at, new_hold(own.hold.reason, seconds)
-    if end is not None and seconds is not None and now + seconds < end:
+    end, made = own.expires_at, new_hold(own.hold.reason, ending.seconds_from(now))
+    if end is not None and (_end_of(ending, picture) or end) < end:
         message = (
             f"{scope} is held until {utc(end)}, which is later. Nothing was changed: "
             "pause --replace makes it shorter"
@@ -443,3 +530,53 @@ def _longer(
         raise CommandError(message, Status.FAILED)
     since_ms = None if own.since is None else int(own.since * 1000)
     return Change(change.key, evolve(own.hold, ttl_ms=made.ttl_ms, since_ms=since_ms))
+
+
+def _ends_then(one: Standing, ending: Ending) -> bool:
+    # Said once more: it was written a little after it was said.
+    end, until = one.expires_at, ending.until
+    return end is not None and until is not None and 0 <= end - until <= SAME_MOMENT
+
+
+def _check_longer(
+    operator: Operator, done: Sequence[Acknowledged], before: Sequence[Standing]
+) -> None:
+    """
+    Put back what turns out to have been lifted, or over, or to last longer.
+
+    Args:
+        operator: the connection.
+        done: what was written.
+        before: what stood before that; of each hold the last counts.
+    """
+    last = {one.key: one for one in before}
+    found = [Overtaken(ours=one, before=last[one.change.key]) for one in done]
+    if wrong := [one for one in found if _why_not_longer(one)]:
+        undo(operator, OPERATOR, wrong, done, "extended", _why_not_longer)
+
+
+def _end_of(ending: Ending, picture: Picture) -> float | None:
+    # Where nobody reports, the acknowledgement tells the time.
+    if ending.until is not None or picture.now is None or ending.seconds is None:
+        return ending.until
+    return picture.now + ending.seconds
+
+
+def _why_not_longer(one: Overtaken) -> str:
+    """
+    Say why a hold should not have been extended; empty if it should.
+    """
+    scope, before, now = one.before.key.scope, one.before, one.at
+    made, mine = before.hold, one.ours.change.hold
+    if made is None:
+        return f"{scope} was lifted"
+    if mine is not None and made.hold_id != mine.hold_id:
+        return f"{scope} was replaced: {' '.join(before.cells())}"
+    if made.ttl_ms is None:
+        return f"{scope} is held until it is resumed"
+    if now is not None and before.is_over(now):
+        return f"{scope} is not held any more: its time is over"
+    end, mine_end = before.expires_at, as_standing(one.ours).expires_at
+    if end is not None and mine_end is not None and mine_end < end:
+        return f"{scope} is held until {utc(end)}, which is later"
+    return ""

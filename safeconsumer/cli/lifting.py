@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
-from safeconsumer.cli.holding import GROUP_OPTION, covers_text, written
+from safeconsumer.cli.holding import GROUP_OPTION, covers_text, undo, written
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
 from safeconsumer.errors import ControlTopicError
@@ -20,6 +20,7 @@ from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
+from safeconsumer.group.overtaking import Overtaken, overtaken
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
@@ -102,24 +103,35 @@ def resume(  # noqa: PLR0913 - one parameter per option
         )
         with Operator(*connect()) as operator:
             operator.check()
-            before = _standing(operator, group)
+            before, since = _standing(operator, asked)
             wanted = _wanted(asked, before)
             if before is not None and not is_future:
                 _refuse_typos(operator, asked, wanted, before)
             done = operator.write(asked.source, wanted)
             with written("resumed", done):
+                unseen = _unseen(operator, asked, done, since)
+                _check_ids(operator, asked, done, unseen)
                 after = operator.look(group, is_strict=True)
+                if before is not None:
+                    before = (*before, *(one.before for one in unseen))
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
 
 
-def _standing(operator: Operator, group: str) -> tuple[Standing, ...] | None:
+def _standing(
+    operator: Operator, asked: _Asked
+) -> tuple[tuple[Standing, ...] | None, int | None]:
+    """
+    Return what stands, and an offset such that everything below it was seen.
+    """
     # What cannot be read must not keep anybody from lifting it.
     try:
-        return operator.standing(group)
+        ends = operator.ends()
+        standing = operator.standing(asked.group)
     except (KafkaError, OSError, ControlTopicError):
-        return None
+        return None, None
+    return standing, ends[operator.topic_of(asked.source)]
 
 
 def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, ...]:
@@ -128,21 +140,55 @@ def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, .
     if before is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
+    here = [one for one in before if one.source == asked.source]
     found = [
-        one
-        for one in before
-        if one.source == asked.source
-        and (
-            one.key.owner == asked.owner
-            if asked.owner is not None
-            else one.hold is not None and one.hold.hold_id in asked.ids
-        )
+        one for one in here if one.key.owner == asked.owner or _id_of(one) in asked.ids
     ]
-    if not found:
-        which = f"by {asked.owner}" if asked.owner else f"with id {asked.ids[0]}"
+    missing = [one for one in asked.ids if one not in map(_id_of, found)]
+    if missing or not found:
+        which = f"with id {', '.join(missing)}" if missing else f"by {asked.owner}"
         message = f"nothing of {asked.group!r} is held {which}{_holders(before)}"
+        if len(asked.ids) > len(missing) > 0:
+            message += ". Nothing was changed"
         raise CommandError(message, Status.FAILED)
     return tuple(Change(one.key, None) for one in found)
+
+
+def _id_of(one: Standing) -> str | None:
+    return None if one.hold is None else one.hold.hold_id
+
+
+def _unseen(
+    operator: Operator,
+    asked: _Asked,
+    done: Sequence[Acknowledged],
+    since: int | None,
+) -> tuple[Overtaken, ...]:
+    """
+    Return what was placed after the look, and is lifted by what was written.
+    """
+    if since is None:
+        return ()
+    found = overtaken(operator, asked.source, done, since)
+    return tuple(one for one in found if one.before.hold is not None)
+
+
+def _check_ids(
+    operator: Operator,
+    asked: _Asked,
+    done: Sequence[Acknowledged],
+    unseen: Sequence[Overtaken],
+) -> None:
+    """
+    Put back what was lifted by an id that it does not have.
+    """
+    others = [one for one in unseen if _id_of(one.before) not in asked.ids]
+    if asked.ids and others:
+        undo(operator, asked.source, others, done, "resumed", _another)
+
+
+def _another(one: Overtaken) -> str:
+    return f"another hold stands there: {' '.join(one.before.cells())}"
 
 
 def _holders(before: Sequence[Standing]) -> str:

@@ -53,7 +53,17 @@ class Outcome:
 Judge = Callable[[Picture], tuple[bool, str]]
 
 
-def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> Outcome:
+# Refuses what is not worth waiting for, with the first look; it may ask the cluster.
+Check = Callable[[Operator, Picture], None]
+
+
+def wait_until(
+    operator: Operator,
+    group: str,
+    judge: Judge,
+    timeout: float,
+    check: Check | None = None,
+) -> Outcome:
     """
     Look again and again until it is so, or the time is over.
 
@@ -66,6 +76,7 @@ def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> 
         group: whose members.
         judge: what is waited for.
         timeout: seconds.
+        check: refuses what is not worth waiting for.
 
     Raises:
         KafkaError: the broker does not answer at the end of that time, or refuses.
@@ -73,10 +84,10 @@ def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> 
     began = time.monotonic()
     ends, trouble, last = None, None, (False, "")
     while True:
-        left = timeout - (time.monotonic() - began)
         was_well = trouble is None
-        picture, trouble = _looked(operator, group, max(left, _LEAST_LOOK))
+        picture, trouble = _looked(operator, group, began + timeout, check)
         if picture is not None:
+            check = None
             ends = picture.ends if ends is None else ends
             known = None if picture.ends is None else ends
             last = judge(evolve(picture, ends=known))
@@ -91,14 +102,21 @@ def wait_until(operator: Operator, group: str, judge: Judge, timeout: float) -> 
 
 
 def _looked(
-    operator: Operator, group: str, seconds: float
+    operator: Operator, group: str, until: float, check: Check | None
 ) -> tuple[Picture | None, KafkaError | OSError | None]:
     try:
-        return operator.look(group, timeout=seconds), None
+        picture = operator.look(group, timeout=_left(until))
+        if check is not None:
+            operator.within(_left(until), lambda one: check(one, picture))
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise
         return None, error  # an outage may end before the time is over
+    return picture, None
+
+
+def _left(until: float) -> float:
+    return max(until - time.monotonic(), _LEAST_LOOK)
 
 
 def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
@@ -124,11 +142,11 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     if picture.ends is None:
         return False, f"nobody knows what flows: {'; '.join(picture.unread)}"
     judge = judging.Judge(picture)
-    behind = [one for one in (*judge.members, *judge.others) if not one.obeys]
+    behind = [one for one in judge.seats if not one.obeys]
     if behind:
         return False, "; ".join(f"{one.name}: {one.why}" for one in behind[:5])
     places = {tp: judge.place(tp) for tp in wanted}
-    still = [tp for tp, one in places.items() if one.answer is not Answer.FLOWING]
+    still = [tp for tp in wanted if not judge.delivers(tp)]
     if still or not wanted:
         shown = judging.partitions_text(still) or "any of it"
         whys = dict.fromkeys(_why(places[tp]) for tp in still)
@@ -141,4 +159,6 @@ def _why(place: Place) -> str:
         return ", which nobody owns"
     if place.answer is Answer.QUIET:
         return f", held by {place.member} itself"
+    if place.answer is Answer.FLOWING:
+        return f", though {place.member}, which has gone or waits, delivers some"
     return f", {place.why}"

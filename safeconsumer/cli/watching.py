@@ -64,7 +64,7 @@ def status(
             try:
                 limit = _WATCH_SECONDS if is_watching else None
                 picture = operator.look(group, timeout=limit)
-                waits = backlog(operator, picture, pace)
+                waits = _backlog(operator, picture, pace, limit)
             except (KafkaError, OSError) as error:
                 # An outage is when somebody watches; what it looks like is said.
                 if not is_watching or status_of(error) is not Status.UNREACHABLE:
@@ -76,6 +76,14 @@ def status(
             if not is_watching:
                 return
             time.sleep(_WATCH_EVERY)
+
+
+def _backlog(
+    operator: Operator, picture: Picture, pace: Pace, limit: float | None
+) -> Backlog:
+    if limit is None:
+        return backlog(operator, picture, pace)
+    return operator.within(limit, lambda one: backlog(one, picture, pace))
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
@@ -105,15 +113,15 @@ def _show(
     lines = group_text.status_lines(picture, waits, is_wide=output.kind == WIDE)
     if is_watching:
         click.clear()
-        lines = [_clock(picture.now), *lines]
+        lines = [_clock(picture), *lines]
     output.lines(lines)
 
 
-def _clock(now: float | None) -> str:
+def _clock(picture: Picture | None) -> str:
     here = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}, every second"
-    if now is None:
+    if picture is None or picture.now is None:
         return here
-    apart = now - time.time()
+    apart = picture.now + (time.monotonic() - picture.taken_at) - time.time()
     differs = abs(apart) >= 1
     way = "ahead" if apart > 0 else "behind"
     return f"{here}; the broker is {words_of(abs(apart))} {way}" if differs else here
@@ -148,7 +156,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
         "group": picture.group,
         "state": picture.facts.state,
         "members": len(picture.facts.members),
-        "reporting": len(picture.reports),
+        "reporting": picture.reporting,
         "holds": None if picture.ends is None else len(picture.standing),
         "next_end": min(ends) if ends else None,
         "disobeying": _disobeying(picture),
@@ -157,9 +165,11 @@ def _group_document(picture: Picture) -> dict[str, Any]:
 
 def _disobeying(picture: Picture) -> str | None:
     # None: all that is held is quiet. A group without holds has nothing to obey.
-    if not picture.standing or not picture.facts.members:
+    if picture.ends is None:
+        return "what is held is unknown"
+    if not picture.lasting:
         return None
-    is_quiet, sentence = waiting.is_quiet(picture, picture.standing)
+    is_quiet, sentence = waiting.is_quiet(picture, picture.lasting)
     return None if is_quiet else sentence
 
 
@@ -209,17 +219,14 @@ def wait(  # noqa: PLR0913 - one parameter per option
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
-            is_checked = False
 
-            def judged(seen: Picture) -> tuple[bool, str]:
-                nonlocal is_checked
-                if not is_checked:
-                    refusing.refuse_unknown(seen)
-                    refusing.refuse_nothing(operator, seen, found, unless="")
-                    is_checked = True
-                return judge(seen, found)
+            def check(one: Operator, seen: Picture) -> None:
+                refusing.refuse_unknown(seen)
+                refusing.refuse_nothing(one, seen, found, unless="")
 
-            reached = waiting.wait_until(operator, group, judged, limit)
+            reached = waiting.wait_until(
+                operator, group, lambda seen: judge(seen, found), limit, check
+            )
         if output.is_json:
             output.document(reached.document())
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)
@@ -241,8 +248,7 @@ def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str,
 
 
 def _is_quiet(picture: Picture, found: Sequence[Scope]) -> tuple[bool, str]:
-    now = picture.now
-    held = [one for one in picture.standing if now is None or not one.is_over(now)]
+    held = picture.lasting
     if not found and not held and picture.ends is not None:
         message = (
             f"nothing of {picture.group!r} is held: pause it first, or name a SCOPE"

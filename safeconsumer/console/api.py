@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -64,8 +64,40 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 
 def _look(request: Request) -> tuple[Desk, Snapshot]:
+    call = _call(request)
+    known = _names(call) if call.method == "GET" else ()
+    _refuse_unknown(call, request.query_params, known)
     desk: Desk = request.app.state.desk
     return desk, desk.snapshot()
+
+
+def _known(request: Request) -> tuple[Desk, Snapshot]:
+    # An empty list says that there is none.
+    desk, snapshot = _look(request)
+    if not snapshot.is_complete:
+        raise Problem(503, "what is held is not known yet", _unheard(snapshot))
+    return desk, snapshot
+
+
+def _call(request: Request) -> Call:
+    return next(one for one in CALLS if one.handler is request.scope["endpoint"])
+
+
+def _names(call: Call) -> tuple[str, ...]:
+    return (*call.wants, *call.takes)
+
+
+def _refuse_unknown(call: Call, given: Iterable[str], known: Sequence[str]) -> None:
+    # Passed over, a limit that is misspelt would be a hold without an end.
+    for name in given:
+        if name not in known:
+            where = "query" if call.method == "GET" else "body"
+            names = ", ".join(_names(call)) or "nothing"
+            raise Problem(
+                400,
+                f"{name[:60]!r} is not for {call.path}",
+                f"its {where} takes {names}",
+            )
 
 
 def _group_of(request: Request) -> str:
@@ -92,7 +124,7 @@ def groups(request: Request) -> Response:
     """
     Return all groups, each in a line.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     rows = [_row_document(one) for one in desk.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
@@ -101,7 +133,7 @@ def group(request: Request) -> Response:
     """
     Return what ``safeconsumer status --json`` prints, and the verdict.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     name = _group_of(request)
     view = desk.view(snapshot, name)
     return _json(
@@ -115,7 +147,7 @@ def partitions(request: Request) -> Response:
     """
     Return all partitions of a group, each with why it is quiet or flows.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     view = desk.view(snapshot, _group_of(request))
     return _json(snapshot, partitions=list(map(_partition_document, view.partitions)))
 
@@ -124,7 +156,7 @@ def explain(request: Request) -> Response:
     """
     Return why one partition is quiet or flows, and what was asked to know it.
     """
-    desk, snapshot = _look(request)
+    desk, snapshot = _known(request)
     wanted = request.query_params.get("partition", "")
     one = desk.partition(snapshot, _group_of(request), wanted)
     asked = [{"question": text, "is_it": outcome} for text, outcome in one.questions]
@@ -135,8 +167,10 @@ def holds(request: Request) -> Response:
     """
     Return the holds in force, of one group or of all.
     """
-    _, snapshot = _look(request)
+    desk, snapshot = _known(request)
     name = request.query_params.get("group")
+    if name is not None:
+        desk.view(snapshot, name)
     found = [
         standing_document(one)
         for group, picture in snapshot.pictures.items()
@@ -150,8 +184,11 @@ def history(request: Request) -> Response:
     """
     Return what ``safeconsumer history --json`` prints.
     """
-    _, snapshot = _look(request)
-    found = snapshot.history(request.query_params.get("group"))
+    desk, snapshot = _known(request)
+    name = request.query_params.get("group")
+    found = snapshot.history(name)
+    if name is not None and not found:
+        desk.view(snapshot, name)
     return _json(snapshot, records=list(map(standing_document, found)))
 
 
@@ -335,6 +372,8 @@ async def _body(request: Request) -> dict[str, str]:
     )
     if not is_text:
         raise Problem(400, "the body is a JSON object whose members are texts")
+    call = _call(request)
+    _refuse_unknown(call, document, _names(call))
     return dict(document)
 
 
@@ -478,7 +517,7 @@ def openapi(calls: list[Call]) -> dict[str, Any]:
 
 
 def _input(call: Call) -> dict[str, Any]:
-    names = (*call.wants, *call.takes)
+    names = _names(call)
     if call.method == "GET":
         return {
             "parameters": [

@@ -417,11 +417,15 @@ def _templates() -> Environment:
         clock=_clock,
         distance=_distance,
         number="{:,}".format,
-        token=lambda text: sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
+        token=_token,
         utc=utc,
         words=words_of,
     )
     return found
+
+
+def _token(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 @cache

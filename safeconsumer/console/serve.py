@@ -49,7 +49,7 @@ class Setup:
 
 class Server(uvicorn.Server):
     """
-    Has open pages let go before it waits for them: their connections never end.
+    Tells whoever waits for an answer that it is over, before it waits for them.
     """
 
     def __init__(self, desk: Desk) -> None:

@@ -15,6 +15,7 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import count_of
 from safeconsumer.group.why import (
     LEVELS,
+    OVER,
     QUESTIONS,
     Answer,
     Level,
@@ -22,6 +23,7 @@ from safeconsumer.group.why import (
     sights,
     why,
 )
+from safeconsumer.holds.explain import utc
 
 _FEW = 12
 _WORST = (*LEVELS, "good")
@@ -208,11 +210,6 @@ def row_of(picture: Picture) -> GroupRow:
     return _group(picture, (), _without_holds(picture))
 
 
-def _reporting(picture: Picture) -> int:
-    said = {one.member_id for one in picture.reports}
-    return sum(one.member_id in said for one in picture.facts.members)
-
-
 def _rank(level: Level) -> int:
     return LEVELS.index(level)
 
@@ -245,7 +242,7 @@ def _group(
         sentence=sentence,
         state=picture.facts.state,
         members=len(picture.facts.members),
-        reporting=_reporting(picture),
+        reporting=picture.reporting,
         holds=picture.standing,
         held=len(held),
         quiet=_count(held, Level.QUIET),
@@ -264,13 +261,16 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     if not judge.picture.standing:
         return _without_holds(judge.picture)
     flowing = _count(held, Level.ALARM)
+    if (by := judge.picture.lifted_by(judge.picture.standing)) is not None:
+        said = f"What was held is over; members lift it until {utc(by)} at the latest."
+        return Level.WAITING, OVER, said
+    held = [one for one in held if one.words != OVER]
     if flowing:
         verb = "is" if flowing == 1 else "are"
         said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
         return Level.ALARM, "held but flowing", said
     if not held:
-        said = "The holds cover nothing that the group owns or has committed for."
-        return Level.WAITING, "covers nothing", said
+        return _nothing_covered(judge)
     rest = [one for one in held if one.level is not Level.QUIET]
     if not rest:
         return _all_quiet(judge, len(held))
@@ -282,6 +282,17 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     return worst.level, words, f"{said}{alike}: {worst.sentence}."
 
 
+def _nothing_covered(judge: Judge) -> tuple[Level, str, str]:
+    if judge.unsettled:
+        said = f"What the holds cover is unknown: {judge.unsettled}."
+        return Level.UNKNOWN, "cannot tell", said
+    if judge.quietness(judge.picture.lasting).is_reached:
+        said = "Nobody is in the group. Whoever joins finds the holds first."
+        return Level.QUIET, "nobody there", said
+    said = "The holds cover nothing that the group owns or has committed for."
+    return Level.WAITING, "covers nothing", said
+
+
 def _without_holds(picture: Picture) -> tuple[Level, str, str]:
     if picture.ends is None:
         said = "The control topics cannot be read, so what is held is unknown."
@@ -291,7 +302,7 @@ def _without_holds(picture: Picture) -> tuple[Level, str, str]:
 
 def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
     # As wait says it: every member must obey, not only those that own what is held.
-    reached = judge.quietness(judge.picture.standing)
+    reached = judge.quietness(judge.picture.lasting)
     if not reached.is_reached:
         said = f"What is held is quiet, but {reached.sentence()}."
         return Level.UNKNOWN, "cannot tell", said

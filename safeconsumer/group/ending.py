@@ -69,8 +69,11 @@ def ending_of(for_: str | None, until: str | None) -> Ending:
 def _moment(text: str, now: datetime) -> float:
     try:
         if len(text) <= len("18:30:00"):
-            today = datetime.combine(now.date(), _time(text), now.tzinfo)
-            found = today if today > now else today + timedelta(days=1)
+            # Each day has an offset of its own, where clocks change between.
+            today, at = now.astimezone().date(), _time(text)
+            found = datetime.combine(today, at).astimezone()
+            if found <= now:
+                found = datetime.combine(today + timedelta(days=1), at).astimezone()
         else:
             found = datetime.fromisoformat(text).astimezone()
     except (OverflowError, ValueError) as error:

@@ -67,8 +67,7 @@ class Standing:
         """
         Tell whether it covers a partition, for members of this version.
         """
-        read = patterns.read(self.key.scope)
-        return read is None or read.scope.covers(tp)
+        return patterns.read_key(self.key).scope.covers(tp)
 
     def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
         """
@@ -129,11 +128,13 @@ class GroupFacts:
             there is, and the cluster does not tell who is in it.
         members: one by one; those that assign partitions to themselves are none.
         committed: committed offsets.
+        has_committed: whether the cluster told them.
     """
 
     state: str
     members: tuple[MemberFacts, ...]
     committed: Mapping[TopicPartition, int]
+    has_committed: bool = True
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:

@@ -85,12 +85,11 @@ def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield Finding(rank=GOOD, what=f"{len(standing)} holds stand on the topics")
     for one in standing:
         label = f"{one.key.scope} {one.source}:{one.key.owner} of {one.key.group}"
-        read = patterns.read(one.key.scope)
-        if read is None or read.trouble is not None:
-            why = "no scope of this version" if read is None else read.trouble
+        read = patterns.read_key(one.key)
+        if read.trouble is not None:
             yield Finding(
                 rank=BAD,
-                what=f"{label} is not understood here ({why})",
+                what=f"{label} is not understood here ({read.trouble})",
                 do="members of this version obey it as @all: upgrade, or resume it",
             )
         if one.expires_at is not None and one.is_over(now):

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Self
 
 import kafka.errors as kafka_errors
@@ -19,17 +19,14 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
+from safeconsumer.group.asking import AWAY, facts_of_groups, listed_groups
+from safeconsumer.group.commits import NOTHING_SEEN, Commits, CommitWatch
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing, side_by_side
+from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.operator import (
-    GROUP,
-    OPERATOR,
-    SILENT_AFTER,
-    facts_of,
-    is_live,
-)
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, is_live
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
 
@@ -50,17 +47,10 @@ _VIEWED = 30.0
 _SILENCE = 5.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
-_AWAY = (
-    kafka_errors.KafkaConnectionError,
-    kafka_errors.KafkaTimeoutError,
-    kafka_errors.NodeNotReadyError,
-    kafka_errors.RequestTimedOutError,
-    OSError,
-)
 _ASK_TIMEOUT_MS = 5_000
 _END_SECONDS = 3.0
 _MOST_RECORDS = 10_000
-_UNKNOWN = GroupFacts(state=UNKNOWN, members=(), committed={})
+_UNKNOWN = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
 
 
 @frozen
@@ -146,6 +136,7 @@ class _Heard:
 @frozen(kw_only=True)
 class _Survey:
     facts: Mapping[str, GroupFacts] = field(factory=dict)
+    commits: Mapping[str, Commits] = field(factory=dict)
     lags: Mapping[str, Mapping[TopicPartition, int]] = field(factory=dict)
     unread: Mapping[str, tuple[str, ...]] = field(factory=dict)
     # When it began, and where the control topics ended after that.
@@ -185,7 +176,7 @@ class Follower:
         self._reading_trouble: Trouble | None = None
         self._unread: tuple[str, ...] = ()
         self._survey = _Survey()
-        self._moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
+        self._commits = CommitWatch()
         self._viewed: dict[str, float] = {}
         self._remade: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -302,7 +293,7 @@ class Follower:
             return self.settings.topics
         try:
             topics.require(admin, (status,))
-        except _AWAY:
+        except AWAY:
             raise
         except kafka_errors.KafkaError as error:
             self._unread = (str(error),)
@@ -418,15 +409,8 @@ class Follower:
         with self._lock:
             names = {one.key.group for one in self._fold.standing()}
             names |= {one.report.group for one in self._live()}
-        listed = admin.list_groups()
-        names |= {
-            one["group_id"]
-            for one in listed
-            if one["protocol_type"] == "consumer" or not one["protocol_type"]
-        }
-        facts, unread = _facts_of_all(
-            admin, sorted(names), {one["group_id"] for one in listed}
-        )
+        listed = set(listed_groups(admin))
+        facts, unread = facts_of_groups(admin, sorted(names | listed), listed)
         asked = self._with_lags(facts)
         wanted = {tp for one in asked.values() for tp in one.committed}
         control = {TopicPartition(name, 0) for name in self._sources}
@@ -435,12 +419,12 @@ class Follower:
         with self._lock:
             self._survey = _Survey(
                 facts=facts,
+                commits=self._noted(facts),
                 lags={group: _lags(one, ends) for group, one in asked.items()},
                 unread=unread,
                 asked_at=began,
                 ends={tp: end for tp, end in ends.items() if tp in control},
             )
-            self._note_moves(facts, time.monotonic())
             self._publish()
 
     def _with_lags(self, facts: Mapping[str, GroupFacts]) -> dict[str, GroupFacts]:
@@ -450,14 +434,17 @@ class Follower:
             wanted = {*self._viewed, *(one.key.group for one in self._fold.standing())}
         return {group: one for group, one in facts.items() if group in wanted}
 
-    def _note_moves(self, facts: Mapping[str, GroupFacts], now: float) -> None:
-        moved: dict[tuple[str, TopicPartition], tuple[int, float]] = {}
-        for group, one in facts.items():
-            for tp, offset in one.committed.items():
-                known = self._moved.get((group, tp))
-                is_same = known is not None and known[0] == offset
-                moved[group, tp] = known if known and is_same else (offset, now)
-        self._moved = moved
+    def _noted(self, facts: Mapping[str, GroupFacts]) -> dict[str, Commits]:
+        reports: dict[str, list[Report]] = {}
+        for one in self._live():
+            reports.setdefault(one.report.group, []).append(one.report)
+        self._commits.keep(facts.keys())
+        return {
+            group: self._commits.note(
+                group, one, one.assigned | assigned(reports.get(group, ()))
+            )
+            for group, one in facts.items()
+        }
 
     # ------------------------------------------------------------ publishing
 
@@ -501,7 +488,7 @@ class Follower:
             version=self._snapshot.version + 1,
             pictures=self._pictures(reports, now),
             records=tuple(self._records),
-            moved={key: at for key, (_, at) in self._moved.items()},
+            moved=self._commits.stands_since(),
             now=now,
             heard_at=self._heard_at(),
             is_complete=self._read_at is not None and survey.asked_at is not None,
@@ -530,15 +517,16 @@ class Follower:
     def _pictures(
         self, reports: Iterable[Report], now: float | None
     ) -> dict[str, Picture]:
-        skew, survey = self.settings.clock_skew, self._survey
-        standing: dict[str, list[Standing]] = {}
-        for one in self._fold.standing():
-            # Where nobody tells the time, the records prove that it is not earlier.
-            if one.in_force(now or self._newest, skew):
-                standing.setdefault(one.key.group, []).append(one)
+        survey, own = self._survey, self.settings.clock_skew
         said: dict[str, list[Report]] = {}
         for report in sorted(reports, key=lambda one: (one.client_id, one.member)):
             said.setdefault(report.group, []).append(report)
+        skews = {group: skew_of(own, several) for group, several in said.items()}
+        standing: dict[str, list[Standing]] = {}
+        for one in self._fold.standing():
+            # Where nobody tells the time, the records prove that it is not earlier.
+            if one.in_force(now or self._newest, skews.get(one.key.group, own)):
+                standing.setdefault(one.key.group, []).append(one)
         ends = None
         if self._read_at is not None and self._reading_trouble is None:
             ends = {
@@ -557,6 +545,8 @@ class Follower:
                 now=now,
                 taken_at=time.monotonic(),
                 unread=(*self._unread, *survey.unread.get(group, ())),
+                commits=survey.commits.get(group, NOTHING_SEEN),
+                skew=skews.get(group, own),
             )
             for group in sorted({*survey.facts, *standing, *said})
         }
@@ -580,45 +570,6 @@ def _lags(
     }
 
 
-def _facts_of_all(
-    admin: KafkaAdminClient, names: Sequence[str], there: AbstractSet[str]
-) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
-    """
-    Return what the cluster tells of groups, and what it does not tell of which.
-    """
-    facts: dict[str, GroupFacts] = {}
-    unread: dict[str, tuple[str, ...]] = {}
-    committed = _committed(admin, names) if names else {}
-    described = admin.describe_groups(names) if names else {}
-    for name, one in described.items():
-        offsets = committed.get(name)
-        told = facts_of(one, offsets or {})
-        # What is dead and not listed is no group; a broker of 4.0 calls that an error.
-        is_untold = name in there if told.state == "Dead" else bool(one.get("error"))
-        facts[name] = evolve(told, state=UNKNOWN) if is_untold else told
-        why = f"the group cannot be described: {one.get('error')}"[:200]
-        unread[name] = (
-            *((why,) if is_untold and one.get("error") else ()),
-            *(("its committed offsets cannot be read",) if offsets is None else ()),
-        )
-    return facts, unread
-
-
-def _committed(
-    admin: KafkaAdminClient, names: Sequence[str]
-) -> dict[str, Mapping[TopicPartition, Any]]:
-    try:
-        return dict(admin.list_group_offsets(list(names)))
-    except _AWAY:
-        raise
-    except kafka_errors.KafkaError:  # of one of them: the others are told one by one
-        found: dict[str, Mapping[TopicPartition, Any]] = {}
-        for name in names:
-            with suppress(kafka_errors.AuthorizationError):
-                found.update(admin.list_group_offsets(name))
-        return found
-
-
 def _existing(
     admin: KafkaAdminClient, partitions: AbstractSet[TopicPartition]
 ) -> list[TopicPartition]:
@@ -635,13 +586,13 @@ def _existing(
 
 def _is_same(known: Picture | None, one: Picture) -> bool:
     # What did not change but for its time is not judged again.
-    return (
-        known == evolve(one, now=known.now, taken_at=known.taken_at) if known else False
-    )
+    if known is None or known.lasting != one.lasting:
+        return False
+    return known == evolve(one, now=known.now, taken_at=known.taken_at)
 
 
 def _trouble(error: Exception) -> Trouble:
     detail = str(error)[:300] or type(error).__name__
-    if isinstance(error, _AWAY):
+    if isinstance(error, AWAY):
         return Trouble("The broker does not answer.", detail)
     return Trouble("The cluster cannot be read.", detail)

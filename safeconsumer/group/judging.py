@@ -9,7 +9,8 @@ from typing import Protocol
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import UNKNOWN, MemberFacts
+from safeconsumer.group.commits import OPEN, STILL_AFTER, Move
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import ranges
@@ -123,6 +124,13 @@ class Seat:
         return self.report.client_id if self.report is not None else ""
 
     @property
+    def has_gone(self) -> bool:
+        """
+        Whether it was a member, and Kafka does not know it any more.
+        """
+        return self.facts is None and bool(self.report and self.report.member_id)
+
+    @property
     def owned(self) -> frozenset[TopicPartition]:
         """
         What it owns, by Kafka's word and by its own.
@@ -135,6 +143,11 @@ class Seat:
 
 
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
+_TOO_MANY = "has too many partitions to report them"
+_ONE_LOOK = (
+    "nobody of the group owns it; that nobody commits for it all the same is known "
+    f"after {STILL_AFTER:.0f} s"
+)
 _SILENT = "does not report: a plain client obeys no hold"
 IN_HAND = "a handler still works on it"
 _UNTOLD = "does not report that it owns it"
@@ -152,7 +165,7 @@ class Judge:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
         facts, reports = picture.facts, picture.reports
-        self.is_settled = facts.state in _SETTLED
+        self.unsettled = _unsettled(facts)
         self._by_id = {one.member_id: one for one in reports if one.member_id}
         known = {one.member_id for one in facts.members}
         self._generation = max(
@@ -203,7 +216,7 @@ class Judge:
         """
         Tell whether anybody delivers records of a partition now.
         """
-        if not self.is_settled:
+        if self.unsettled:
             return self._meanwhile(tp)
         places = [self._at(tp, one) for one in self._seats.get(tp, ())]
         bad = [one for one in places if one.answer is not Answer.QUIET]
@@ -211,13 +224,28 @@ class Judge:
             return bad[0]
         for one in self._busy.get(tp, ()):
             return Place(answer=Answer.FLOWING, member=one.client_id, why=IN_HAND)
-        return places[0] if places else Place(answer=Answer.UNOWNED)
+        return places[0] if places else self._unowned(tp)
+
+    def _unowned(self, tp: TopicPartition) -> Place:
+        # Whoever assigns partitions to itself is seen only by what it commits.
+        commits, facts = self.picture.commits, self.picture.facts
+        if tp in commits.moved:
+            return Place(answer=Answer.FLOWING, why=_moved_text(commits.moved[tp]))
+        for one in self.others:
+            if one.report is not None and one.report.is_partial:
+                return Place(answer=Answer.UNKNOWN, member=one.name, why=_TOO_MANY)
+        is_open = facts.state in OPEN and tp in facts.committed
+        if is_open and tp not in commits.still:
+            return Place(answer=Answer.UNKNOWN, why=_ONE_LOOK)
+        return Place(answer=Answer.UNOWNED)
 
     def _meanwhile(self, tp: TopicPartition) -> Place:
         for one in self._claims.get(tp, ()):
             if tp not in self._quiet[id(one)]:
                 return Place(answer=Answer.FLOWING, member=one.client_id)
-        why = f"{_unsettled(self.picture.facts.state)}: who owns it is not known"
+        if (move := self.picture.commits.moved.get(tp)) is not None:
+            return Place(answer=Answer.FLOWING, why=_moved_text(move))
+        why = f"{self.unsettled}: who owns it is not known"
         return Place(answer=Answer.UNKNOWN, why=why)
 
     def _at(self, tp: TopicPartition, seat: Seat) -> Place:
@@ -229,7 +257,7 @@ class Judge:
         if report is None or seat.obeys is None:
             return Answer.UNKNOWN, seat.why
         if report.is_partial:
-            return Answer.UNKNOWN, "has too many partitions to report them"
+            return Answer.UNKNOWN, _TOO_MANY
         if tp in self._quiet[id(report)]:
             return (Answer.QUIET, "") if seat.obeys else (Answer.UNKNOWN, seat.why)
         if _has(self._busy, tp, report):
@@ -252,7 +280,9 @@ class Judge:
         """
         scopes = tuple(scopes)
         wanted = sorted(
-            tp for tp in self.owned() if any(one.covers(tp) for one in scopes)
+            tp
+            for tp in self.owned() | set(self.picture.facts.committed)
+            if any(one.covers(tp) for one in scopes)
         )
         places = {tp: self.place(tp) for tp in wanted}
         bad = {
@@ -260,21 +290,35 @@ class Judge:
             for tp, one in places.items()
             if one.answer not in {Answer.QUIET, Answer.UNOWNED}
         }
-        seats = (*self.members, *(one for one in self.others if self._counts(one)))
-        loud = self._loud(bad)
+        seats, loud = self.seats, self._loud(bad)
         quiet = {id(one) for one in seats if one.obeys and not loud & _ids(one)}
         return Quietness(
             quiet=len(quiet),
             missing=tuple(one for one in seats if id(one) not in quiet),
             members=len(seats),
-            state=self.picture.facts.state,
-            is_settled=self.is_settled,
+            unsettled=self.unsettled,
+            covers=len(wanted),
             loud=bad,
         )
 
-    def _counts(self, seat: Seat) -> bool:
-        # Who was thrown out counts by what it may still deliver, not as a member.
-        return seat.report is not None and not seat.report.member_id
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """
+        Who is in the group, and who assigned its partitions itself.
+
+        Who was thrown out may still deliver, but is no member, and does not go on.
+        """
+        return (*self.members, *(one for one in self.others if not one.has_gone))
+
+    def delivers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether somebody delivers a partition who will go on with it.
+        """
+        return tp in self.picture.commits.moved or any(
+            self._at(tp, one).answer is Answer.FLOWING
+            for one in self._seats.get(tp, ())
+            if not one.has_gone
+        )
 
     def _loud(self, bad: Iterable[TopicPartition]) -> set[int]:
         # By identity: there may be a thousand of them, and as many partitions.
@@ -295,10 +339,23 @@ def _has(
     return any(one is report for one in told.get(tp, ()))
 
 
-def _unsettled(state: str) -> str:
-    if state == UNKNOWN:
-        return "the cluster does not tell who is in the group (KIP-848)"
-    return f"the group rebalances ({state})"
+def _unsettled(facts: GroupFacts) -> str:
+    # Why it is not known who owns what; empty if it is.
+    if facts.state == UNKNOWN:
+        return "the cluster does not tell who is in the group (KIP-848, or no right)"
+    if facts.state not in _SETTLED:
+        return f"the group rebalances ({facts.state})"
+    if facts.state in OPEN and not facts.has_committed:
+        return "what is committed for the group cannot be read"
+    return ""
+
+
+def _moved_text(move: Move) -> str:
+    since = "" if move.before is None else f"from {move.before:,} "
+    return (
+        f"its committed offset went on {since}to {move.after:,}, and nobody who owns "
+        "it is known: somebody reads it who assigned it itself"
+    )
 
 
 def _ids(seat: Seat) -> set[int]:
@@ -314,33 +371,39 @@ class Quietness:
         quiet: how many members obey everything and deliver nothing of the scopes.
         members: how many there are.
         missing: the other members.
-        state: of the group, Kafka's name for it.
-        is_settled: whether it is known who owns what.
+        unsettled: why it is not known who owns what; empty if it is.
+        covers: how many partitions the scopes cover.
         loud: the partitions that are not quiet, or of which nobody knows.
     """
 
     quiet: int
     members: int
     missing: tuple[Seat, ...]
-    state: str
-    is_settled: bool
+    unsettled: str
+    covers: int
     loud: Mapping[TopicPartition, Place]
 
     @property
     def is_reached(self) -> bool:
         """
         Whether every member obeys, and nothing of the scopes is delivered.
+
+        Where nothing is covered nothing is promised, unless nobody is there at all.
         """
-        return self.is_settled and not self.missing and not self.loud
+        is_known = not self.unsettled and (self.covers > 0 or not self.members)
+        return is_known and not self.missing and not self.loud
 
     def sentence(self) -> str:
         """
         Say it in words.
         """
-        if not self.is_settled:
-            said = f"{_unsettled(self.state)}: who owns what is not known"
+        if self.unsettled:
+            said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
-            said = "the group has no members: nobody delivers anything of it"
+            said = "the group has no members"
+            said += "" if self.loud else ", and nobody commits for it"
+        elif not self.covers:
+            said = "nothing that the group owns or has committed for is covered"
         else:
             said = f"{self.quiet} of {self.members} members quiet"
         silent = [one for one in self.missing if one.why == _SILENT]
@@ -351,6 +414,10 @@ class Quietness:
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
+        whys = [one.why for one in self.loud.values() if not one.member]
+        if whys and not self.unsettled:
+            more = ", and others" if len(set(whys)) > 1 else ""
+            said += f" ({whys[0]}{more})"
         return said
 
 
@@ -393,7 +460,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
     """
     Look at what each member of a group obeys.
     """
-    group, facts, reports = picture.group, picture.facts, picture.reports
+    group, facts = picture.group, picture.facts
     if not picture.is_known:
         yield Finding(
             rank=BAD,
@@ -401,6 +468,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
             do="look for a typing error",
         )
     judge = Judge(picture)
+    yield from _unknown_findings(judge)
     silent = [one for one in judge.members if one.report is None]
     if silent:
         named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
@@ -411,8 +479,46 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
         )
-    for one in reports:
-        yield from _report_findings(picture, one)
+    for one in (*judge.members, *judge.others):
+        yield from _seat_findings(picture, one)
+
+
+def _unknown_findings(judge: Judge) -> Iterator[Finding]:
+    picture = judge.picture
+    for why in picture.unread:
+        yield Finding(
+            rank=BAD, what=f"unknown: {why}", do="look at the rights and ACLs"
+        )
+    if judge.unsettled:
+        is_passing = picture.facts.state not in {UNKNOWN, *_SETTLED}
+        yield Finding(
+            rank=NOTE if is_passing else BAD,
+            what=f"{picture.group}: {judge.unsettled}; who obeys is not known",
+            do="look again"
+            if is_passing
+            else "plain clients obey no hold, whatever their protocol: look who uses "
+            "this group, and give them SafeConsumer(control=Control())",
+        )
+    elif picture.is_known and not judge.members and not judge.others:
+        yield Finding(
+            rank=NOTE,
+            what=f"nobody is in {picture.group}; who assigns partitions itself and "
+            "does not report is not seen, and obeys no hold",
+        )
+
+
+def _seat_findings(picture: Picture, seat: Seat) -> Iterator[Finding]:
+    report = seat.report
+    if report is None:
+        return
+    label = f"member {seat.name} on {report.host}"
+    if seat.has_gone:
+        what = f"{label} reported lately, and is not in the group any more"
+        yield Finding(rank=NOTE, what=what)
+    elif seat.facts is not None and seat.obeys is None and picture.ends is not None:
+        yield Finding(rank=NOTE, what=f"{label}: {seat.why}", do="look again")
+    else:
+        yield from _report_findings(picture, report)
 
 
 def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
@@ -434,6 +540,13 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
             f"{len(standing)}: they were lost or made again{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
+        )
+    elif one.holds < len(picture.lasting):
+        yield Finding(
+            rank=BAD,
+            what=f"{label} has read all, and obeys {one.holds} holds where the topics "
+            f"have {len(picture.lasting)}",
+            do="look at its log and restart it; which are missing its holds() tells",
         )
     else:
         yield Finding(rank=GOOD, what=f"{label} obeys everything")

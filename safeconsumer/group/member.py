@@ -217,6 +217,7 @@ class GroupControl:
             look=self._look,
             ledger=self._ledger,
             clock=self._clock,
+            skew=self._settings.clock_skew,
         )
 
     def _look(self) -> Seen:

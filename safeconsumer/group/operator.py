@@ -14,18 +14,14 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.group import apart, clients, report_wire, topics, whole
+from safeconsumer.group import apart, clients, judging, report_wire, topics, whole
+from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
+from safeconsumer.group.commits import CommitWatch
 from safeconsumer.group.errand import Errand
-from safeconsumer.group.facts import (
-    NO_GROUP,
-    UNKNOWN,
-    GroupFacts,
-    MemberFacts,
-    Standing,
-)
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.picture import Picture
+from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import LazyProducer
@@ -93,6 +89,7 @@ class Operator:
     ) -> None:
         self.settings = settings
         self._clock = clock or LogClock()
+        self._commits = CommitWatch()
         # A first question waits that long for what kafka-python does not know yet.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self._base = {**hasty, **base}
@@ -103,6 +100,7 @@ class Operator:
         self._consumer: SafeConsumer | None = None
         self._other: Operator | None = None
         self._there: set[str] = set()
+        self._is_fit = False
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +143,13 @@ class Operator:
         faults = [fault for facts in found for fault in topics.faults(facts)]
         if faults:
             raise ControlTopicError("; ".join(faults))
+        self._is_fit = True
+
+    def _if_fit(self, ends: dict[str, int] | None) -> dict[str, int] | None:
+        # A topic of something else has no holds on it either; asked once.
+        if ends is not None and not self._is_fit:
+            self.check()
+        return ends
 
     def _require(self, *names: str) -> None:
         # Asking a topic that is not there for its offsets waits until the timeout.
@@ -233,6 +238,23 @@ class Operator:
             for entry in fold.entries(topic, several)
         )
 
+    def records_between(
+        self, source: str, first: int, end: int
+    ) -> tuple[Standing, ...]:
+        """
+        Return what a part of a control topic has, tombstones too, of all groups.
+
+        Args:
+            source: whose holds that topic has.
+            first: the first offset.
+            end: the offset behind the last.
+        """
+        topic = self.topic_of(source)
+        fold = Fold(self._sources)
+        found = self._asked(lambda one: whole.read_part(one, topic, first, end))
+        entries = fold.entries(topic, map(whole.written, found))
+        return tuple(as_standing(source, one) for one in entries)
+
     # ------------------------------------------------------------ members
 
     def reports(self, group: str) -> tuple[Report, ...]:
@@ -268,8 +290,10 @@ class Operator:
     def broker_time(self) -> float:
         """
         Return the broker's time, or if nobody reports that of the newest report.
+
+        Where reports cannot be read that is 0.0, and no hold is known to be over.
         """
-        times = self._heard("")[1]
+        times = _tried(lambda: self._heard(""), _NOTHING_HEARD, [])[1]
         return times.newest if times.now is None else times.now
 
     def _next_report_at(self, topic: str) -> float | None:
@@ -366,14 +390,28 @@ class Operator:
             KafkaTimeoutError: it was not answered within ``timeout``.
         """
         if timeout is None:
-            return self._look(group, is_strict=is_strict)
-        return self._within(
-            timeout,
-            lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
-        )
+            seen = self._look(group, is_strict=is_strict)
+        else:
+            seen = self.within(
+                timeout,
+                lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
+            )
+        owned = seen.facts.assigned | judging.assigned(seen.reports)
+        return evolve(seen, commits=self._commits.note(group, seen.facts, owned))
 
-    def _within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
-        # On clients of its own, since nobody can take them from a thread that waits.
+    def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
+        """
+        Ask something with a limit, whatever the brokers do.
+
+        On clients of its own, since nobody can take them from a thread that waits.
+
+        Args:
+            seconds: after which it gives up.
+            ask: is called with an operator like this one, on another thread.
+
+        Raises:
+            KafkaTimeoutError: it was not answered in time.
+        """
         other, self._other = self._other, None
         if other is None:
             other = Operator(self._base, self.settings, copy(self._clock))
@@ -396,75 +434,99 @@ class Operator:
             if is_strict
             else _tried(lambda: self._told(group), _NOTHING_STANDS, unread)
         )
+        if not is_strict:
+            ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
-        skew = self.settings.clock_skew
+        skew = skew_of(self.settings.clock_skew, reports)
         standing = tuple(one for one in standing if one.in_force(now, skew))
         held = [
             tp for tp in facts.partitions if any(one.covers(tp) for one in standing)
         ]
+        no_lags: dict[TopicPartition, int] = {}
+        lags = _tried(lambda: self.lags(facts, held), no_lags, unread)
+        taken_at = time.monotonic()
         return Picture(
             group=group,
             facts=facts,
             standing=standing,
             reports=reports,
             ends=ends,
-            lags=_tried(lambda: self.lags(facts, held), {}, unread),
-            now=times.now,
-            taken_at=time.monotonic(),
+            lags=lags,
+            now=None if times.now is None else times.now + taken_at - heard_at,
+            taken_at=taken_at,
             unread=tuple(unread),
+            skew=skew,
+        )
+
+    def look_again(self, picture: Picture) -> Picture:
+        """
+        Return the picture with what stands now: only the control topics are read.
+
+        Raises:
+            KafkaError: they could not be read.
+        """
+        told, ends = self._told(picture.group)
+        taken_at = time.monotonic()
+        now = picture.now
+        if now is not None:
+            now += taken_at - picture.taken_at
+        newest = now or max((one.at or 0.0 for one in told), default=0.0)
+        skew, old, before = (
+            self.settings.clock_skew,
+            picture.ends or {},
+            frozenset(picture.standing),
+        )
+        standing = (
+            one
+            for one in told
+            if one.in_force(newest, skew)
+            # What was over then is over now, by whatever proved it.
+            and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
+        )
+        return evolve(
+            picture, standing=tuple(standing), ends=ends, now=now, taken_at=taken_at
         )
 
     def survey(self) -> tuple[Picture, ...]:
         """
         Return what can be known of every group at once, and of those only held.
 
-        Without committed offsets and lags: of a group that nobody is in, no partition
-        is known.
+        Without lags, and committed offsets of none but those that are held.
         """
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
+        ends = _tried(lambda: self._if_fit(ends), None, unread)
         reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
         newest = max((one.at or 0.0 for one in standing), default=0.0)
-        now, skew = times.now or max(times.newest, newest), self.settings.clock_skew
-        groups = self._groups()
-        names = {*groups, *(one.key.group for one in standing)}
-        return tuple(
-            Picture(
+        now = times.now or max(times.newest, newest)
+        listed, held = listed_groups(self.admin), {one.key.group for one in standing}
+        names = {*listed, *held, *(one.group for one in reports)}
+        facts, missing = facts_of_groups(self.admin, sorted(names), listed, held)
+
+        def picture(name: str) -> Picture:
+            said = tuple(one for one in reports if one.group == name)
+            skew = skew_of(self.settings.clock_skew, said)
+            return Picture(
                 group=name,
-                facts=groups.get(name, NO_GROUP),
+                facts=facts[name],
                 standing=tuple(
                     one
                     for one in standing
                     if one.key.group == name and one.in_force(now, skew)
                 ),
-                reports=tuple(one for one in reports if one.group == name),
+                reports=said,
                 ends=ends,
                 lags={},
                 now=times.now,
                 taken_at=time.monotonic(),
-                unread=tuple(unread),
+                unread=(*unread, *missing.get(name, ())),
+                skew=skew,
             )
-            for name in sorted(names)
-        )
 
-    def _groups(self) -> dict[str, GroupFacts]:
-        listed = [
-            one["group_id"]
-            for one in self.admin.list_groups()
-            if one["protocol_type"] in {"", "consumer"}
-        ]
-        described = self.admin.describe_groups(listed) if listed else {}
-        return {
-            name: GroupFacts(
-                # It is listed, so it is not dead.
-                state=UNKNOWN if one["group_state"] == "Dead" else one["group_state"],
-                members=tuple(map(_member, one["members"])),
-                committed={},
-            )
-            for name, one in described.items()
-        }
+        return tuple(map(picture, sorted(names)))
 
     def written_since(
         self, moments: Mapping[TopicPartition, float]
@@ -482,6 +544,8 @@ class Operator:
             asked = {tp: int(at * 1000) for tp, at in moments.items()}
             try:
                 found = consumer.offsets_for_times(asked)
+            except AWAY:
+                raise
             except (kafka_errors.KafkaError, ValueError):
                 return {}
             ends = consumer.end_offsets(list(asked))
@@ -549,40 +613,6 @@ def _by_topic(records: Iterable[Any]) -> dict[str, list[Written]]:
     found: dict[str, list[Written]] = {}
     for record in records:
         found.setdefault(record.topic, []).append(whole.written(record))
-    return found
-
-
-def facts_of(
-    described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
-) -> GroupFacts:
-    """
-    Return what an admin client's answers say of a group.
-    """
-    return GroupFacts(
-        state=described["group_state"],
-        members=tuple(map(_member, described["members"])),
-        committed={tp: one.offset for tp, one in committed.items()},
-    )
-
-
-def _member(described: Mapping[str, Any]) -> MemberFacts:
-    return MemberFacts(
-        member_id=described["member_id"],
-        client_id=described["client_id"],
-        host=described["client_host"],
-        assigned=frozenset(
-            TopicPartition(one["topic"], number)
-            for one in _assigned(described)
-            for number in one["partitions"]
-        ),
-    )
-
-
-def _assigned(member: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    assignment = member.get("member_assignment")
-    if not isinstance(assignment, Mapping):
-        return ()
-    found: Sequence[Mapping[str, Any]] = assignment.get("assigned_partitions") or ()
     return found
 
 

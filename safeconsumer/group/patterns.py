@@ -9,8 +9,9 @@ from typing import Any
 from attrs import frozen
 
 from safeconsumer.errors import MissingExtraError, ScopeSyntaxError
+from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import CompiledPattern, Pattern, Scope
+from safeconsumer.holds.scope import CompiledPattern, Everything, Pattern, Scope
 
 _NEEDS_RE2 = (
     "patterns that a whole group obeys need google-re2: "
@@ -62,6 +63,18 @@ def read(text: str) -> Read | None:
         return Read(scopes.parse(text))
     except ScopeSyntaxError:
         return None
+
+
+def read_key(key: ControlKey) -> Read:
+    """
+    Read what a control record's key covers: one that is not understood, everything.
+
+    Members obey by this, and operators are told by it.
+    """
+    found = read(key.scope)
+    if found is None or key.extra:
+        return Read(Everything(), f"its key has version {key.version}")
+    return found
 
 
 def parse(text: str) -> Scope:

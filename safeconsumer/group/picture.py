@@ -2,13 +2,25 @@
 What is known of one group at one moment: the value that all judging is done on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from attrs import frozen
 from kafka import TopicPartition
 
+from safeconsumer.group.commits import NOTHING_SEEN, Commits
 from safeconsumer.group.facts import GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
+
+
+def skew_of(own: float, reports: Iterable[Report]) -> float:
+    """
+    Return by how many seconds members lift holds late, at the most.
+
+    Args:
+        own: what is said here; an earlier version does not report it.
+        reports: of the members.
+    """
+    return max((own, *(one.skew for one in reports if one.skew is not None)))
 
 
 @frozen(kw_only=True)
@@ -25,10 +37,12 @@ class Picture:
         reports: the last report of every member that said something lately.
         ends: where the control topics end; None if that is unknown.
         lags: records behind the committed offset, of held partitions.
-        now: the broker's time, seconds since the epoch; None if it is unknown, because
-            nobody reports.
+        now: the broker's time when it ended, seconds since the epoch; None if it is
+            unknown, because nobody reports.
         taken_at: when this look ended, by our monotonic clock.
         unread: what could not be read, each with why, in words.
+        skew: seconds by which members lift holds late, the most of all.
+        commits: what this look and those before tell of commits for what nobody owns.
     """
 
     group: str
@@ -40,6 +54,8 @@ class Picture:
     now: float | None
     taken_at: float
     unread: tuple[str, ...] = ()
+    skew: float = 0.0
+    commits: Commits = NOTHING_SEEN
 
     @property
     def is_known(self) -> bool:
@@ -47,6 +63,34 @@ class Picture:
         Whether there is anything of such a group: else its name is a typing error.
         """
         return self.facts.is_known or bool(self.standing) or bool(self.reports)
+
+    @property
+    def lasting(self) -> tuple[Standing, ...]:
+        """
+        The holds whose time is not over; members lift others late by the allowed skew.
+        """
+        now = self.now
+        return tuple(
+            one for one in self.standing if now is None or not one.is_over(now)
+        )
+
+    def lifted_by(self, holds: Collection[Standing]) -> float | None:
+        """
+        Return when members have lifted holds of which none lasts any more, else None.
+        """
+        now = self.now
+        if now is None or not all(one.is_over(now) for one in holds):
+            return None
+        ends = [one.expires_at for one in holds if one.expires_at is not None]
+        return max(ends) + self.skew if ends else None
+
+    @property
+    def reporting(self) -> int:
+        """
+        How many of the members that Kafka knows tell of themselves.
+        """
+        said = {one.member_id for one in self.reports}
+        return sum(one.member_id in said for one in self.facts.members)
 
     @property
     def held(self) -> tuple[TopicPartition, ...]:

@@ -25,6 +25,9 @@ from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
+# Two ends that differ by so many seconds were said as the same moment.
+SAME_MOMENT = 2.0
+
 # A sentence, after how much it matters: ``note``, ``waiting``, ``unknown``, ``alarm``.
 Point = tuple[str, str]
 
@@ -136,24 +139,57 @@ class Placing:
     @property
     def replaces(self) -> tuple[Standing, ...]:
         """
-        Those of them that say something else.
+        Those of them that say something else, and are not over.
         """
-        own = self.own.items()
-        return tuple(one for change, one in own if not _is_same(change, one))
+        now = self.picture.now
+        return tuple(
+            one
+            for change, one in self.own.items()
+            if not self._is_same(change, one) and (now is None or not one.is_over(now))
+        )
 
     @property
     def unchanged(self) -> tuple[Standing, ...]:
         """
-        Those of them that say the same.
+        Those of them that say the same, and stay for longer than clocks may differ.
         """
-        own = self.own.items()
-        return tuple(one for change, one in own if _is_same(change, one))
+        return tuple(
+            one
+            for change, one in self.own.items()
+            if self._is_same(change, one) and self._is_lasting(one)
+        )
+
+    @property
+    def renewed(self) -> tuple[Standing, ...]:
+        """
+        Those that say the same, and whose end is near, or past, or nobody knows.
+        """
+        return tuple(
+            one
+            for change, one in self.own.items()
+            if self._is_same(change, one) and not self._is_lasting(one)
+        )
+
+    def _is_same(self, change: Change, one: Standing) -> bool:
+        wanted, hold, until = change.hold, one.hold, self.wish.ending.until
+        if wanted is None or hold is None or wanted.reason != hold.reason:
+            return False
+        if until is None or one.expires_at is None:
+            return wanted.ttl_ms == hold.ttl_ms
+        return abs(one.expires_at - until) <= SAME_MOMENT
+
+    def _is_lasting(self, one: Standing) -> bool:
+        if one.hold is None or one.hold.ttl_ms is None:
+            return True
+        now, end = self.picture.now, one.expires_at
+        return now is not None and end is not None and end - now > self.skew
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
         """
         Return what is to be written: what stands already only if it is replaced.
         """
-        return tuple(one for one in self.changes if is_replacing or one not in self.own)
+        stays = set() if is_replacing else {one.key for one in self.unchanged}
+        return tuple(one for one in self.changes if one.key not in stays)
 
     @property
     def others(self) -> tuple[Standing, ...]:
@@ -212,13 +248,6 @@ def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]
     return {one: standing[one.key] for one in wanted if one.key in standing}
 
 
-def _is_same(change: Change, one: Standing) -> bool:
-    wanted, hold = change.hold, one.hold
-    if wanted is None or hold is None:
-        return False
-    return wanted.reason == hold.reason and wanted.ttl_ms == hold.ttl_ms
-
-
 # ---------------------------------------------------------------- what needs a yes
 
 
@@ -261,14 +290,21 @@ def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     elif said := scopes.mistakes(picture, one.wish.scopes, cluster.topics):
         agreed = "Hold what the group does not consume now"
         yield Objection(Consent.FUTURE, said, agreed)
+    yield from replacing(one)
+    if any(isinstance(scope, Everything) for scope in one.wish.scopes):
+        agreed = f"Hold all {_count(one.covers)} of {group}"
+        yield Objection(Consent.EVERYTHING, "", agreed)
+
+
+def replacing(one: Placing) -> Iterator[Objection]:
+    """
+    Say what would be replaced.
+    """
     if replaces := one.replaces:
         rows = "; ".join(" ".join(own.cells()) for own in replaces)
         named = ", ".join(own.key.scope for own in replaces)
         agreed = f"Replace what you hold already: {named}"
         yield Objection(Consent.REPLACE, f"held already: {rows}", agreed)
-    if any(isinstance(scope, Everything) for scope in one.wish.scopes):
-        agreed = f"Hold all {_count(one.covers)} of {group}"
-        yield Objection(Consent.EVERYTHING, "", agreed)
 
 
 # ---------------------------------------------------------------- what it would do
@@ -318,6 +354,10 @@ class Preview:
             *(
                 ("note", f"held already, and stays as it is: {' '.join(own.cells())}")
                 for own in one.unchanged
+            ),
+            *(
+                ("note", f"held already, and placed again: {' '.join(own.cells())}")
+                for own in one.renewed
             ),
             self._end(),
             *self._kept(),

@@ -22,6 +22,9 @@ from safeconsumer.group.wire import (
 
 _NUL = "\0"
 
+# Nobody's clock is wrong by more on purpose, seconds.
+_MOST_SKEW = 366 * 86_400.0
+
 # Holds of a worker's own that a report names, and how much of each.
 _FEW, _MOST_TEXT = 4, 400
 
@@ -61,6 +64,7 @@ class Report:
             earlier version.
         busy: partitions, owned or not, of which a handler has something in hand, as
             ranges by topic.
+        skew: seconds by which it lifts holds late; None of an earlier version.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             found by the reader of the report, not written.
     """
@@ -83,6 +87,7 @@ class Report:
     member_id: str | None = None
     generation: int | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
+    skew: float | None = None
     clock_offset: float = 0.0
 
 
@@ -117,6 +122,7 @@ def encode_report(report: Report) -> bytes:
         "member_id": report.member_id,
         "generation": report.generation,
         "busy": dict(report.busy),
+        "skew": report.skew,
     }
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
@@ -198,6 +204,7 @@ def decode_report(data: object) -> Report | None:
         member_id=_member_id(document.get("member_id")),
         generation=_generation(document.get("generation")),
         busy=_ranges(document.get("busy")) or {},
+        skew=_skew(document.get("skew")),
     )
 
 
@@ -208,6 +215,12 @@ def _member_id(value: object) -> str | None:
 
 def _generation(value: object) -> int | None:
     return value if is_int(value) and -1 <= value < 2**31 else None
+
+
+def _skew(value: object) -> float | None:
+    if not is_int(value) and not isinstance(value, float):
+        return None
+    return float(value) if 0 <= value <= _MOST_SKEW else None
 
 
 def _lines(value: object) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ class Reporter:
         look: tells what there is to tell of the control topics.
         ledger: the consumer's.
         clock: is told the times that the broker puts into reports.
+        skew: seconds by which this member lifts holds late.
     """
 
     def __init__(  # noqa: PLR0913 - a report says as much
@@ -89,6 +90,7 @@ class Reporter:
         look: Callable[[], Seen],
         ledger: PauseLedger,
         clock: BrokerClock,
+        skew: float,
     ) -> None:
         self.member = f"{client_id}-{uuid.uuid4().hex[:12]}"
         self._group = group
@@ -101,6 +103,7 @@ class Reporter:
         self._soon = min(interval, _RETRY)
         self._ledger = ledger
         self._clock = clock
+        self._skew = skew
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -198,6 +201,7 @@ class Reporter:
             member_id=member_id,
             generation=generation,
             busy=ranges(busy),
+            skew=self._skew,
             gated=len(self._ledger.control_gates()),
             outages=tuple(
                 hold_line(hold) for hold in view.state if hold.owner in OUTAGES

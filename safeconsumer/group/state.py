@@ -14,7 +14,7 @@ from safeconsumer.group.fold import NO_TIME_MS, Entry, Fold, Written
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Everything, Scope
+from safeconsumer.holds.scope import Scope
 
 # One line about unreadable records in so many seconds, however many come.
 _TELL_SKIPPED_EVERY = 10.0
@@ -192,21 +192,18 @@ class ControlState:
         self, topic: str, key: ControlKey, *, tell: bool
     ) -> tuple[Scope, str]:
         owner = self._sources[topic] + key.owner
-        read = patterns.read(key.scope)
-        if read is not None and not key.extra:
-            if read.trouble is not None and tell:
-                self._tell_not_understood(str(read.scope), owner, read.trouble)
-            if key == ControlKey(key.group, key.owner, str(read.scope)):
-                return read.scope, owner
+        read = patterns.read_key(key)
+        is_new = patterns.read(key.scope) is None or bool(key.extra)
+        if is_new:
+            # A kind of scope that is still to be invented, under a name that no other
+            # record has, so that only its own tombstone lifts it.
+            owner = " ".join((owner, key.scope, *key.extra))
+        if read.trouble is not None and tell:
+            self._tell_not_understood(str(read.scope), owner, read.trouble)
+        if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
             # Of a later version, or written in another way: another key, another hold.
-            return read.scope, f"{owner} {key.scope} of version {key.version}"
-        # A kind of scope that is still to be invented: it covers everything, under a
-        # name that no other record has, so that only its own tombstone lifts it.
-        owner = " ".join((owner, key.scope, *key.extra))
-        if tell:
-            why = f"its key has version {key.version}"
-            self._tell_not_understood("@all", owner, why)
-        return Everything(), owner
+            owner = f"{owner} {key.scope} of version {key.version}"
+        return read.scope, owner
 
     def _tell_not_understood(self, scope: str, owner: str, why: str) -> None:
         self._ledger.emit(

@@ -38,6 +38,22 @@ def read(
     return records, {tp.topic: end for tp, end in ends.items()}
 
 
+def read_part(consumer: KafkaConsumer, name: str, first: int, end: int) -> list[Any]:
+    """
+    Return the records of a topic from one offset to below another.
+
+    Raises:
+        KafkaError: it could not be read, or not in 30 s.
+    """
+    if first >= end:
+        return []
+    partition = TopicPartition(name, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, first)
+    found = _to_the_end(consumer, {partition: end})
+    return [one for one in found if one.offset < end]
+
+
 def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
     """
     Return what matters of a record of a control topic.

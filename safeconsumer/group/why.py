@@ -31,6 +31,11 @@ class Level(StrEnum):
 
 LEVELS = tuple(Level)
 
+OVER = "just over"
+"""
+In words: a hold whose time is over, and which members may not have lifted yet.
+"""
+
 
 @frozen
 class Answer:
@@ -65,6 +70,8 @@ class Sight:
         committed: the committed offset; None if there is none.
         stands_for: seconds for which the committed offset did not move; None if
             that is unknown.
+        lifted_by: when members have lifted all of the holds, whose time is over, by the
+            broker's clock; None if the time of one is not over.
     """
 
     tp: TopicPartition
@@ -74,6 +81,7 @@ class Sight:
     lag: int | None
     committed: int | None
     stands_for: float | None = None
+    lifted_by: float | None = None
 
     @property
     def owner(self) -> str:
@@ -108,11 +116,13 @@ def sights(
         )
     }
     for tp in sorted({*picture.facts.partitions, *judge.owned()}):
+        holds = tuple(one for one in picture.standing if one.covers(tp))
         yield Sight(
             tp=tp,
             place=judge.place(tp),
             seat=seats.get(tp),
-            holds=tuple(one for one in picture.standing if one.covers(tp)),
+            holds=holds,
+            lifted_by=picture.lifted_by(holds),
             lag=picture.lags.get(tp),
             committed=picture.facts.committed.get(tp),
             stands_for=stands_for(tp),
@@ -128,6 +138,8 @@ def why(sight: Sight) -> Answer:
         if answer is not None:
             return Answer(*answer, number)
     said = f"Not held, and {sight.owner} has not paused it"
+    if not sight.owner:
+        said = f"Not held; {sight.place.why}"
     return Answer(Level.FLOWS, "flows", said, len(_ASKED))
 
 
@@ -138,9 +150,9 @@ def _unowned(sight: Sight) -> _Found:
     if sight.place.answer is not judging.Answer.UNOWNED:
         return None
     if sight.holds:
-        said = "Nobody owns it; a member that gets it reads the holds first"
+        said = "Nobody owns it, nobody commits; a new owner reads the holds first"
         return Level.QUIET, "no owner", said
-    return Level.UNKNOWN, "no owner", "Nobody owns it, so nobody reads it"
+    return Level.UNKNOWN, "no owner", "Nobody of the group owns it"
 
 
 def _unknown(sight: Sight) -> _Found:
@@ -151,6 +163,13 @@ def _unknown(sight: Sight) -> _Found:
         said = said[:1].upper() + said[1:]
     is_behind = sight.is_ready and sight.seat is not None and sight.seat.obeys is False
     return (Level.WAITING if is_behind else Level.UNKNOWN), "cannot tell", said
+
+
+def _over(sight: Sight) -> _Found:
+    if sight.lifted_by is None:
+        return None
+    said = f"Its hold is over; members lift it until {utc(sight.lifted_by)}, late by "
+    return Level.WAITING, OVER, f"{said}the clock skew that they allow for"
 
 
 def _not_yet(sight: Sight) -> _Found:
@@ -167,6 +186,8 @@ def _flows_though_held(sight: Sight) -> _Found:
         return None
     why = f" ({sight.place.why})" if sight.place.why else ", who has read the hold,"
     said = f"It is held, and {sight.owner}{why} delivers it all the same"
+    if not sight.owner:
+        said = f"It is held, and {sight.place.why}"
     return Level.ALARM, "held but flowing", said
 
 
@@ -226,6 +247,7 @@ def _ends_at(one: Standing) -> float:
 _ASKED: tuple[tuple[str, Callable[[Sight], _Found]], ...] = (
     ("Does nobody own it?", _unowned),
     ("Can nobody tell what its owner does?", _unknown),
+    ("Was it held, and that is over?", _over),
     ("Is it held, and its owner has not got there yet?", _not_yet),
     ("Is it held, and flows all the same?", _flows_though_held),
     ("Is it held?", _held),

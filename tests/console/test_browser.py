@@ -214,12 +214,37 @@ def test_what_must_be_agreed_to_follows_too(
     """Nobody is asked to agree to what is not so, nor has agreed to another thing."""
     with opened(browser, served) as page:
         go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        before = page.get_by_label(f"Hold it before there is a group {team.group}")
+        before = page.get_by_label(f"Hold {team.group} before it exists")
         before.check()
         with Polled(*settled(team, "a")):
-            now = page.get_by_label(f"Stop all 4 partitions of {team.group}")
+            now = page.get_by_label(f"Hold all 4 partitions of {team.group}")
             expect(now).not_to_be_checked()
             expect(before).to_have_count(0)
+
+
+def test_who_agreed_to_one_thing_has_not_agreed_to_another(
+    team: Team, served: Served, browser: Browser
+) -> None:
+    """Between a preview and the click somebody places what it would replace."""
+    members = settled(team, "a")
+    with (
+        Polled(*members),
+        opened(browser, served, java_script_enabled=False) as page,
+    ):
+        until_settled(served, team.group, members=1, reporting=1)
+        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
+        page.get_by_label(f"Hold all 4 partitions of {team.group}").check()
+        team.operator_holds("@all")
+        wait_for(lambda: served.get("holds")["holds"], "the hold")
+        page.get_by_role("button", name="Hold @all").click()
+        expect(page.get_by_role("alert")).to_contain_text("Agree first: Replace")
+        agree = page.get_by_role("checkbox")
+        expect(agree).not_to_be_checked()
+        assert [one["reason"] for one in served.get("holds")["holds"]] == ["test"]
+        agree.check()
+        page.get_by_role("button", name="Hold @all").click()
+        page.wait_for_url(f"{served.url}/group?**")
+        assert [one["reason"] for one in served.get("holds")["holds"]] == ["x"]
 
 
 @pytest.mark.embedded_broker

@@ -14,7 +14,9 @@ import pytest
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.console.api import CALLS
+from safeconsumer.console.serve import Setup
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
     TOKEN,
@@ -22,6 +24,7 @@ from tests.console.harness import (
     Served,
     console,
     row_of,
+    serving,
     settled,
     until_complete,
     until_level,
@@ -482,11 +485,84 @@ def test_bodies_that_are_none(shared: Served) -> None:
             assert client.post("/api/v1/pause", content=body).status_code == 400
 
 
+@pytest.mark.parametrize("call", ["preview", "pause"])
+@pytest.mark.parametrize("name", ["duration", "for_", "dry_run", "owner", "x\x07"])
+def test_a_member_that_no_call_takes_is_refused(
+    shared: Served, call: str, name: str
+) -> None:
+    """``duration`` was passed over, and what was placed had no end."""
+    wish = {"group": "g", "scopes": "t:0", "reason": "x"}
+    answer = shared.post(call, **wish, **{name: "10s"})
+    said = answer.json()
+    assert (answer.status_code, repr(name) in said["title"]) == (400, True), said
+    assert "its body takes group, scopes, reason, for" in said["detail"]
+    assert shared.get("holds")["holds"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "holds?groups=billing"),
+        ("GET", "groups?group=billing"),
+        ("GET", "wait?group=g&for=1s"),
+        ("POST", "pause?dry_run=true"),
+        ("POST", "preview?group=g"),
+    ],
+)
+def test_a_query_that_no_call_takes_is_refused(
+    shared: Served, method: str, path: str
+) -> None:
+    """``holds?groups=billing`` were all groups' holds."""
+    wish = {"group": "g", "scopes": "t:0", "reason": "x"}
+    body = {"json": wish} if method == "POST" else {}
+    with shared.client() as client:
+        answer = client.request(method, f"/api/v1/{path}", **body)
+    assert answer.status_code == 400
+    assert "is not for /" in answer.json()["title"]
+
+
+@pytest.mark.parametrize("path", ["holds", "history"])
+def test_what_is_held_of_no_group(shared: Served, path: str) -> None:
+    """An empty list would say that nothing of it is held."""
+    with shared.client() as client:
+        for group in ("typo", ""):
+            answer = client.get(f"/api/v1/{path}", params={"group": group})
+            assert answer.status_code == 404
+
+
+def test_nothing_is_said_of_what_was_not_read() -> None:
+    """``[]`` would say that there is none."""
+    setup = Setup(
+        base={"bootstrap_servers": ["127.0.0.1:1"]},
+        settings=Control(),
+        owner="alice",
+        port=0,
+        token=TOKEN,
+    )
+    group = {"group": "g"}
+    paths = {
+        "groups": {},
+        "holds": {},
+        "history": {},
+        "group": group,
+        "partitions": group,
+        "explain": {**group, "partition": "t:0"},
+    }
+    with serving(setup) as unread, unread.client() as client:
+        for path, query in paths.items():
+            answer = client.get(f"/api/v1/{path}", params=query)
+            assert (answer.status_code, answer.json()["title"]) == (
+                503,
+                "what is held is not known yet",
+            )
+
+
 def test_unknown_groups_and_partitions(shared: Served) -> None:
     """A typing error is not shown as a group without holds."""
     with shared.client() as client:
         for path in ("/group", "/api/v1/group", "/api/v1/wait", "/partition"):
-            answer = client.get(path, params={"group": "nope", "partition": "a:1"})
+            more = {"partition": "a:1"} if path == "/partition" else {}
+            answer = client.get(path, params={"group": "nope", **more})
             assert answer.status_code == 404, path
             assert "look for a typing error" in answer.text
 

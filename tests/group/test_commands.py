@@ -3,6 +3,7 @@ The commands for operators, as they are typed: what they print and how they end.
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 from attrs import evolve
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 
@@ -446,6 +447,67 @@ def test_doctor_is_content(team: Team) -> None:
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
     assert ended.exit_code == Status.DONE
+
+
+def test_without_the_status_topic_the_rest_is_known(team: Team) -> None:
+    """Holds are; who obeys is not, and nobody is called a plain client for that."""
+    consumer = team.subscribed("billing-1")
+    team.settled(consumer)
+    team.operator_holds(team.topic)
+    missing = ("--status-topic", f"{team.topic}-none")
+
+    def told(*command: str) -> Result:
+        return CliRunner().invoke(safeconsumer, [*command, *where(team), *missing])
+
+    with Polled(consumer):
+        looked = told("doctor", "--group", team.group)
+        status = told("status", "--group", team.group)
+        groups = told("groups")
+        waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
+    assert looked.exit_code == Status.FAILED
+    assert "nobody can tell who obeys" in looked.stdout
+    assert "1 holds stand on the topics" in looked.stdout
+    assert f"{team.topic}  operator:alice" in status.stdout
+    assert "reports cannot be read" in waited.stderr
+    for one in (looked, status, groups, waited):
+        assert "plain client" not in one.output
+
+
+def test_doctor_tells_what_it_found_before_the_cluster_went_away(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by the status what kept it from the rest."""
+    monkeypatch.setattr(Operator, "standing", refusing)
+    for form in ((), ("--json",)):
+        ended = run(team, "doctor", *form)
+        assert ended.exit_code == Status.REFUSED
+        assert "settings are right" in ended.stdout
+        assert "the rest could not be looked at: the broker refuses" in ended.stdout
+        assert ended.stderr.count("\n") == 1
+    assert json.loads(ended.stdout)[-1]["rank"] == "PROBLEM"
+
+
+def test_a_topic_of_something_else_has_no_holds(team: Team) -> None:
+    """Whoever mistypes the operators' topic is not told that nothing is held."""
+    consumer = team.subscribed("billing-1")
+    team.settled(consumer)
+    team.operator_holds("@all")
+    other = f"{team.topic}-other"
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        admin.create_topics({other: {"num_partitions": 1}}, wait_for_metadata=True)
+
+    def told(*command: str) -> Result:
+        arguments = [*command, *where(team), "--operator-topic", other]
+        return CliRunner().invoke(safeconsumer, arguments)
+
+    with Polled(consumer):
+        status = told("status", "--group", team.group)
+        groups = told("groups")
+        waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
+    for one in (status, groups, waited):
+        assert f"{other} has cleanup.policy=delete" in one.output
+    assert re.search(rf"^{team.group} .* unknown", groups.stdout, re.MULTILINE)
+    assert waited.exit_code == Status.FAILED
 
 
 def test_connection_by_a_properties_file(team: Team, tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.group import topics
 from safeconsumer.group.follower import Follower, Snapshot
+from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from tests.console.harness import Polled, settled
 from tests.group.team import Team
+from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -178,3 +181,43 @@ def test_a_topic_that_is_made_again(team: Team) -> None:
             lambda one: len(one.pictures[team.group].standing) == 2,
             "the new hold",
         )
+
+
+def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> None:
+    """It is no member, so all that is seen of it is what it commits."""
+    plain = KafkaConsumer(
+        **team.broker.client_config,
+        group_id=team.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    try:
+        plain.assign(team.partitions)
+        read_all(plain, 20)
+        team.operator_holds("@all")
+        with follower(team) as following:
+
+            def place(known: Snapshot) -> Place:
+                return Judge(known.pictures[team.group]).place(team.partitions[0])
+
+            until(following, lambda one: is_well(one) and one.records, "the hold")
+            known = until(following, lambda one: len(one.moved) == 4, "what is there")
+            assert place(known).answer is Answer.UNKNOWN
+            team.produce(5)
+            read_all(plain, 20)
+            flows = until(
+                following,
+                lambda one: place(one).answer is Answer.FLOWING,
+                "that it flows",
+            )
+        seen = flows.pictures[team.group]
+        assert not Judge(seen).quietness(seen.standing).is_reached
+        assert "went on from 5 to 10" in place(flows).why
+    finally:
+        plain.close(autocommit=False)
+
+
+def read_all(consumer: KafkaConsumer, records: int) -> None:
+    got: dict[TopicPartition, list[int]] = {}
+    poll_until(consumer, lambda: sum(map(len, got.values())) >= records, got=got)
+    consumer.commit()

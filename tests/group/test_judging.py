@@ -8,10 +8,12 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
+from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.judging import Answer, Judge, Quietness
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
+from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything
 
 ENDS = {"ops": 3, "own": 0}
@@ -158,7 +160,69 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
 def test_a_group_without_members() -> None:
     found = quietness(state="Empty")
     assert found.is_reached
-    assert "0 of 0" not in found.sentence()
+    assert found.sentence() == "the group has no members, and nobody commits for it"
+
+
+def committed(*several: TopicPartition, state: str = "Empty") -> Picture:
+    seen = picture(state=state)
+    return evolve(seen, facts=evolve(seen.facts, committed=dict.fromkeys(several, 5)))
+
+
+def test_nobody_owns_it_and_there_was_one_look() -> None:
+    """Whoever assigns partitions itself is seen by its commits only."""
+    once = committed(ZERO)
+    assert Judge(once).place(ZERO).answer is Answer.UNKNOWN
+    found = Judge(once).quietness([Everything()])
+    assert not found.is_reached
+    assert found.sentence() == (
+        "the group has no members; unknown: t:0 (nobody of the group owns it; that "
+        "nobody commits for it all the same is known after 6 s)"
+    )
+
+
+def test_nobody_owns_it_and_nobody_commits() -> None:
+    still = evolve(committed(ZERO), commits=Commits(still=frozenset({ZERO})))
+    assert Judge(still).place(ZERO).answer is Answer.UNOWNED
+    assert Judge(still).quietness([Everything()]).is_reached
+
+
+@pytest.mark.parametrize("state", ["Empty", "Dead", "Unknown"])
+def test_nobody_owns_it_and_somebody_commits(state: str) -> None:
+    """A plain consumer that assigned it itself delivers what is held."""
+    seen = committed(ZERO, state=state)
+    moved = evolve(seen, commits=Commits(moved={ZERO: Move(5, 9)}))
+    place = Judge(moved).place(ZERO)
+    assert place.answer is Answer.FLOWING
+    assert "went on from 5 to 9" in place.why
+    found = Judge(moved).quietness([Everything()])
+    assert not found.is_reached
+    assert "flowing: t:0" in found.sentence()
+
+
+def test_what_is_committed_cannot_be_read() -> None:
+    """Then nobody can tell of a group without members whether somebody reads it."""
+    seen = picture(state="Empty")
+    blind = evolve(seen, facts=evolve(seen.facts, has_committed=False))
+    found = Judge(blind).quietness([Everything()])
+    assert not found.is_reached
+    assert "cannot be read" in found.sentence()
+
+
+def test_who_assigned_itself_and_cannot_list_what() -> None:
+    """Any partition that nobody else owns may be one of its own."""
+    long = report("m", None, member_id="", generation=-1, is_partial=True)
+    place = Judge(picture(long, state="Empty")).place(ZERO)
+    assert (place.answer, place.member) == (Answer.UNKNOWN, "m")
+
+
+def test_a_scope_that_covers_nothing_is_not_quiet() -> None:
+    """Members that deliver all they own were all called quiet."""
+    loud = picture(A, B, report("a", 0, quiet={}), report("b", 1, quiet={}))
+    found = Judge(loud).quietness([scopes.topic("ordres")])
+    assert not found.is_reached
+    assert found.sentence() == (
+        "nothing that the group owns or has committed for is covered"
+    )
 
 
 def test_a_group_about_which_nobody_can_be_asked() -> None:

@@ -4,6 +4,7 @@ What operators type that is not quite right, and what they want to know first.
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -335,11 +336,33 @@ def test_bad_ranges(text: str) -> None:
 
 def test_until_a_time_of_day() -> None:
     """Tomorrow's if today's is over; with a zone or in this machine's."""
-    now = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+    now = datetime(2026, 11, 22, 12, 0).astimezone()
     assert ending._moment("18:30", now) == (now + timedelta(hours=6.5)).timestamp()
     assert ending._moment("11:00", now) == (now + timedelta(hours=23)).timestamp()
+    one = datetime(2026, 11, 22, 13, 0, tzinfo=UTC).timestamp()
     for text in ("2026-11-22T13:00Z", "2026-11-22T14:00+01:00"):
-        assert ending._moment(text, now) == (now + timedelta(hours=1)).timestamp()
+        assert ending._moment(text, now) == one
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("evening", "offset"), [("2026-10-24T23:00", 1), ("2026-03-28T23:00", 2)]
+)
+def test_a_time_of_day_behind_a_change_of_clocks(evening: str, offset: int) -> None:
+    """It is the time that clocks on the wall will show."""
+    now = datetime.fromisoformat(evening).astimezone()
+    found = datetime.fromtimestamp(ending._moment("06:00", now)).astimezone()
+    assert (found.hour, found.day - now.day) == (6, 1)
+    assert found.utcoffset() == timedelta(hours=offset)
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from safeconsumer import Control, SafeConsumer
+from safeconsumer.cli import waiting
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.picture import Picture
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.scope import Everything
 from tests.group.team import Team
@@ -212,7 +214,7 @@ def test_a_broker_that_stops_answering(team: Team) -> None:
     with Operator(team.broker.client_config, team.quick) as operator:
 
         def look(seconds: float) -> int:
-            return len(operator._within(seconds, lambda one: one.standing(team.group)))
+            return len(operator.within(seconds, lambda one: one.standing(team.group)))
 
         assert look(20.0) == 1
         silence = team.broker.hold("ListOffsets", client_id="safeconsumer-cli")
@@ -221,3 +223,28 @@ def test_a_broker_that_stops_answering(team: Team) -> None:
         silence.wait()
         silence.release()
         assert look(20.0) == 1
+
+
+@pytest.mark.embedded_broker
+def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
+    """What a wait asks beside its look had the client's own limit, not the wait's."""
+    team.operator_holds(team.topic)
+    with Operator(team.broker.client_config, team.quick) as operator:
+        asked: list[Operator] = []
+
+        def check(one: Operator, _: Picture) -> None:
+            if not asked:
+                team.broker.freeze()
+            asked.append(one)
+            one.topics()
+
+        began = time.monotonic()
+        try:
+            with pytest.raises(KafkaTimeoutError):
+                waiting.wait_until(
+                    operator, team.group, lambda _: (True, "never seen"), 2.0, check
+                )
+        finally:
+            team.broker.unfreeze()
+        assert time.monotonic() - began < 6.0
+        assert asked

@@ -1,0 +1,305 @@
+"""
+How old what the console says may be, and who waits for the cluster.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import httpx
+import pytest
+from attrs import evolve
+
+from safeconsumer.console import api
+from safeconsumer.group import findings, follower
+from safeconsumer.group.judging import GOOD, Finding
+from tests.console.harness import (
+    Polled,
+    Served,
+    console,
+    row_of,
+    settled,
+    until_complete,
+    until_level,
+    until_settled,
+)
+from tests.console.synthetic import big
+from tests.console.test_browser import served_still
+from tests.group.team import Team
+from tests.worker.lab import wait_for
+
+pytestmark = pytest.mark.embedded_broker
+
+CONSOLE = "safeconsumer-console"
+
+
+def asked(served: Served, path: str, **query: str) -> httpx.Response:
+    with served.client() as client:
+        return client.get(f"/api/v1/{path}", params=query)
+
+
+def gone(served: Served, path: str, **query: str) -> None:
+    """
+    Ask, and hang up.
+    """
+    with served.client() as client, pytest.raises(httpx.ReadTimeout):
+        client.get(f"/api/v1/{path}", params=query, timeout=0.3)
+
+
+@pytest.fixture
+def quiet(team: Team, served: Served) -> Iterator[Served]:
+    """
+    Make a group of one member that is held and quiet.
+    """
+    members = settled(team, "a")
+    team.operator_holds(f"{team.topic}:0")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        until_level(served, team.group, "quiet")
+        yield served
+
+
+# ---------------------------------------------------------------- ages
+
+
+def test_what_is_old_is_unknown(
+    team: Team, quiet: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster's answer hangs, and nothing is raised: green it is not for long."""
+    monkeypatch.setattr(follower, "OLD_AFTER", 3.0)
+    late = team.broker.hold("DescribeGroups", client_id=CONSOLE)
+    late.wait()
+    until_level(quiet, team.group, "unknown")
+    row = row_of(quiet, team.group)
+    assert (row["words"], row["quiet"]) == ("cannot tell", None)
+    assert row["sentence"].endswith("ago: The held partition is quiet.")
+    part = quiet.get("partitions", group=team.group)["partitions"][0]
+    assert (part["level"], "ago: " in part["sentence"]) == ("unknown", True)
+    assert quiet.get("groups")["known"]["trouble"]
+    assert asked(quiet, "ready").status_code == 503
+    with quiet.client() as client:
+        page = client.get("/group", params={"group": team.group}).text
+    assert "The cluster has not answered for a while." in page
+    assert "pill quiet" not in page
+    assert "pill good" not in page
+    late.release()
+    until_level(quiet, team.group, "quiet")
+
+
+def test_an_alarm_stays_one() -> None:
+    """What was wrong may be so still."""
+    still = big()
+    with served_still(still) as (_, served):
+        old = evolve(still.known, heard_at=time.monotonic() - follower.OLD_AFTER)
+        rows = served.desk.rows(old)
+    assert {one.level for one in rows} == {"alarm", "unknown"}
+
+
+def test_the_age_is_in_the_tag_of_a_page(
+    quiet: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is sent again only if there is news; what gets old is news, too."""
+    known = quiet.desk.follower.snapshot()
+    with quiet.client() as client:
+        monkeypatch.setattr(
+            quiet.desk.follower,
+            "snapshot",
+            lambda: evolve(known, heard_at=time.monotonic()),
+        )
+        first = client.get("/")
+        again = {"if-none-match": first.headers["etag"]}
+        assert client.get("/", headers=again).status_code == 304
+        aged = evolve(known, heard_at=time.monotonic() - follower.OLD_AFTER)
+        monkeypatch.setattr(quiet.desk.follower, "snapshot", lambda: aged)
+        assert client.get("/", headers=again).status_code == 200
+
+
+# ---------------------------------------------------------------- wait and ready
+
+
+def test_wait_knows_what_was_acknowledged_before(team: Team, served: Served) -> None:
+    """By a command line, while the console's reader is slow; nobody polls here."""
+    (member,) = settled(team, "a")
+    with Polled(member):
+        until_settled(served, team.group, members=1, reporting=1)
+        team.operator_holds(f"{team.topic}:0")
+        until_level(served, team.group, "quiet")
+    late = team.broker.hold("Fetch", client_id=CONSOLE)
+    late.wait()
+    (done,) = team.operator_holds(f"{team.topic}:1")
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(asked, served, "wait", group=team.group, timeout="20")
+        survey = served.desk.follower._survey
+        wait_for(lambda: served.desk.follower._survey is not survey, "a survey")
+        assert not waits.done()
+        late.release()
+        topic = team.settings.operator_topic
+        assert served.desk.follower.wait_for(topic, done.offset, 10)
+        with Polled(member):
+            answer = waits.result(20)
+    assert answer.status_code == 200
+    assert answer.json()["verdict"]["held"] == 2
+
+
+def test_wait_looks_once_however_short_its_patience(
+    team: Team, quiet: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it does not wait for the turn of the next survey."""
+    monkeypatch.setattr(follower, "_SURVEY_EVERY", 1000.0)
+    survey = quiet.desk.follower._survey
+    wait_for(lambda: quiet.desk.follower._survey is not survey, "the last survey")
+    answer = asked(quiet, "wait", group=team.group, timeout="0")
+    assert answer.status_code == 200
+    assert asked(quiet, "ready").status_code == 200
+
+
+@pytest.mark.parametrize("timeout", ["nan", "inf", "-1", "soon", ""])
+def test_a_timeout_is_a_number_of_seconds(quiet: Served, timeout: str) -> None:
+    answer = asked(quiet, "wait", group="g", timeout=timeout)
+    assert (answer.status_code, answer.json()["title"]) == (
+        400,
+        "timeout is a number of seconds",
+    )
+
+
+def test_a_wait_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts that try again pile nothing up; nor does one keep Ctrl-C waiting."""
+    still = big()
+    ended: list[str] = []
+    news = api._News.next
+
+    async def told(self: api._News, until: float) -> object:
+        try:
+            return await news(self, until)
+        except BaseException as error:
+            ended.append(str(error))
+            raise
+
+    monkeypatch.setattr(api._News, "next", told)
+    with served_still(still) as (_, served):
+        for _ in range(3):
+            gone(served, "wait", group="group-050", timeout="600")
+        wait_for(lambda: len(ended) == 3, "their ends")
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(asked, served, "wait", group="group-050", timeout="600")
+            wait_for(lambda: len(served._server.server_state.tasks) == 1, "a wait")
+            served.desk.is_closing = True
+            assert waits.result(10).status_code == 503
+
+
+# ---------------------------------------------------------------- the doctor
+
+
+def test_doctors_whom_nobody_answers_keep_nobody_from_looking(
+    team: Team, quiet: Served
+) -> None:
+    """A script that asks them again and again, and hangs up."""
+    slow = team.broker.hold("Metadata", client_id="safeconsumer-cli")
+    for _ in range(3):
+        gone_or_busy(quiet)
+    slow.wait()
+    with quiet.client() as client:
+        for path in ("/live", "/", "/api/v1/groups", f"/group?group={team.group}"):
+            assert client.get(path, timeout=10).status_code == 200
+    wait_for(lambda: asked_doctor(quiet) == 503, "the last slot")
+    slow.release()
+    wait_for(lambda: asked_doctor(quiet) == 200, "a slot", 20)
+
+
+def gone_or_busy(served: Served) -> None:
+    with served.client() as client, suppress(httpx.ReadTimeout):
+        assert client.get("/api/v1/doctor", timeout=0.3).status_code == 503
+
+
+def asked_doctor(served: Served) -> int:
+    try:
+        return asked(served, "doctor").status_code
+    except httpx.ReadTimeout:
+        return 0
+
+
+class Slow:
+    """
+    Stands in for what the doctor asks: two questions, the first of which takes long.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked, self.go_on = threading.Event(), threading.Event()
+        self.told: list[str] = []
+
+    def findings(self, *_: object) -> Iterator[Finding]:
+        self.is_asked.set()
+        self.go_on.wait(20)
+        for one in ("first", "second"):
+            self.told.append(one)
+            yield Finding(rank=GOOD, what=one)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    made = Slow()
+    monkeypatch.setattr(findings, "findings", made.findings)
+    yield made
+    made.go_on.set()
+
+
+def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) -> None:
+    """But for the one question that is under way."""
+    slots = served.desk.doctors
+    free = slots._value
+    gone(served, "doctor")
+    wait_for(lambda: not served._server.server_state.tasks, "the end of the call")
+    assert slots._value == free - 1
+    slow.go_on.set()
+    wait_for(lambda: slots._value == free, "the end of the doctor")
+    assert slow.told == ["first"]
+
+
+def test_a_doctor_keeps_nobody_from_placing_a_hold(
+    team: Team, quiet: Served, slow: Slow
+) -> None:
+    """It has a connection of its own: what is clicked is not done much later."""
+    with ThreadPoolExecutor(1) as pool:
+        looks = pool.submit(asked, quiet, "doctor")
+        assert slow.is_asked.wait(20)
+        wish = {"group": team.group, "scopes": f"{team.topic}:1", "reason": "x"}
+        assert quiet.post("pause", **wish).status_code == 200
+        slow.go_on.set()
+        assert len(looks.result(20).json()["findings"]) == 2
+
+
+def test_the_console_closes_while_a_doctor_waits(
+    team: Team, slow: Slow, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever waits is told, the thread that waits is left, and nothing complains."""
+    with console(team) as served, ThreadPoolExecutor(1) as pool:
+        until_complete(served)
+        looks = pool.submit(asked, served, "doctor")
+        assert slow.is_asked.wait(20)
+        served._server.should_exit = True
+        assert looks.result(10).status_code == 503
+        served.stop()
+    assert slow.told == []
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_whoever_cannot_ask_now_is_told_so(served: Served) -> None:
+    """A click is not kept for when the cluster answers again: that may be minutes."""
+    wish = {"group": "g", "scopes": "@all", "reason": "x", "agreed": "yes"}
+    with served.desk.operator():
+        answer = served.post("pause", **wish)
+    assert (answer.status_code, "waits for the cluster" in answer.text) == (503, True)
+    assert served.get("holds")["holds"] == []
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Names of groups may be made of a date: none of them comes back."""
+    with served_still(big()) as (still, served):
+        desk = served.desk
+        desk.rows(still.known)
+        assert desk._views
+        still.known = evolve(still.known, pictures={})
+        desk.rows(still.known)
+        assert not desk._views

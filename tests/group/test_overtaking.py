@@ -1,0 +1,357 @@
+"""
+What others write between a command's look and its record, and holds whose time is near.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer.cli.errors import Status
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.overtaking import Overtaken
+from safeconsumer.group.publisher import Acknowledged, Change
+from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.group.operating import Polled, run
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+real = pytest.mark.real_broker
+SEEN_LATE = "overwritten before it was seen, and put back: "
+FOR_GOOD = ("--reason", "data corrupt")
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
+
+
+@pytest.fixture
+def idle(team: Team) -> Team:
+    """
+    Make a team whose group has committed, and in which nobody is; nor reports.
+    """
+    consumer = team.subscribed("gone", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    consumer.close(autocommit=False)
+    return team
+
+
+@pytest.fixture
+def working(team: Team) -> Iterator[Team]:
+    """
+    Make a team with one member at work, so that the broker's time is known.
+    """
+    consumer = team.subscribed("billing-1", control=team.quick)
+    team.settled(consumer)
+    with Polled(consumer):
+        yield team
+
+
+def asked(team: Team, command: str, *arguments: str) -> Result:
+    """
+    Run a command as the owner that a team shares.
+    """
+    whose = ("--group", team.group, "--owner", "oncall")
+    return run(team, command, *arguments, *whose)
+
+
+def past(team: Team) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(team, "history", "--json").stdout)
+    return found
+
+
+def before_the_write(
+    monkeypatch: pytest.MonkeyPatch, somebody: Callable[[], object]
+) -> None:
+    """
+    Let somebody do something between a command's last look and its record.
+    """
+    write = Operator.write
+
+    def late(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
+        monkeypatch.setattr(Operator, "write", write)
+        somebody()
+        return write(*arguments)
+
+    monkeypatch.setattr(Operator, "write", late)
+
+
+# ---------------------------------------------------------------- between
+
+
+@real
+def test_two_pauses_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one for good stands; the other is told so, though it came later."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    short = ("--reason", "a look", "--for", "2h")
+    ended = asked(idle, "pause", "@all", f"{idle.topic}:0", *short)
+    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+    assert f"{SEEN_LATE}held already: @all operator:oncall since" in ended.stderr
+    assert ended.stderr.endswith(f"until resumed data corrupt. held: {idle.topic}:0\n")
+    assert [(one["reason"], one["expires_at"]) for one in past(idle)][-1] == (
+        "data corrupt",
+        None,
+    )
+
+
+@real
+def test_the_same_pause_twice_at_once(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are told that it is held, which is what they wanted."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    ended = asked(idle, "pause", "@all", *FOR_GOOD)
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    assert len(past(idle)) == 2
+
+
+@real
+def test_what_is_replaced_meanwhile_is_told(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --replace that is what was asked for."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    ended = asked(idle, "pause", "@all", "--reason", "x", "--replace")
+    assert ended.exit_code == Status.DONE
+    assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
+
+
+@real
+def test_what_is_lifted_while_it_is_extended_does_not_come_back(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(idle, "pause", "@all", "--reason", "x", "--for", "1h")
+    before_the_write(monkeypatch, lambda: asked(idle, "resume", "@all"))
+    ended = asked(idle, "extend", "@all", "--for", "3h")
+    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+    assert f"{SEEN_LATE}@all was lifted" in ended.stderr
+    assert not past(idle)[-1]["is_held"]
+
+
+@real
+def test_two_that_extend_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer one stands, to its second."""
+    asked(idle, "pause", "@all", "--reason", "x", "--for", "1h")
+    longer: list[Result] = []
+    before_the_write(
+        monkeypatch,
+        lambda: longer.append(asked(idle, "extend", "@all", "--for", "8h", "--json")),
+    )
+    ended = asked(idle, "extend", "@all", "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert "which is later" in ended.stderr
+    (want,) = json.loads(longer[0].stdout)["extended"]
+    last = past(idle)[-1]
+    assert (last["id"], last["since"]) == (want["id"], want["since"])
+    assert 0 <= last["expires_at"] - want["expires_at"] < 1
+
+
+@real
+def test_the_hold_of_another_id_is_not_lifted(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was meant has been replaced meanwhile."""
+    placed = asked(idle, "pause", "@all", "--reason", "x", "--json")
+    (old,) = json.loads(placed.stdout)["held"]
+    before_the_write(
+        monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD, "--replace")
+    )
+    ended = run(idle, "resume", "--group", idle.group, "--id", old["id"])
+    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
+    assert f"{SEEN_LATE}another hold stands there: @all" in ended.stderr
+    assert past(idle)[-1]["reason"] == "data corrupt"
+
+
+@real
+def test_what_is_placed_while_it_is_lifted_is_lifted_too(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By scope that is what was asked for."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    ended = asked(idle, "resume", "@all", "--future", "--json")
+    assert ended.exit_code == Status.DONE
+    assert [one["was_held"] for one in json.loads(ended.stdout)["resumed"]] == [True]
+
+
+@real
+def test_what_is_placed_while_somebody_thinks_is_seen(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question may stand for minutes."""
+    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
+    confirm = click.confirm
+
+    def answer(*_: object, **__: object) -> bool:
+        monkeypatch.setattr(click, "confirm", confirm)
+        assert asked(idle, "pause", "@all", *FOR_GOOD, "--yes").exit_code == 0
+        return True
+
+    monkeypatch.setattr(click, "confirm", answer)
+    ended = asked(idle, "pause", "@all", "--reason", "a look", "--for", "10m")
+    assert ended.exit_code == Status.FAILED
+    assert "held already: @all operator:oncall" in ended.stderr
+    assert "Nothing was changed" in ended.stderr
+    assert [one["reason"] for one in past(idle)] == ["data corrupt"]
+
+
+# ---------------------------------------------------------------- ends
+
+
+@real
+def test_until_is_a_moment_though_somebody_thinks(
+    working: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+    def answer(*_: object, **__: object) -> bool:
+        time.sleep(2.5)
+        return True
+
+    monkeypatch.setattr(click, "confirm", answer)
+    ended = asked(
+        working, "pause", "@all", "--reason", "x", "--until", until.isoformat()
+    )
+    assert ended.exit_code == Status.DONE
+    assert abs(past(working)[-1]["expires_at"] - until.timestamp()) < 1.5
+
+
+@real
+def test_until_a_time_run_again(working: Team) -> None:
+    """What one run did not get to, the next one does."""
+    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
+    same = ("--reason", "x", "--until", until)
+    first, second = f"{working.topic}:0", f"{working.topic}:1"
+    assert asked(working, "pause", first, *same).exit_code == Status.DONE
+    ended = asked(working, "pause", first, second, *same, "--json")
+    document = json.loads(ended.stdout)
+    assert ended.exit_code == Status.DONE
+    assert [one["scope"] for one in document["held"]] == [second]
+    assert [one["scope"] for one in document["unchanged"]] == [first]
+    again = asked(working, "extend", first, "--until", until)
+    assert again.exit_code == Status.DONE
+    assert len(past(working)) == 2
+
+
+@real
+def test_until_where_our_clock_is_wrong_and_nobody_reports(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgement tells the broker's time, and it ends when it was to end."""
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    ahead = SimpleNamespace(time=lambda: time.time() + 3600)
+    monkeypatch.setattr("safeconsumer.group.ending.time", ahead)
+    ended = asked(idle, "pause", "@all", "--reason", "x", "--until", until.isoformat())
+    assert ended.exit_code == Status.DONE
+    last = past(idle)[-1]
+    assert abs(last["expires_at"] - until.timestamp()) < 1.5
+    assert f"until {until:%Y-%m-%d %H:%M:%S}" in ended.stdout
+
+
+@real
+def test_extend_does_not_shorten_where_nobody_reports(idle: Team) -> None:
+    asked(idle, "pause", "@all", "--reason", "x", "--for", "2h")
+    ended = asked(idle, "extend", "@all", "--for", "90m")
+    assert ended.exit_code == Status.FAILED
+    assert "which is later" in ended.stderr
+    first, *_, last = past(idle)
+    assert 0 <= last["expires_at"] - first["expires_at"] < 1
+
+
+@real
+def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
+    """Nobody reports what time it is; the acknowledgement tells."""
+    idle.operator_holds("@all", for_=0.001, owner="oncall")
+    ended = asked(idle, "extend", "@all", "--for", "2h")
+    assert ended.exit_code == Status.FAILED
+    assert "@all is not held any more: its time is over" in ended.stderr
+    assert not past(idle)[-1]["is_held"]
+
+
+@real
+def test_what_may_be_over_is_placed_again(idle: Team) -> None:
+    """Where nobody reports, nobody knows whether the same hold still stands."""
+    same = ("@all", "--reason", "deploy", "--for", "2h")
+    for _ in range(2):
+        ended = asked(idle, "pause", *same)
+        assert ended.exit_code == Status.DONE
+        assert "unchanged" not in ended.stdout
+    assert len(past(idle)) == 2
+
+
+@real
+def test_what_ends_soon_is_placed_again(working: Team) -> None:
+    """Sooner than clocks may differ: members may let go of it at any moment."""
+    same = ("@all", "--reason", "deploy", "--for", "20s")
+    for _ in range(2):
+        assert "unchanged" not in asked(working, "pause", *same).stdout
+    assert len(past(working)) == 2
+
+
+@real
+def test_what_is_over_keeps_nobody_from_placing(working: Team) -> None:
+    """Though members still obey it for a while."""
+    working.operator_holds("@all", for_=0.001, owner="oncall")
+    ended = asked(working, "pause", "@all", *FOR_GOOD)
+    assert (ended.exit_code, "instead of" in ended.stdout) == (Status.DONE, True)
+
+
+# ---------------------------------------------------------------- ids, and putting back
+
+
+@real
+def test_each_hold_has_an_id_of_its_own(idle: Team) -> None:
+    """And one that is not there keeps the others from being lifted."""
+    placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "--json")
+    ids = [one["id"] for one in json.loads(placed.stdout)["held"]]
+    group = ("--group", idle.group)
+    ended = run(idle, "resume", *group, "--id", ids[0], "--id", "none")
+    assert ended.exit_code == Status.FAILED
+    assert "is held with id none" in ended.stderr
+    assert "Nothing was changed" in ended.stderr
+    ended = run(idle, "resume", *group, "--id", ids[0])
+    assert ended.exit_code == Status.DONE
+    lifted = [one["scope"] for one in past(idle) if not one["is_held"]]
+    assert lifted == [f"{idle.topic}:0"]
+
+
+KEY = ControlKey("g", "oncall", "@all")
+OLD = ControlHold("1", "x", 60_000)
+
+
+def replaced(hold: ControlHold | None, *, at: float | None, ours_at: int) -> Overtaken:
+    ours = Acknowledged(Change(KEY, ControlHold("2")), 7, ours_at, b"")
+    before = Standing(source="operator", key=KEY, hold=hold, at=at, offset=6)
+    return Overtaken(ours=ours, before=before)
+
+
+@pytest.mark.parametrize(
+    ("one", "back"),
+    [
+        (replaced(None, at=10.0, ours_at=20_000), None),
+        (replaced(OLD, at=10.0, ours_at=20_000), ("1", 50_000, 10_000)),
+        (replaced(OLD, at=10.0, ours_at=70_000), None),
+        (replaced(OLD, at=None, ours_at=70_000), ("1", 60_000, None)),
+        (replaced(OLD, at=10.0, ours_at=-1), ("1", 60_000, 10_000)),
+        (replaced(ControlHold("1"), at=10.0, ours_at=9), ("1", None, 10_000)),
+    ],
+)
+def test_what_is_put_back(one: Overtaken, back: tuple[object, ...] | None) -> None:
+    """The hold that was there, until the moment at which it was to end."""
+    hold = one.back.hold
+    if back is None:
+        assert hold is None
+    else:
+        assert hold is not None
+        assert (hold.hold_id, hold.ttl_ms, hold.since_ms) == back
