@@ -114,7 +114,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 after = operator.look(group, is_strict=True)
                 if before is not None:
                     before = (*before, *(one.before for one in unseen))
-                    before = _in_force(before, done, operator.settings.clock_skew)
+                    before = _in_force(before, done, after.skew)
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)

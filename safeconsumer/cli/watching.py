@@ -213,6 +213,9 @@ def wait(  # noqa: PLR0913 - one parameter per option
 
     Or flowing: no hold covers them, and no member keeps them quiet. Without SCOPE:
     quiet is everything that a hold covers, flowing the whole group.
+
+    In a group without members nobody may commit for six seconds: a plain consumer
+    that assigns partitions itself is seen by its commits only.
     """
     with explained(context):
         what, texts = _condition(words, is_quiet=is_quiet)

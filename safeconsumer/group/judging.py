@@ -148,6 +148,7 @@ _ONE_LOOK = (
     "nobody of the group owns it; that nobody commits for it all the same is known "
     f"after {STILL_AFTER:.0f} s"
 )
+_NOBODY = "and nobody is seen to commit for it"
 _SILENT = "does not report: a plain client obeys no hold"
 _UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
@@ -403,7 +404,7 @@ class Quietness:
             said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
             said = "the group has no members"
-            said += "" if self.loud else ", and nobody commits for it"
+            said += "" if self.loud else f", {_NOBODY}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:

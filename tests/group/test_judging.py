@@ -175,7 +175,9 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
 def test_a_group_without_members() -> None:
     found = quietness(state="Empty")
     assert found.is_reached
-    assert found.sentence() == "the group has no members, and nobody commits for it"
+    assert found.sentence() == (
+        "the group has no members, and nobody is seen to commit for it"
+    )
 
 
 def committed(*several: TopicPartition, state: str = "Empty") -> Picture:
