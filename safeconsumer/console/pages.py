@@ -337,7 +337,7 @@ def _live(
     run: Callable[..., Awaitable[Response]] = run_in_threadpool,
 ) -> Callable[[Request], Awaitable[Response]]:
     """
-    Show a page again only if something is new; its script asks twice a second.
+    Show a page again only if something is new; its script asks again and again.
     """
 
     async def shown(request: Request) -> Response:

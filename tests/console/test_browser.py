@@ -433,6 +433,7 @@ def test_the_demo(browser: Browser) -> None:
             token=TOKEN,
         )
         with serving(setup) as served, opened(browser, served) as page:
+            until_complete(served)
             until_level(served, "billing", "quiet")
             until_level(served, "shipping", "unknown")
             until_settled(served, "billing", members=3, reporting=3)
@@ -525,7 +526,7 @@ def task_seconds(session: CDPSession) -> float:
 
 
 # Of console.js, seconds.
-_EVERY = 0.5
+_EVERY = 0.3
 _PAINTED = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime"
 
 

@@ -3,7 +3,7 @@
 
 const live = document.getElementById("live");
 const lost = document.getElementById("lost");
-const EVERY = 500; // milliseconds between two looks at the page
+const EVERY = 300; // milliseconds between two looks at the page
 const PATIENCE = 5000; // milliseconds for one of them
 const OLD = 10; // seconds, as the console's own: what is older tells nothing of now
 let shownAt = now();
