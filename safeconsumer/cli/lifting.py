@@ -20,13 +20,11 @@ from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.overtaking import Overtaken, overtaken
+from safeconsumer.group.overtaking import Overtaken, overtaken, time_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.holds.scope import Scope
-
-_KEPT = "; what members keep of a topic that was made anew is lifted by its scope"
 
 
 @frozen(kw_only=True)
@@ -115,16 +113,11 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 _check_ids(operator, asked, done, unseen)
                 after = operator.look(group, is_strict=True)
                 if before is not None:
-                    before = _held(after, (*before, *(one.before for one in unseen)))
+                    before = (*before, *(one.before for one in unseen))
+                    before = _in_force(before, done, after.skew)
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
-
-
-def _held(after: Picture, before: Sequence[Standing]) -> tuple[Standing, ...]:
-    # What members had lifted by themselves was not held any more; it is tidied away.
-    now = after.now
-    return tuple(one for one in before if now is None or one.in_force(now, after.skew))
 
 
 def _standing(
@@ -155,7 +148,7 @@ def _wanted(asked: _Asked, before: Sequence[Standing] | None) -> tuple[Change, .
     missing = [one for one in asked.ids if one not in map(_id_of, found)]
     if missing or not found:
         which = f"with id {', '.join(missing)}" if missing else f"by {asked.owner}"
-        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}{_KEPT}"
+        message = f"nothing of {asked.group!r} is held {which}{_holders(before)}"
         if len(asked.ids) > len(missing) > 0:
             message += ". Nothing was changed"
         raise CommandError(message, Status.FAILED)
@@ -179,6 +172,16 @@ def _unseen(
         return ()
     found = overtaken(operator, asked.source, done, since)
     return tuple(one for one in found if one.before.hold is not None)
+
+
+def _in_force(
+    before: Sequence[Standing], done: Sequence[Acknowledged], skew: float
+) -> tuple[Standing, ...]:
+    """
+    Return what was not over yet when it was lifted; that time is the broker's.
+    """
+    lifted = max((time_of(one) or 0.0 for one in done), default=0.0)
+    return tuple(one for one in before if one.in_force(lifted, skew))
 
 
 def _check_ids(

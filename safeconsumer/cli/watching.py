@@ -176,7 +176,8 @@ def _disobeying(picture: Picture) -> str | None:
 def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     members = str(one["members"])
     if one["holds"] and one["members"]:
-        members += f", {one['reporting']} report"
+        said = one["reporting"]
+        members += ", reports unknown" if said is None else f", {said} report"
     state = "no such group yet" if one["state"] == "Dead" else one["state"]
     return (
         one["group"],

@@ -269,7 +269,7 @@ class Operator:
     def _heard(self, group: str | None) -> _Heard:
         topic = self.settings.status_topic
         if topic is None:
-            return (), _Times()
+            return _NOTHING_HEARD
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
         for record in self._read((topic,), since=SILENT_AFTER)[0]:
@@ -436,7 +436,8 @@ class Operator:
         )
         if not is_strict:
             ends = _tried(lambda: self._if_fit(ends), None, unread)
-        reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        heard = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        reports, times = heard
         heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
@@ -458,6 +459,7 @@ class Operator:
             now=None if times.now is None else times.now + taken_at - heard_at,
             taken_at=taken_at,
             unread=tuple(unread),
+            is_heard=heard is not _NOTHING_HEARD,
             skew=skew,
         )
 
@@ -495,7 +497,8 @@ class Operator:
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
         ends = _tried(lambda: self._if_fit(ends), None, unread)
-        reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        heard = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        reports, times = heard
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         listed, held = listed_groups(self.admin), {one.key.group for one in standing}
@@ -519,6 +522,7 @@ class Operator:
                 now=times.now,
                 taken_at=time.monotonic(),
                 unread=(*unread, *missing.get(name, ())),
+                is_heard=heard is not _NOTHING_HEARD,
                 skew=skew,
             )
 

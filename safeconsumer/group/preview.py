@@ -188,8 +188,9 @@ class Placing:
         """
         Return what is to be written: what stands already only if it is replaced.
         """
-        stays = set() if is_replacing else {one.key for one in self.unchanged}
-        return tuple(one for one in self.changes if one.key not in stays)
+        stays = set() if is_replacing else {*self.unchanged, *self.replaces}
+        keys = {one.key for one in stays}
+        return tuple(one for one in self.changes if one.key not in keys)
 
     @property
     def others(self) -> tuple[Standing, ...]:
