@@ -454,7 +454,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Obeyed here at once and by the others within milliseconds; once this has
         returned, no assignment that begins later delivers any of it. It outlives this
-        process and ends by :meth:`resume_group`, on any member, or by expiry.
+        process and ends by :meth:`resume_group`, on any member, or by expiry. What is
+        held already is not made shorter here before that is acknowledged.
 
         Args:
             targets: as for :meth:`pause`; a pattern must be RE2, which every member
@@ -465,8 +466,9 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             ControlSettingError: the consumer has no ``control=``.
-            ControlWriteError: the broker did not acknowledge it in 10 s; what was
-                acknowledged stands, and doing it again is safe.
+            ControlWriteError: the broker did not acknowledge it in 10 s, and it was
+                not found in the topic in 5 s more; what was acknowledged stands, and
+                doing it again is safe. The message names what may be written later.
             BlockingCallInListenerError: called in a rebalance listener.
             MissingExtraError: a pattern, and google-re2 is missing.
         """

@@ -2,6 +2,7 @@
 ``safeconsumer console``: the operator's page in a browser.
 """
 
+import errno
 import webbrowser
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
+from safeconsumer.cli.saying import printable
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
@@ -25,7 +27,8 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A token that is never used up, for scripts and for several browsers.",
+    help="A token that is never used up, for scripts (Authorization: Bearer TOKEN) "
+    "and for several browsers (/login?token=TOKEN).",
 )
 @click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
 @connection_options
@@ -61,10 +64,12 @@ def console(  # noqa: PLR0913 - one parameter per option
             token=None if token_file is None else _token(token_file),
         )
         try:
-            serving.serve(setup, lambda link: _tell(link, is_opening=is_opening))
+            serving.serve(setup, lambda link: _tell(link, token_file, is_opening))
         except KeyboardInterrupt:
             click.echo("The console is closed.")
         except OSError as error:
+            if error.errno not in {errno.EACCES, errno.EADDRINUSE}:
+                raise
             message = f"port {port}: {error.strerror or error}; choose one with --port"
             raise CommandError(message) from error
 
@@ -86,9 +91,15 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
         raise CommandError(message) from None
 
 
-def _tell(link: str, *, is_opening: bool) -> None:
+def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa: FBT001 - of the command
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
+    if token_file is not None:
+        page = link.partition("?")[0]
+        click.echo(
+            f"The token in {printable(str(token_file))} is not used up: in a browser "
+            f"{page}?token=TOKEN, in scripts the header Authorization: Bearer TOKEN."
+        )
     if is_opening:
         webbrowser.open(link)
 

@@ -86,6 +86,12 @@ def _over_text(picture: Picture, holds: Sequence[Standing]) -> str:
     return "" if by is None else f"over; members lift it until {utc(by)}"
 
 
+def _reporting_text(picture: Picture) -> str:
+    if picture.reporting is None:
+        return "which of them report is unknown"
+    return f"{picture.reporting} of them report"
+
+
 def status_lines(
     picture: Picture, backlog: Backlog, *, is_wide: bool = False
 ) -> list[str]:
@@ -96,7 +102,7 @@ def status_lines(
     judge = Judge(picture)
     heading = (
         f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
-        f"{picture.reporting} of them report"
+        f"{_reporting_text(picture)}"
     )
     lines = [heading]
     lines += [f"not read: {one}" for one in picture.unread]
@@ -118,7 +124,9 @@ def status_lines(
         lines += columns(silent)
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:
-        lines.append("obeyed though the topics, made anew, do not have it: resume it")
+        lines.append(
+            "obeyed though the topics, made anew, do not have it: resume SCOPE --owner"
+        )
         lines += columns(kept)
     outages = [(one.client_id, line) for one in reports for line in one.outages]
     if outages:

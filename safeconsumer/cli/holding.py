@@ -419,9 +419,18 @@ def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:
     return waiting.wait_until(
         operator,
         wanted.wish.group,
-        lambda picture: waiting.is_quiet(picture, wanted.wish.scopes),
+        lambda picture: _is_quiet(picture, wanted),
         limit,
     )
+
+
+def _is_quiet(picture: Picture, wanted: Placing) -> tuple[bool, str]:
+    there = {one.key for one in picture.standing if one.source == OPERATOR}
+    gone = [one.key.scope for one in wanted.changes if one.key not in there]
+    if gone and picture.ends is not None:
+        message = f"lifted meanwhile, or over: {', '.join(gone[:5])}"
+        raise waiting.InVainError(message)
+    return waiting.is_quiet(picture, wanted.wish.scopes)
 
 
 @contextmanager

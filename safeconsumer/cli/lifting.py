@@ -20,7 +20,7 @@ from safeconsumer.group import patterns
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import GROUP, OPERATOR, Operator
-from safeconsumer.group.overtaking import Overtaken, overtaken
+from safeconsumer.group.overtaking import Overtaken, overtaken, time_of
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
@@ -114,6 +114,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
                 after = operator.look(group, is_strict=True)
                 if before is not None:
                     before = (*before, *(one.before for one in unseen))
+                    before = _in_force(before, done, after.skew)
                 _tell(output, asked, done, before, after)
         if _is_in_vain(asked, done, before, after):
             context.exit(Status.FAILED)
@@ -171,6 +172,16 @@ def _unseen(
         return ()
     found = overtaken(operator, asked.source, done, since)
     return tuple(one for one in found if one.before.hold is not None)
+
+
+def _in_force(
+    before: Sequence[Standing], done: Sequence[Acknowledged], skew: float
+) -> tuple[Standing, ...]:
+    """
+    Return what was not over yet when it was lifted; that time is the broker's.
+    """
+    lifted = max((time_of(one) or 0.0 for one in done), default=0.0)
+    return tuple(one for one in before if one.in_force(lifted, skew))
 
 
 def _check_ids(

@@ -6,7 +6,7 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 import click
@@ -16,6 +16,7 @@ from safeconsumer.cli.saying import printable_lines
 
 TABLE, JSON, WIDE = "table", "json", "wide"
 _CUT = "…"
+_HINT = "(cut to this terminal's width: -o wide shows all)"
 
 
 @frozen
@@ -45,13 +46,21 @@ class Output:
         if self.kind == TABLE and out is not None and out.isatty():
             width = shutil.get_terminal_size().columns
         shown = printable_lines("\n".join(lines)).split("\n")
-        click.echo("\n".join(cut(line, width) for line in shown))
+        click.echo("\n".join(fitted(shown, width)))
 
     def document(self, document: object, *, is_one_line: bool = False) -> None:
         """
         Print a document.
         """
         click.echo(json.dumps(document, indent=None if is_one_line else 2))
+
+
+def fitted(lines: Sequence[str], width: int | None) -> list[str]:
+    """
+    Return lines that fit, and a last one that says so if anything is missing of them.
+    """
+    shown = [cut(line, width) for line in lines]
+    return shown if shown == [*lines] else [*shown, cut(_HINT, width)]
 
 
 def cut(line: str, width: int | None) -> str:

@@ -2,13 +2,14 @@
 ``safeconsumer demo --console``: a small fleet on an embedded broker, to click on.
 """
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 from kafka import KafkaConsumer, KafkaProducer
 
 from safeconsumer.cli.console import PORT, served
@@ -62,7 +63,12 @@ def show() -> None:
             base=broker.client_config, settings=settings, owner=_HOLDS[0][2], port=PORT
         )
         with suppress(KeyboardInterrupt):
-            serving.serve(setup, _tell)
+            try:
+                serving.serve(setup, _tell)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                serving.serve(evolve(setup, port=0), _tell)
 
 
 def _tell(link: str) -> None:

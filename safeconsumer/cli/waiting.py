@@ -49,6 +49,12 @@ class Outcome:
         }
 
 
+class InVainError(Exception):
+    """
+    Raised by a judge where it will not be so any more; says why.
+    """
+
+
 # Says of a picture whether it is as is waited for, and what is seen.
 Judge = Callable[[Picture], tuple[bool, str]]
 
@@ -90,7 +96,10 @@ def wait_until(
             check = None
             ends = picture.ends if ends is None else ends
             known = None if picture.ends is None else ends
-            last = judge(evolve(picture, ends=known))
+            try:
+                last = judge(evolve(picture, ends=known))
+            except InVainError as error:
+                last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
         if trouble is not None and waited > timeout:
             raise trouble

@@ -176,7 +176,8 @@ def _disobeying(picture: Picture) -> str | None:
 def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     members = str(one["members"])
     if one["holds"] and one["members"]:
-        members += f", {one['reporting']} report"
+        said = one["reporting"]
+        members += ", reports unknown" if said is None else f", {said} report"
     state = "no such group yet" if one["state"] == "Dead" else one["state"]
     return (
         one["group"],
@@ -212,6 +213,9 @@ def wait(  # noqa: PLR0913 - one parameter per option
 
     Or flowing: no hold covers them, and no member keeps them quiet. Without SCOPE:
     quiet is everything that a hold covers, flowing the whole group.
+
+    In a group without members nobody may commit for six seconds: a plain consumer
+    that assigns partitions itself is seen by its commits only.
     """
     with explained(context):
         what, texts = _condition(words, is_quiet=is_quiet)

@@ -138,7 +138,7 @@ class GroupRow:
     sentence: str
     state: str
     members: int
-    reporting: int
+    reporting: int | None
     holds: tuple[Standing, ...]
     held: int
     quiet: int | None

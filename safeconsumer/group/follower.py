@@ -545,6 +545,7 @@ class Follower:
                 now=now,
                 taken_at=time.monotonic(),
                 unread=(*self._unread, *survey.unread.get(group, ())),
+                is_heard=not self._unread,
                 commits=survey.commits.get(group, NOTHING_SEEN),
                 skew=skews.get(group, own),
             )

@@ -148,7 +148,9 @@ _ONE_LOOK = (
     "nobody of the group owns it; that nobody commits for it all the same is known "
     f"after {STILL_AFTER:.0f} s"
 )
+_NOBODY = "and nobody is seen to commit for it"
 _SILENT = "does not report: a plain client obeys no hold"
+_UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
 _UNTOLD = "does not report that it owns it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
@@ -199,7 +201,8 @@ class Judge:
     def _seat(self, facts: MemberFacts) -> Seat:
         report = self._by_id.get(facts.member_id)
         if report is None:
-            why = _OLD if facts.client_id in self._old else _SILENT
+            why = _SILENT if self.picture.is_heard else _UNHEARD
+            why = _OLD if facts.client_id in self._old else why
             return Seat(facts=facts, report=None, obeys=None, why=why)
         if (report.generation or -1) < self._generation:
             why = f"its report is of generation {report.generation}, not of this one"
@@ -401,16 +404,12 @@ class Quietness:
             said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
             said = "the group has no members"
-            said += "" if self.loud else ", and nobody commits for it"
+            said += "" if self.loud else f", {_NOBODY}"
         elif not self.covers:
             said = "nothing that the group owns or has committed for is covered"
         else:
             said = f"{self.quiet} of {self.members} members quiet"
-        silent = [one for one in self.missing if one.why == _SILENT]
-        if silent:
-            said += f"; {len(silent)} do not report: plain clients obey no hold"
-        others = [one for one in self.missing if one.why and one not in silent]
-        said += "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        said += self._missing_text()
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
@@ -419,6 +418,17 @@ class Quietness:
             more = ", and others" if len(set(whys)) > 1 else ""
             said += f" ({whys[0]}{more})"
         return said
+
+    def _missing_text(self) -> str:
+        said = ""
+        silent = sum(one.why == _SILENT for one in self.missing)
+        if silent:
+            said += f"; {silent} do not report: plain clients obey no hold"
+        if any(one.why == _UNHEARD for one in self.missing):
+            said += "; reports cannot be read: whether members obey is unknown"
+        known = {"", _SILENT, _UNHEARD}
+        others = [one for one in self.missing if one.why not in known]
+        return said + "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
 
 
 def partitions_of(
@@ -470,7 +480,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
     judge = Judge(picture)
     yield from _unknown_findings(judge)
     silent = [one for one in judge.members if one.report is None]
-    if silent:
+    if silent and picture.is_heard:
         named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
         yield Finding(
             rank=BAD,

@@ -269,7 +269,7 @@ class Operator:
     def _heard(self, group: str | None) -> _Heard:
         topic = self.settings.status_topic
         if topic is None:
-            return (), _Times()
+            return _NOTHING_HEARD
         last: dict[str, tuple[float, Report]] = {}
         newest = 0.0
         for record in self._read((topic,), since=SILENT_AFTER)[0]:
@@ -436,7 +436,8 @@ class Operator:
         )
         if not is_strict:
             ends = _tried(lambda: self._if_fit(ends), None, unread)
-        reports, times = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        heard = _tried(lambda: self._heard(group), _NOTHING_HEARD, unread)
+        reports, times = heard
         heard_at = time.monotonic()
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
@@ -458,6 +459,7 @@ class Operator:
             now=None if times.now is None else times.now + taken_at - heard_at,
             taken_at=taken_at,
             unread=tuple(unread),
+            is_heard=heard is not _NOTHING_HEARD,
             skew=skew,
         )
 
@@ -474,15 +476,11 @@ class Operator:
         if now is not None:
             now += taken_at - picture.taken_at
         newest = now or max((one.at or 0.0 for one in told), default=0.0)
-        skew, old, before = (
-            self.settings.clock_skew,
-            picture.ends or {},
-            frozenset(picture.standing),
-        )
+        old, before = picture.ends or {}, frozenset(picture.standing)
         standing = (
             one
             for one in told
-            if one.in_force(newest, skew)
+            if one.in_force(newest, picture.skew)
             # What was over then is over now, by whatever proved it.
             and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
         )
@@ -499,7 +497,8 @@ class Operator:
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
         ends = _tried(lambda: self._if_fit(ends), None, unread)
-        reports, times = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        heard = _tried(lambda: self._heard(None), _NOTHING_HEARD, unread)
+        reports, times = heard
         newest = max((one.at or 0.0 for one in standing), default=0.0)
         now = times.now or max(times.newest, newest)
         listed, held = listed_groups(self.admin), {one.key.group for one in standing}
@@ -523,6 +522,7 @@ class Operator:
                 now=times.now,
                 taken_at=time.monotonic(),
                 unread=(*unread, *missing.get(name, ())),
+                is_heard=heard is not _NOTHING_HEARD,
                 skew=skew,
             )
 

@@ -35,6 +35,7 @@ class Picture:
             expiry judged by the broker's clock. Where that is unknown, a hold is left
             out only if records prove that its time is over.
         reports: the last report of every member that said something lately.
+        is_heard: whether reports could be read; else nobody knows who obeys.
         ends: where the control topics end; None if that is unknown.
         lags: records behind the committed offset, of held partitions.
         now: the broker's time when it ended, seconds since the epoch; None if it is
@@ -54,6 +55,7 @@ class Picture:
     now: float | None
     taken_at: float
     unread: tuple[str, ...] = ()
+    is_heard: bool = True
     skew: float = 0.0
     commits: Commits = NOTHING_SEEN
 
@@ -85,10 +87,12 @@ class Picture:
         return max(ends) + self.skew if ends else None
 
     @property
-    def reporting(self) -> int:
+    def reporting(self) -> int | None:
         """
-        How many of the members that Kafka knows tell of themselves.
+        How many of the members that Kafka knows tell of themselves; None if unknown.
         """
+        if not self.is_heard:
+            return None
         said = {one.member_id for one in self.reports}
         return sum(one.member_id in said for one in self.facts.members)
 

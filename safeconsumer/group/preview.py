@@ -188,8 +188,9 @@ class Placing:
         """
         Return what is to be written: what stands already only if it is replaced.
         """
-        stays = set() if is_replacing else {one.key for one in self.unchanged}
-        return tuple(one for one in self.changes if one.key not in stays)
+        stays = set() if is_replacing else {*self.unchanged, *self.replaces}
+        keys = {one.key for one in stays}
+        return tuple(one for one in self.changes if one.key not in keys)
 
     @property
     def others(self) -> tuple[Standing, ...]:
@@ -375,8 +376,10 @@ class Preview:
     def _kept(self) -> Iterator[Point]:
         if self._shortest is not None:
             topic, seconds = self._shortest
-            ends = "BEFORE the hold does" if self.is_loss_possible else "later"
-            older = "" if self.waiting == 0 else "; what waits already is older"
+            is_old = self.waiting != 0
+            ends = "later for what comes new" if is_old else "later"
+            ends = "BEFORE the hold does" if self.is_loss_possible else ends
+            older = "; what waits already is older" if is_old else ""
             said = f"{topic} deletes records after {words_of(seconds)}{older}"
             level = "waiting" if self.is_loss_possible else "note"
             yield level, f"retention ends {ends}: {said}"
@@ -454,6 +457,11 @@ def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[
             flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
             is_loud = bool(owned) and seat.obeys is None
             yield "alarm" if is_loud else "waiting", f"{seat.name}: {seat.why}{flows}"
+    if covers and judge.unsettled:
+        yield "unknown", f"nobody knows who obeys: {judge.unsettled}"
+    if outside := wanted & picture.commits.moved.keys():
+        shown = partitions_text(outside)
+        yield "alarm", f"somebody who is no member, and commits for {shown}"
     for why in picture.unread:
         yield "unknown", f"nobody knows: {why}"
 

@@ -2,10 +2,12 @@
 ``safeconsumer console`` as it is typed: what it says where it cannot serve.
 """
 
+import errno
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -64,6 +66,39 @@ def test_a_port_that_is_taken() -> None:
         result = run("--port", str(taken.getsockname()[1]))
     assert ends(result) == (Status.USAGE, 1)
     assert "choose one with --port" in result.stderr
+
+
+def test_what_a_token_is_for_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no word of what it is."""
+    file = tmp_path / "token"
+    file.write_text("a token of many characters\n")
+
+    def serve(_: object, tell: Callable[[str], object]) -> None:
+        tell("http://127.0.0.1:1/login?token=once")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
+    result = run("--token-file", str(file))
+    assert result.exit_code == Status.DONE
+    assert "http://127.0.0.1:1/login?token=TOKEN" in result.stdout
+    assert "Authorization: Bearer TOKEN" in result.stdout
+    assert "many characters" not in result.stdout
+
+
+def test_only_a_port_that_is_taken_is_told_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not what a broker does."""
+
+    def serve(*_: object) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
+    result = run()
+    assert ends(result) == (Status.UNREACHABLE, 1)
+    assert "--port" not in result.stderr
 
 
 def test_a_token_is_long(tmp_path: Path) -> None:

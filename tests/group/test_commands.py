@@ -181,7 +181,8 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
     """A typing error must not look like a group that is quiet, or resumed."""
     status, line = bad(team, *command, "--group", f"{team.group}x")
     assert (status, "no group" in line) == (Status.USAGE, True)
-    assert run(team, "history").stdout == "nothing\n"
+    ended = run(team, "history")
+    assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
 def test_a_group_without_holds_has_no_history(team: Team) -> None:
@@ -241,7 +242,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(
         team, "pause", "--group", team.group, "--reason", "x", *arguments
     )
     assert (status, said in line) == (Status.USAGE, True), line
-    assert run(team, "history").stdout == "nothing\n"
+    ended = run(team, "history")
+    assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])
@@ -386,7 +388,8 @@ def test_several_scopes_one_of_them_bad(team: Team) -> None:
         "--new-group",
     )  # fmt: skip
     assert status == Status.USAGE
-    assert run(team, "history", "--group", team.group).stdout == "nothing\n"
+    ended = run(team, "history")
+    assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
 
 def test_an_unfit_topic_is_refused(team: Team) -> None:

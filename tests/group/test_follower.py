@@ -2,24 +2,34 @@
 The follower: what it publishes is what a command would see, whatever happens.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import CoordinatorNotAvailableError
 
-from safeconsumer.group import topics
+from safeconsumer.group import clients, report_wire, topics
+from safeconsumer.group import follower as module
+from safeconsumer.group import operator as operator_module
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
 from tests.console.harness import Polled, settled
 from tests.group.team import Team
+from tests.group.test_judging import report
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
 
 pytestmark = pytest.mark.any_broker
+
+CONSOLE = "safeconsumer-console"
 
 
 @pytest.fixture
@@ -126,6 +136,7 @@ def test_without_a_status_topic_it_says_so(team: Team) -> None:
     picture = known.pictures[team.group]
     assert len(picture.standing) == 1
     assert f"no topic none-{team.group}" in picture.unread[0]
+    assert picture.reporting is None
 
 
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
@@ -181,6 +192,171 @@ def test_a_topic_that_is_made_again(team: Team) -> None:
             lambda one: len(one.pictures[team.group].standing) == 2,
             "the new hold",
         )
+        team.operator_lifts(team.topic)
+        until(following, lambda one: not one.remade, "that nothing is missing")
+
+
+# ---------------------------------------------------------------- ages
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
+def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
+    """One question that took 25 s made two minutes in which nothing was asked."""
+    assert module._rest_after(took) == rest
+
+
+@pytest.mark.embedded_broker
+def test_a_survey_that_hangs_is_said(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is raised for half a minute: by then nobody knows what is so."""
+    monkeypatch.setattr(module, "OLD_AFTER", 2.0)
+    with follower(team) as following:
+        until(following, is_well, "the first snapshot")
+        late = team.broker.hold("ListGroups", CONSOLE)
+        lost = until(following, lambda one: one.trouble is not None, "trouble")
+        assert lost.trouble is not None
+        assert lost.trouble.said == "The cluster has not answered for a while."
+        assert lost.is_old
+        late.release()
+        until(following, is_well, "news")
+
+
+@pytest.mark.embedded_broker
+def test_what_is_acknowledged_before_is_in_what_is_heard_after(team: Team) -> None:
+    """A slow reader does not pass for one that has read everything."""
+    with follower(team) as following:
+        until(following, is_well, "the first snapshot")
+        late = team.broker.hold("Fetch", CONSOLE)
+        late.wait()
+        team.operator_holds(team.topic)
+        at = time.monotonic()
+        following.ask_now()
+        wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+        with following._lock:
+            assert following.snapshot().heard_at <= at
+            assert not following.snapshot().records
+        late.release()
+        heard = until(following, lambda one: one.heard_at > at, "what came since")
+        assert len(heard.records) == 1
+
+
+def test_whoever_waits_has_the_cluster_asked_at_once(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with follower(team) as following:
+        until(following, is_well, "the first snapshot")
+        monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
+        survey = following._survey
+        wait_for(lambda: following._survey is not survey, "the last survey")
+        for _ in range(3):
+            at = time.monotonic()
+            following.ask_now()
+            until(following, lambda one: one.heard_at > at, "news")  # noqa: B023 - asked now
+
+
+@pytest.mark.embedded_broker
+def test_who_was_not_listened_to_is_not_silent(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is in trouble, the survey goes on: reports stay as they were."""
+    monkeypatch.setattr(operator_module, "SILENT_AFTER", 3.0)
+    monkeypatch.setattr(module, "_SILENCE", 1.0)
+    members = settled(team, "a")
+    with Polled(*members), follower(team) as following:
+        until(following, lambda one: is_well(one) and _reports(team, one), "a report")
+        late = team.broker.hold("Fetch", CONSOLE)
+        until(following, lambda one: one.trouble is not None, "trouble")
+        lost_at = time.monotonic()
+        wait_for(
+            lambda: (following._survey.asked_at or 0) > lost_at + 3,
+            "a survey of when it would have been silent",
+        )
+        assert _reports(team, following.snapshot())
+        late.release()
+
+
+def _reports(team: Team, snapshot: Snapshot) -> tuple[Report, ...]:
+    picture = snapshot.pictures.get(team.group)
+    return () if picture is None else picture.reports
+
+
+def test_the_broker_s_clock_goes_back(team: Team) -> None:
+    """Whoever was heard before that is not alive for as long as it went back."""
+    now = int(time.time() * 1000)
+    for name, at in (("dead", now + 3_600_000), ("live", now)):
+        sends_report(team, name, at)
+    with Operator(team.broker.client_config, team.settings) as operator:
+        assert [one.client_id for one in operator.reports(team.group)] == ["live"]
+    with follower(team) as following:
+        known = until(
+            following, lambda one: is_well(one) and _reports(team, one), "a report"
+        )
+        assert [one.client_id for one in _reports(team, known)] == ["live"]
+
+
+def sends_report(team: Team, name: str, at_ms: int | None = None) -> None:
+    said = evolve(report(name, 0), group=team.group)
+    team.writer.send(
+        str(team.settings.status_topic),
+        key=name.encode(),
+        value=report_wire.encode_report(said),
+        partition=0,
+        timestamp_ms=at_ms,
+    ).get(10)
+
+
+# ---------------------------------------------------------------- costs
+
+
+def test_reports_are_published_together_and_holds_at_once(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand members would have made a snapshot for each of their reports."""
+    with follower(team) as following:
+        until(following, is_well, "the first snapshot")
+        monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
+        monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
+        survey = following._survey
+        wait_for(lambda: following._survey is not survey, "the last survey")
+        sends_report(team, "a")
+        wait_for(lambda: "a-x" in following._reports, "the report")
+        assert not _reports(team, following.snapshot())
+        (done,) = team.operator_holds(team.topic)
+        assert following.wait_for(team.settings.operator_topic, done.offset, 10)
+        assert _reports(team, following.snapshot())
+
+
+def test_without_a_status_topic_nothing_begins_anew(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made an admin client and a consumer every ten seconds, for good."""
+    made: list[str] = []
+    reader = clients.reader
+    monkeypatch.setattr(
+        clients, "reader", lambda base: (made.append(""), reader(base))[1]
+    )
+    monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
+    with follower(team, team.with_settings(status_topic=None)) as following:
+        until(following, is_well, "what can be read")
+        turn = following._turn
+        turns: list[str] = []
+        monkeypatch.setattr(
+            following, "_turn", lambda *given: (turns.append(""), turn(*given))
+        )
+        wait_for(lambda: len(turns) > 3, "turns")
+    assert len(made) == 1
+
+
+def test_a_status_topic_that_is_made_later_is_read(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
+    settings = team.with_settings(status_topic=f"late-{team.group}")
+    with follower(team, settings) as following:
+        until(following, lambda one: is_well(one) and one.unread, "what is missing")
+        team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
+        until(following, lambda one: is_well(one) and not one.unread, "the topic")
 
 
 def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> None:
@@ -201,7 +377,11 @@ def test_a_plain_consumer_that_assigns_itself_is_seen_to_read(team: Team) -> Non
                 return Judge(known.pictures[team.group]).place(team.partitions[0])
 
             until(following, lambda one: is_well(one) and one.records, "the hold")
-            known = until(following, lambda one: len(one.moved) == 4, "what is there")
+            known = until(
+                following,
+                lambda one: (team.group, team.partitions[0]) in one.moved,
+                "what is there",
+            )
             assert place(known).answer is Answer.UNKNOWN
             team.produce(5)
             read_all(plain, 20)
@@ -221,3 +401,37 @@ def read_all(consumer: KafkaConsumer, records: int) -> None:
     got: dict[TopicPartition, list[int]] = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) >= records, got=got)
     consumer.commit()
+
+
+def test_one_group_that_cannot_be_asked_about_leaves_the_others(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator is not there; it ended the survey of all groups, each time."""
+    (member,) = settled(team, "a")
+    member.commit()
+    asking = KafkaAdminClient.list_group_offsets
+
+    def asked(self: KafkaAdminClient, names: list[str]) -> Any:  # noqa: ANN401 - upstream's
+        if "bad" in names:
+            message = "bad: its coordinator is not there"
+            raise CoordinatorNotAvailableError(message)
+        return asking(self, names)
+
+    monkeypatch.setattr(KafkaAdminClient, "list_group_offsets", asked)
+    wanted = changes("bad", "alice", ["@all"], new_hold("test", None))
+    publish(lambda: team.writer, team.settings.operator_topic, wanted, 10.0)
+    with Polled(member), follower(team) as following:
+        known = until(
+            following,
+            lambda one: (
+                is_well(one)
+                and "bad" in one.pictures
+                and one.pictures["bad"].unread
+                and any(group == team.group for group, _ in one.moved)
+            ),
+            "both groups",
+        )
+    bad, good = known.pictures["bad"], known.pictures[team.group]
+    assert "its coordinator is not there" in bad.unread[0]
+    assert not Judge(bad).quietness(bad.standing).is_reached
+    assert set(good.facts.committed) == set(team.partitions)

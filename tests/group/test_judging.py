@@ -10,7 +10,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import GroupFacts, MemberFacts
-from safeconsumer.group.judging import Answer, Judge, Quietness
+from safeconsumer.group.judging import Answer, Judge, Quietness, member_findings
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds import scope as scopes
@@ -65,6 +65,21 @@ A, B = facts("a", ZERO), facts("b", ONE)
 def test_all_members_obey() -> None:
     found = quietness(A, B, report("a", 0), report("b", 1))
     assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
+
+
+def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read() -> None:
+    """Unknown is not good, and not bad either."""
+    seen = evolve(picture(A, B), is_heard=False, unread=("no topic s",))
+    found = Judge(seen).quietness([Everything()])
+    assert not found.is_reached
+    assert found.sentence() == (
+        "0 of 2 members quiet; reports cannot be read: whether members obey is "
+        "unknown; unknown: t:0-1"
+    )
+    assert seen.reporting is None
+    said = " ".join(one.what + one.do for one in member_findings(seen))
+    assert "no topic s" in said
+    assert "plain" not in said
 
 
 def test_a_plain_member_reads_what_a_killed_one_had() -> None:
@@ -160,7 +175,9 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
 def test_a_group_without_members() -> None:
     found = quietness(state="Empty")
     assert found.is_reached
-    assert found.sentence() == "the group has no members, and nobody commits for it"
+    assert found.sentence() == (
+        "the group has no members, and nobody is seen to commit for it"
+    )
 
 
 def committed(*several: TopicPartition, state: str = "Empty") -> Picture:

@@ -385,3 +385,5 @@ def test_lines_are_cut_to_the_terminal() -> None:
     assert output.cut("1234567890", 6) == "12345…"
     assert output.cut("123456", 6) == "123456"
     assert output.cut("1234567890", None) == "1234567890"
+    assert output.fitted(["123", "1234567890"], 6) == ["123", "12345…", "(cut …"]
+    assert output.fitted(["123", "123456"], 6) == ["123", "123456"]

@@ -18,7 +18,7 @@ from safeconsumer.cli import waiting
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.judging import Judge, Quietness
+from safeconsumer.group.judging import Answer, Judge, Quietness
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
@@ -174,6 +174,16 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
             wait_for(is_like, "what a command sees")
             committed = following.snapshot().pictures[team.group].facts.committed
             assert committed
+            team.operator_holds("@all")
+
+            def flows() -> bool:
+                if (record := consumer.poll(0.1)) is not None:
+                    consumer.commit(record, asynchronous=False)
+                seen = Judge(following.snapshot().pictures[team.group])
+                found = seen.quietness(seen.picture.standing)
+                return any(one.answer is Answer.FLOWING for one in found.loud.values())
+
+            wait_for(flows, "that what it commits is seen")
     finally:
         consumer.close()
 
@@ -248,3 +258,17 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
             team.broker.unfreeze()
         assert time.monotonic() - began < 6.0
         assert asked
+
+
+@pytest.mark.any_broker
+def test_what_will_not_be_is_not_waited_for(team: Team) -> None:
+    """``pause --wait`` waited a minute for a hold that somebody had lifted."""
+
+    def judge(_: Picture) -> tuple[bool, str]:
+        message = "lifted meanwhile"
+        raise waiting.InVainError(message)
+
+    with Operator(team.broker.client_config, team.quick) as operator:
+        ended = waiting.wait_until(operator, team.group, judge, 60.0)
+    assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
+    assert ended.waited < 30.0

@@ -307,6 +307,17 @@ def test_what_is_over_keeps_nobody_from_placing(working: Team) -> None:
     assert (ended.exit_code, "instead of" in ended.stdout) == (Status.DONE, True)
 
 
+@real
+def test_lifting_what_is_over_is_lifting_in_vain(idle: Team) -> None:
+    """In the wrong name, that is: somebody else holds that very scope."""
+    idle.operator_holds("@all", for_=0.001, owner="oncall")
+    idle.operator_holds("@all", owner="bob")
+    idle.operator_holds("other", owner="bob")
+    ended = asked(idle, "resume", "@all", "--clock-skew", "0s")
+    assert ended.exit_code == Status.FAILED
+    assert "was not held: @all operator:oncall" in ended.stdout
+
+
 # ---------------------------------------------------------------- ids, and putting back
 
 

@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.cli import group_text, waiting, watching
+from safeconsumer.cli import group_text, lifting, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.console.views import View, view_of
-from safeconsumer.group import judging, wire
+from safeconsumer.group import judging, preview, wire
 from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -27,6 +27,7 @@ from tests.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
 KILLED = report("a", 0)
+MOVED = Commits(moved={ZERO: Move(5, 9)})
 
 
 def hold(scope: str = "@all", ttl_ms: int | None = None) -> Standing:
@@ -107,7 +108,7 @@ def test_a_page_of_a_group_that_nobody_can_describe() -> None:
     assert view(seen).row.level is Level.UNKNOWN
     assert [one.answer.level for one in view(seen).partitions] == [Level.UNKNOWN]
     assert view(held(state="Unknown")).row.words == "cannot tell"
-    moving = evolve(seen, commits=Commits(moved={ZERO: Move(5, 9)}))
+    moving = evolve(seen, commits=MOVED)
     assert view(moving).row.level is Level.ALARM
     assert "went on from 5 to 9" in view(moving).partitions[0].sentence
 
@@ -272,3 +273,32 @@ def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
     seen = evolve(picture(A), now=time.time() - 30.0, taken_at=time.monotonic() - 30.0)
     assert "the broker is" not in watching._clock(seen)
     assert "behind" in watching._clock(evolve(seen, taken_at=time.monotonic()))
+
+
+# ---------------------------------------------------------------- lifting
+
+
+@pytest.mark.parametrize(
+    ("now", "is_held"), [(None, True), (115.0, True), (141.0, False)]
+)
+def test_what_members_had_lifted_was_not_held(now: float, *, is_held: bool) -> None:
+    """``resume`` called it resumed, which hid that it was the wrong name."""
+    expired = hold(ttl_ms=10_000)
+    assert lifting._held(evolve(over(A), now=now), [expired]) == (
+        (expired,) if is_held else ()
+    )
+
+
+# ---------------------------------------------------------------- placing
+
+
+def test_a_preview_of_a_group_whose_members_nobody_knows() -> None:
+    """A dry run said nothing of who would not obey."""
+    seen = commits(picture(state="Unknown"), ZERO)
+    (said,) = preview._disobeying(seen, [ZERO])
+    assert said[0] == "unknown"
+    assert "does not tell who is in the group" in said[1]
+    moving = evolve(commits(picture(state="Empty"), ZERO), commits=MOVED)
+    assert list(preview._disobeying(moving, [ZERO])) == [
+        ("alarm", "somebody who is no member, and commits for t:0")
+    ]

@@ -3,6 +3,7 @@ What placing and lifting would do, from one picture: unknown is said.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -204,6 +205,49 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
     )
     assert one.todo(is_replacing=False) == ()
     assert one.todo(is_replacing=True) == one.changes
+
+
+@pytest.mark.parametrize(
+    ("at", "now", "becomes"),
+    [
+        (NOW - 10, NOW, "unchanged"),
+        (NOW - 40, NOW, "renewed"),  # members may let go of it in 20 s, by their clocks
+        (NOW - 70, NOW, "renewed"),
+        (NOW - 10, None, "renewed"),
+    ],
+)
+def test_the_same_hold_is_unchanged_while_it_surely_lasts(
+    at: float, now: float | None, becomes: str
+) -> None:
+    """Else it is placed again, which is harmless; to agree to is nothing."""
+    own = evolve(standing("orders:0", for_=60), at=at)
+    picture = evolve(PICTURE, standing=(own,), now=now)
+    one = placed("orders:0", picture=picture, for_="60s")
+    assert getattr(one, becomes) == (own,)
+    assert bool(one.todo(is_replacing=False)) is (becomes == "renewed")
+    assert against(one) == []
+    again = any("held already, and placed again" in text for text in said(one))
+    assert again is (becomes == "renewed")
+
+
+def test_another_hold_that_is_over_is_no_obstacle() -> None:
+    """If that is known; where nobody reports the time it may still stand."""
+    own = evolve(standing("orders:0", for_=60), at=NOW - 61)
+    over = placed("orders:0", picture=evolve(PICTURE, standing=(own,)))
+    assert (against(over), over.todo(is_replacing=False)) == ([], over.changes)
+    unknown = placed("orders:0", picture=evolve(PICTURE, standing=(own,), now=None))
+    assert [consent for consent, _ in against(unknown)] == [Consent.REPLACE]
+    assert unknown.todo(is_replacing=False) == ()
+
+
+def test_until_is_a_moment() -> None:
+    """However many seconds were left when it was said first."""
+    until = datetime.fromtimestamp(NOW + 3600, UTC).isoformat()
+    own = evolve(standing("orders:0", for_=3600.7), at=NOW)
+    picture = evolve(PICTURE, standing=(own,), now=NOW + 900)
+    assert placed("orders:0", picture=picture, until=until).unchanged == (own,)
+    later = datetime.fromtimestamp(NOW + 3660, UTC).isoformat()
+    assert placed("orders:0", picture=picture, until=later).replaces == (own,)
 
 
 def test_lifting_one_of_two() -> None:
