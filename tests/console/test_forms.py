@@ -38,7 +38,7 @@ def served(team: Team, served: Served) -> Served:
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
-    wait_for(lambda: row_of(served, team.group).get("lag") is not None, "the group")
+    wait_for(lambda: row_of(served, team.group).get("state") == "Empty", "the group")
     return served
 
 
