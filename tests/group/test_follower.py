@@ -281,11 +281,7 @@ def _reports(team: Team, snapshot: Snapshot) -> tuple[Report, ...]:
     return () if picture is None else picture.reports
 
 
-<<<<<<< HEAD
-@pytest.mark.embedded_broker  # a real one puts its own times into reports
-=======
 @pytest.mark.embedded_broker
->>>>>>> main
 def test_the_broker_s_clock_goes_back(team: Team) -> None:
     """Whoever was heard before that is not alive for as long as it went back."""
     now = int(time.time() * 1000)
