@@ -18,6 +18,7 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.judging import BAD, GOOD, NOTE
 from safeconsumer.group.picture import Picture, skew_of
+from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
@@ -284,7 +285,11 @@ def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
 def test_what_members_had_lifted_was_not_held(now: float, *, is_held: bool) -> None:
     """``resume`` called it resumed, which hid that it was the wrong name."""
     expired = hold(ttl_ms=10_000)
-    assert lifting._held(evolve(over(A), now=now), [expired]) == (
+    at_ms = None if now is None else int(now * 1000)
+    done = Acknowledged(
+        change=Change(expired.key, None), offset=9, at_ms=at_ms, value=None
+    )
+    assert lifting._in_force([expired], [done], over(A).skew) == (
         (expired,) if is_held else ()
     )
 
