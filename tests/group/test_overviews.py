@@ -18,7 +18,6 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
 from safeconsumer.group.judging import BAD, GOOD, NOTE
 from safeconsumer.group.picture import Picture, skew_of
-from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
