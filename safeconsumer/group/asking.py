@@ -63,15 +63,14 @@ def facts_of_groups(
     for name in names:
         one = described.get(name, {})
         why = not_described.get(name) or one.get("error")
-        if one.get("group_state") == _DEAD and name not in listed:
-            why = None  # newer brokers call it an error that there is none
-        elif one.get("group_state") == _DEAD:
-            one = {}  # of KIP-848, of which that is the answer
-        told = _facts(one if not why else {}, committed.get(name, {}))
+        if one.get("group_state") == _DEAD:
+            # There is none, which newer brokers call an error; or it is of KIP-848.
+            why, one = None, {} if name in listed else one
+        told = _facts({} if why else one, committed.get(name, {}))
         facts[name] = evolve(told, has_committed=name in committed)
         missing = (
-            ("the group cannot be described", why),
-            ("its committed offsets cannot be read", not_committed.get(name)),
+            (f"{name} cannot be described", why),
+            (f"what {name} has committed cannot be read", not_committed.get(name)),
         )
         said = tuple(f"{what}: {error}"[:200] for what, error in missing if error)
         if said:

@@ -11,6 +11,7 @@ from html import unescape
 import httpx
 import pytest
 from attrs import evolve
+from kafka import OffsetAndMetadata
 
 from safeconsumer.console import asking, changing, lending
 from safeconsumer.console.asking import IsWanted
@@ -20,13 +21,25 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import Change, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.console.harness import Served
+from tests.console.harness import Served, row_of
 from tests.group.team import LIMIT, Team
 from tests.worker.lab import wait_for
 
 pytestmark = pytest.mark.any_broker
 
 OPEN = {"owner": "alice", "source": "operator"}
+
+
+@pytest.fixture
+def served(team: Team, served: Served) -> Served:
+    """
+    Serve a console that knows the team's group, which has committed and is empty.
+    """
+    member = team.member(control=None)
+    member.assign(team.partitions)
+    member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    wait_for(lambda: row_of(served, team.group).get("state") == "Empty", "the group")
+    return served
 
 
 def carried(page: httpx.Response) -> dict[str, str]:
@@ -225,7 +238,7 @@ def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
 
 def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
     """Its answer was lost: with its key it is the same answer, else unchanged."""
-    wish = {"group": team.group, "scopes": team.topic, "reason": "x", "for": "1h"}
+    wish = {"group": team.group, "scopes": "@all", "reason": "x", "for": "1h"}
     told = served.post("preview", **wish).json()["agreement"]
     call = {**wish, "agreed": told, "key": "k"}
     first, again = served.post("pause", **call), served.post("pause", **call)
@@ -296,7 +309,7 @@ def test_nobody_waits_for_a_pause_any_more(
     team: Team, served: Served, refused: threading.Event
 ) -> None:
     """Clicks that were given up were all written once the broker answered."""
-    wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
     told = served.post("preview", **wish).json()["agreement"]
     with taken(served):
         give_up(served, "pause", **wish, agreed=told)
@@ -316,19 +329,6 @@ def test_nobody_waits_for_a_lift_any_more(
         hold(team, team.topic, "second")
     assert refused.wait(LIMIT)
     assert reasons(served) == ["second"]
-
-
-def test_a_connection_that_is_not_free(
-    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is said soon, and nothing is written later."""
-    monkeypatch.setattr(lending, "_BUSY", 0.2)
-    hold(team, team.topic, "x")
-    with taken(served):
-        answer = served.post("resume", group=team.group, scope=team.topic)
-    assert answer.status_code == 503
-    assert "somebody else waits for the cluster" in answer.json()["detail"]
-    assert reasons(served) == ["x"]
 
 
 def test_questions_hold_no_command_up(team: Team, served: Served) -> None:

@@ -287,9 +287,8 @@ def test_the_console_closes_while_a_doctor_waits(
 
 def test_whoever_cannot_ask_now_is_told_so(served: Served) -> None:
     """A click is not kept for when the cluster answers again: that may be minutes."""
-    wish = {"group": "g", "scopes": "@all", "reason": "x", "agreed": "yes"}
     with served.desk.commands.lend():
-        answer = served.post("pause", **wish)
+        answer = served.pause(group="g", scopes="@all", reason="x")
     assert (answer.status_code, "waits for the cluster" in answer.text) == (503, True)
     assert served.get("holds")["holds"] == []
 

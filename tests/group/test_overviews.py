@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
-from safeconsumer.cli import group_text, lifting, waiting, watching
+from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.console.views import View, view_of
 from safeconsumer.group import judging, preview, wire
@@ -273,20 +273,6 @@ def test_a_look_that_took_long_does_not_make_the_broker_late() -> None:
     seen = evolve(picture(A), now=time.time() - 30.0, taken_at=time.monotonic() - 30.0)
     assert "the broker is" not in watching._clock(seen)
     assert "behind" in watching._clock(evolve(seen, taken_at=time.monotonic()))
-
-
-# ---------------------------------------------------------------- lifting
-
-
-@pytest.mark.parametrize(
-    ("now", "is_held"), [(None, True), (115.0, True), (141.0, False)]
-)
-def test_what_members_had_lifted_was_not_held(now: float, *, is_held: bool) -> None:
-    """``resume`` called it resumed, which hid that it was the wrong name."""
-    expired = hold(ttl_ms=10_000)
-    assert lifting._held(evolve(over(A), now=now), [expired]) == (
-        (expired,) if is_held else ()
-    )
 
 
 # ---------------------------------------------------------------- placing
