@@ -281,7 +281,7 @@ def _reports(team: Team, snapshot: Snapshot) -> tuple[Report, ...]:
     return () if picture is None else picture.reports
 
 
-@pytest.mark.embedded_broker
+@pytest.mark.embedded_broker  # a real one puts its own times into reports
 def test_the_broker_s_clock_goes_back(team: Team) -> None:
     """Whoever was heard before that is not alive for as long as it went back."""
     now = int(time.time() * 1000)
