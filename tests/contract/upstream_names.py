@@ -22,14 +22,15 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 import safeconsumer
 from safeconsumer._kafka import compat
 
-# The parts of kafka-python that a consumer is made of. Messages are not among them: the
-# names of their fields are those of Kafka's protocol.
+# The parts of kafka-python that a consumer is made of, and the face of a producer.
+# Messages are not among them: the names of their fields are those of Kafka's protocol.
 PARTS = (
     "cluster.py",
     "consumer",
     "coordinator",
     "future.py",
     "net",
+    "producer/kafka.py",
     "protocol/frame.py",
     "protocol/parser.py",
     "record",
@@ -50,6 +51,7 @@ DOCUMENTED = (TopicPartition, OffsetAndMetadata, ConsumerRecord)
 
 # Names that a part of upstream's has as well, but that mean something else here.
 ELSEWHERE = {
+    "_sender": "of producers, of which tests of closing have real ones",
     "attach": "a call of our control and of our marks",
     "auth_bytes": "a field of messages",
     "committed": "a call of our hand-over",

@@ -141,7 +141,7 @@ def test_what_no_group_can_be_called_is_one_line(
     ("words", "said"),
     [
         (("--quiet", "flowing"), "--quiet or flowing: say one of them"),
-        (("--quiet", "quiet"), "no answer from the broker"),
+        (("--quiet", "quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "soon"), "--timeout: 'soon' is no duration"),
     ],
