@@ -56,7 +56,9 @@ def use_and_fail(bootstrap: str, stage: str) -> None:
         topic, group = stage + "orders", stage + "group"
         broker.create_topic(topic, 1)
         clients = Clients(broker)
-        consumer = clients.consumer(KafkaConsumer, topic, group=group)
+        # A group may form before the broker tells of the topic; then it asks once more.
+        soon = {"metadata_max_age_ms": 500}
+        consumer = clients.consumer(KafkaConsumer, topic, group=group, **soon)
         while not consumer.assignment():
             consumer.poll(100)
         clients.close()

@@ -238,7 +238,7 @@ def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
 
 def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
     """Its answer was lost: with its key it is the same answer, else unchanged."""
-    wish = {"group": team.group, "scopes": "@all", "reason": "x", "for": "1h"}
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
     told = served.post("preview", **wish).json()["agreement"]
     call = {**wish, "agreed": told, "key": "k"}
     first, again = served.post("pause", **call), served.post("pause", **call)
