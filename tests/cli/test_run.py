@@ -294,7 +294,9 @@ def test_what_was_skipped_was_not_handled(
 
 
 @pytest.mark.any_broker
-def test_a_free_port_for_probes_is_told(program: Program) -> None:
+def test_a_free_port_for_probes_is_told(
+    program: Program, produce: Callable[..., None]
+) -> None:
     """
     Nobody could ask it otherwise.
     """
@@ -304,6 +306,8 @@ def test_a_free_port_for_probes_is_told(program: Program) -> None:
     port = int(said.rpartition(":")[2])
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/live?now=1") as answer:
         assert json.load(answer)["alive"]
+    produce(b"a")
+    program.wait_seen(1)  # a signal before it begins ends it as any program
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE
