@@ -8,6 +8,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
 
@@ -29,7 +30,7 @@ def partitions_of(
         KafkaError: the broker does not answer.
     """
     wanted = list(dict.fromkeys(topics))
-    admin = KafkaAdminClient(**base)
+    admin = made(KafkaAdminClient, **base)
     try:
         described = admin.describe_topics(wanted) if wanted else ()
     finally:

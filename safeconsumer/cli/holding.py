@@ -34,7 +34,13 @@ from safeconsumer.group.durations import seconds_of
 from safeconsumer.group.ending import Ending, ending_of
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.overtaking import Overtaken, overtaken, put_back, timed
+from safeconsumer.group.overtaking import (
+    Overtaken,
+    overtaken,
+    put_back,
+    time_of,
+    timed,
+)
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.preview import (
     SAME_MOMENT,
@@ -318,12 +324,11 @@ def as_standing(one: Acknowledged) -> Standing:
     """
     Return what was acknowledged as it stands now.
     """
-    at = None if one.at_ms is None or one.at_ms < 0 else one.at_ms / 1000
     return Standing(
         source=OPERATOR,
         key=one.change.key,
         hold=one.change.hold,
-        at=at,
+        at=time_of(one),
         offset=one.offset,
     )
 

@@ -46,7 +46,7 @@ async def answer(
         finally:
             slots.release()
 
-    errand = Errand(run, _nothing)
+    errand = Errand(run)
     try:
         while not errand.is_over:
             if desk.is_closing or await request.is_disconnected():
@@ -55,9 +55,3 @@ async def answer(
     finally:
         gone.set()
     return errand.result(0)
-
-
-def _nothing() -> None:
-    """
-    Do nothing once it is over: whoever asked has gone.
-    """

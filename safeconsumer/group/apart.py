@@ -23,7 +23,7 @@ def records(base: Mapping[str, Any], topic: str, seconds: float) -> list[Any]:
     Raises:
         KafkaError: it could not be read; KafkaTimeoutError, not in that time.
     """
-    errand = Errand(lambda: _read(base, topic), _nothing)
+    errand = Errand(lambda: _read(base, topic))
     try:
         return errand.result(seconds)
     except TimeoutError as error:
@@ -36,8 +36,3 @@ def _read(base: Mapping[str, Any], topic: str) -> list[Any]:
         return whole.read(consumer, [topic])[0]
     finally:
         consumer.close(autocommit=False, timeout_ms=500)
-
-
-def _nothing() -> None:
-    # The client is closed where it was made.
-    return None

@@ -15,10 +15,13 @@ class Errand(Generic[T]):
 
     Args:
         ask: what is asked; it may block for as long as it likes.
-        tidy: called on the errand's thread, once it is over and was left behind.
+        tidy: called on the errand's thread, once it is over and was left behind; None
+            where nothing is left to tidy.
     """
 
-    def __init__(self, ask: Callable[[], T], tidy: Callable[[], object]) -> None:
+    def __init__(
+        self, ask: Callable[[], T], tidy: Callable[[], object] | None = None
+    ) -> None:
         self._ask = ask
         self._tidy = tidy
         self._lock = threading.Lock()
@@ -60,5 +63,5 @@ class Errand(Generic[T]):
         with self._lock:
             self._over.set()
             is_left = self._is_left
-        if is_left:
+        if is_left and self._tidy is not None:
             self._tidy()

@@ -259,7 +259,8 @@ class LazyProducer:
         """
         Close it, if there is one, until then at most, by the monotonic clock.
 
-        Records on their way are waited for half a second. One that is being made then
+        Records on their way are waited for half a second; giving them up may take
+        half a second more than that. One that is being made then
         is closed by who makes it.
         """
         self._is_closed = True  # whoever makes one now closes it

@@ -75,7 +75,9 @@ class ExistingCluster:
         """
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
-        client = KafkaAdminClient(**self.client_config)
+        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+
+        client = made(KafkaAdminClient, **self.client_config)
         try:
             yield client
         finally:
