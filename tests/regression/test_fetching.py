@@ -17,6 +17,7 @@ from tests.regression.support import (
     delivered,
     partition_of,
     positions,
+    wait_until,
 )
 from tests.regression.wire import Wire
 
@@ -58,9 +59,14 @@ def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
     """
     _, (p0,) = lab.topic_with(each=3, partitions=1)
     reader = lab.reader(client, metadata_max_age_ms=300_000)
+    cluster = reader.consumer._cluster
+    # An answer on its way, the first one, takes back what is asked for meanwhile.
+    wait_until(
+        lambda: not (cluster.need_update or cluster.metadata_refresh_in_progress)
+    )
     wire = Wire(reader.consumer)
     wire.hold("Metadata")
-    reader.consumer._cluster.request_update()
+    cluster.request_update()
     wire.wait_held("Metadata")
     reader.consumer.subscribe([p0.topic])
     wire.release("Metadata")
