@@ -46,7 +46,7 @@ A process that is killed may leave half a line at the end; nothing else may be b
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,12 +54,14 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
 
 VERSION = 1
 
 # Why a hold is over that nobody lifted.
 EXPIRED, ENDED = "expired", "ended"
+
+# Why a record is complete though its handler failed.
+DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 # Without the search for blanks around a document that json.loads begins and ends with.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
@@ -108,27 +110,6 @@ class Journal:
     entries: tuple[Entry, ...]
     is_cut: bool = False
 
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-        return [one for one in self.entries if one.event == "lift"]
-
-
-def tp_text(tp: TopicPartition) -> str:
-    """
-    Return a partition as journals name it.
-    """
-    return f"{tp[0]}:{tp[1]}"
-
-
-def tp_of(text: str) -> TopicPartition:
-    """
-    Return the partition that a journal names so.
-    """
-    topic, _, number = text.rpartition(":")
-    return topic, int(number)
-
 
 class Source(Protocol):
     """
@@ -151,11 +132,6 @@ class Source(Protocol):
     def entries(self) -> Iterable[Entry]:
         """
         What it did, in order; may be asked for again.
-        """
-
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
         """
 
 

@@ -13,9 +13,11 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
-from safeconsumer.audit.journal import Journal, Source, tp_of
-from safeconsumer.audit.replay import Finding
+from safeconsumer.audit.checker import Court, Settings
+from safeconsumer.audit.facts import Address, facts
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import Journal, Source
+from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.audit.stream import opened, pack
 from safeconsumer.cli import errors
@@ -26,10 +28,8 @@ from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
-from safeconsumer.holds.scope import TopicPartition
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
 Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
 
 _EPILOG = epilog(
@@ -119,29 +119,28 @@ def audit(  # noqa: PLR0913 - one parameter per option
 
 
 def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ...]:
-    told, _ = _digested(paths, Settings())
-    named = {tp for tp, _ in told if tp is not None}
-    return (topic_journal(base, sorted(named)),) if named else ()
-
-
-def _digested(paths: Sequence[Path], settings: Settings) -> Digested:
-    told: list[tuple[TopicPartition | None, Digest]] = []
-    troubles: list[str] = []
+    named: set[TopicPartition] = set()
     for path in paths:
-        try:
-            told.extend(digests(opened(path), settings))
-        except JournalError as error:
-            troubles.append(str(error))
-    return told, troubles
+        with contextlib.suppress(JournalError):  # it is named where it is judged
+            for address, _ in facts(opened(path)):
+                if address.topic:
+                    named.add((address.topic, address.partition))
+    return (topic_journal(base, sorted(named)),) if named else ()
 
 
 def _here(
     paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
 ) -> Judged:
-    told, troubles = _digested(paths, settings)
-    told += [one for journal in more for one in digests(journal, settings)]
-    judged = check_digests(told, settings)
-    rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
+    court = Court(settings)
+    troubles: list[str] = []
+    for path in paths:
+        try:
+            court.hear(opened(path))
+        except JournalError as error:
+            troubles.append(str(error))
+    for journal in more:
+        court.hear(journal)
+    rows = tuple(row for one in court.verdicts().values() for row in rows_of(one))
     return rows, tuple(troubles)
 
 
@@ -186,8 +185,8 @@ def _said(
     for row in rows:
         if row.violations:
             line = (
-                f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first "
-                f"by {row.member or 'the fleet'}: {row.evidence}"
+                f"{row.check}  {_case(row)}  {row.violations} x, first by "
+                f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
             said += map(printable, (line, *_around(row, shown)))
     partitions = len({(row.topic, row.partition) for row in rows})
@@ -195,14 +194,20 @@ def _said(
     return [*said, f"{what}: {journals} journals, {partitions} partitions"]
 
 
+def _case(row: Row) -> str:
+    group = f" of {row.group}" if row.group else ""
+    return f"{row.topic}:{row.partition}{group}"
+
+
 def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
     tp = row.topic, row.partition
     finding = Finding(
         check=row.check,
-        partition=tp,
+        case=Address(row.group, *tp),
         member=row.member,
         offset=row.offset,
         evidence=row.evidence,
+        basis=Basis(row.basis),
         entry=row.entry,
     )
     return lines(excerpts(_readable(paths), tp, finding))
