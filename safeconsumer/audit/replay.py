@@ -10,7 +10,8 @@ from attrs import define, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.holding import Holds, Placed, ended_at, keys
+from safeconsumer.audit.holding import Holds, Placed, keys
+from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
@@ -20,6 +21,58 @@ _WORKERS_OWN = frozenset(
 
 
 _NOT_OWNED = "committed without owning it"
+
+
+@frozen(kw_only=True)
+class Waited:
+    """
+    A resume after which the next record was long in coming.
+
+    Attributes:
+        entry: that shows it.
+        resumed: when the last hold was gone.
+        until: when the record came, or the journal ended.
+        polls: how many returned meanwhile.
+        offset: of the record, or where one was expected.
+        written: when the broker appended it, if it tells.
+        created: what its producer says, if only that is told.
+        is_delivered: whether it came at all.
+    """
+
+    entry: int
+    resumed: float
+    until: float
+    polls: int
+    offset: int
+    written: float | None = None
+    created: float | None = None
+    is_delivered: bool = True
+
+
+@define
+class Let:
+    """
+    A hold from elsewhere that the member took for over, and what it delivered then.
+
+    Attributes:
+        scope: what it covered.
+        owner: whose it was.
+        ended: when it was over, as the member says.
+        is_expired: whether it says that nobody lifted it.
+        delivered: when the first record came after that.
+        offset: its offset.
+        count: how many came with it.
+        entry: that tells of them; 0: nothing came.
+    """
+
+    scope: str
+    owner: str
+    ended: float
+    is_expired: bool
+    delivered: float = 0.0
+    offset: int = 0
+    count: int = 0
+    entry: int = 0
 
 
 @frozen
@@ -35,7 +88,7 @@ class _Suspicion:
     """
 
     finding: Callable[[Placed], Finding]
-    at: float
+    fact: Fact
     holds: list[Placed]
 
 
@@ -49,7 +102,9 @@ class Replay:
 
     Attributes:
         epochs: its ownerships.
-        commits: what it asked to be committed, and what was.
+        strays: what it committed before it ever had the partition.
+        waits: resumes after which nothing came for long.
+        let_go: holds from elsewhere that it took for over, and then delivered.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -67,13 +122,16 @@ class Replay:
         self._is_owned = False
         self._holds = Holds()
         self._suspicions: list[_Suspicion] = []
-        self._asked: dict[object, tuple[str, Epoch | None]] = {}
+        self._asked: dict[object, tuple[str, Epoch | None, bool]] = {}
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
         self._findings: list[Finding] = []
         self.epochs: list[Epoch] = []
-        self.commits = Commits()
+        self.strays = Commits()
+        self.waits: list[Waited] = []
+        self.let_go: list[Let] = []
+        self._let: list[Let] = []
         self.handled = Handled(self._find)
         self.is_working = False
         self.late: list[tuple[int, Finding]] = []
@@ -90,6 +148,7 @@ class Replay:
             "lift": self._lift,
             "lost": self._revoked,
             "moved": self._moved,
+            "over": self._over,
             "parked": self._parked,
             "return": self._return,
             "revoked": self._revoked,
@@ -103,6 +162,8 @@ class Replay:
         taker = self._takers.get(fact.event)
         if taker is not None:
             taker(fact)
+            if self._is_owned:
+                self.epochs[-1].over = fact.at
 
     def findings(self) -> Iterator[Finding]:
         """
@@ -136,8 +197,7 @@ class Replay:
                 self._hold(fact)
                 self._check_paused(fact)
             case "resume":
-                if self._is_owned and not self._holds.standing(fact.at):
-                    self._resumed = _Resumed(fact.at, fact.polls)
+                self._let_flow(fact)
                 self._check_paused(fact)
             case "commit":
                 self._committed(fact)
@@ -160,27 +220,34 @@ class Replay:
         offset = fact["offset"]
         if offset is None:
             return
-        self.commits.add(fact.at, offset, is_sure=False)
+        self._commits_of(self._latest).add(fact.at, offset, is_sure=False)
         evidence = ""
         if self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
         elif not self._is_owned:
             evidence = _NOT_OWNED
-        epoch = self.epochs[-1] if self._is_owned else None
-        self._asked[fact["id"]] = evidence, epoch
+        self._asked[fact["id"]] = evidence, self._latest, self._is_owned
         if self.is_working:
             self.handled.committing(fact, offset)
 
     def _committed(self, fact: Fact) -> None:
         offset = fact["offset"]
-        evidence, epoch = self._asked.pop(fact["id"], ("", None))
-        if epoch is not None:
+        unknown = "", self._latest, False
+        evidence, epoch, was_owned = self._asked.pop(fact["id"], unknown)
+        if epoch is not None and was_owned:
             epoch.has_committed = True
         if offset is not None:
-            self.commits.add(fact.at, offset, is_sure=True)
+            self._commits_of(epoch).add(fact.at, offset, is_sure=True)
             if evidence:
                 self._find("S5", fact, offset, evidence)
                 self._tell_late(evidence)
+
+    @property
+    def _latest(self) -> Epoch | None:
+        return self.epochs[-1] if self.epochs else None
+
+    def _commits_of(self, epoch: Epoch | None) -> Commits:
+        return self.strays if epoch is None else epoch.commits
 
     def _tell_late(self, evidence: str) -> None:
         # A cooperative rebalance takes away in one generation and gives in the next:
@@ -191,23 +258,33 @@ class Replay:
     # ------------------------------------------------------------ holds
 
     def _hold(self, fact: Fact) -> None:
-        for hold in self._holds.take(fact):
+        for hold in self._holds.take(fact).placed:
+            self._resumed = None
             # These have said already that they began.
             began = self.handled.at_work()
             self._excused.update((hold.number, offset) for offset in began)
 
     def _lift(self, fact: Fact) -> None:
-        self._holds.take(fact)
+        ended = self._holds.take(fact).ended
         over = frozenset(keys(fact))
-        since = ended_at(fact)
         for one in self._suspicions:
-            if since <= one.at:
-                one.holds = [
-                    hold
-                    for hold in one.holds
-                    if hold.key not in over or not hold.is_ended_by(fact)
-                ]
+            one.holds = [
+                hold
+                for hold in one.holds
+                if hold.key not in over or not hold.is_over(fact, one.fact)
+            ]
         self._suspicions = [one for one in self._suspicions if one.holds]
+        self._let += (
+            Let(hold.scope, hold.owner, hold.until, fact["why"] == EXPIRED)
+            for hold in ended
+            if hold.is_remote
+        )
+        if ended:
+            self._let_flow(fact)
+
+    def _let_flow(self, fact: Fact) -> None:
+        if self._is_owned and not self._holds.standing(fact.at):
+            self._resumed = _Resumed(fact.at, fact.polls)
 
     # ------------------------------------------------------------ ownership
 
@@ -238,11 +315,13 @@ class Replay:
     def _deliver(self, fact: Fact) -> None:
         if not self._is_owned:
             self._find("S3", fact, fact["first"], "delivered without owning it")
-            self.epochs.append(Epoch(member=fact.member, at=fact.at))
+            now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
+            self.epochs.append(now)
             self._is_owned = True
         self._check_held(fact)
         self._check_order(fact)
         self._check_liveness(fact)
+        self._check_let(fact)
         self._went_on(fact, fact.at)
         self._came(fact)
         if self.is_working:
@@ -321,14 +400,47 @@ class Replay:
 
     def _check_liveness(self, fact: Fact) -> None:
         resumed, self._resumed = self._resumed, None
-        written = fact["written"]
-        if resumed is None or written is None:
+        if resumed is None:
             return
-        waited = fact.at - max(resumed.at, written)
+        since, polls = resumed.at, fact.polls - resumed.polls
+        asked = fact["asked"]  # a step of an iteration: only then it was waiting
+        is_slow = polls > self._POLLS
+        if asked is not None:
+            since, is_slow = max(since, asked), True
+        if is_slow and fact.at - since > self._patience:
+            self._wait(fact, since, polls, fact["first"])
+
+    def _wait(
+        self, fact: Fact, since: float, polls: int, offset: int, *, came: bool = True
+    ) -> None:
+        self.waits.append(
+            Waited(
+                entry=fact.number,
+                resumed=since,
+                until=fact.at,
+                polls=polls,
+                offset=offset,
+                written=fact["written"],
+                created=fact["created"],
+                is_delivered=came,
+            )
+        )
+
+    def _over(self, fact: Fact) -> None:
+        # Where the journal ends: what was resumed, and polled for, may never have come.
+        resumed = self._resumed
+        if resumed is None or self._position is None or not self._is_owned:
+            return
         polls = fact.polls - resumed.polls
-        if waited > self._patience and polls > self._POLLS:
-            evidence = f"{waited:.1f} s and {polls} polls after the resume"
-            self._find("L1", fact, fact["first"], evidence, Basis.CLOCKS)
+        if polls > self._POLLS and fact.at - resumed.at > self._patience:
+            self._wait(fact, resumed.at, polls, self._position, came=False)
+
+    def _check_let(self, fact: Fact) -> None:
+        for one in self._let:
+            one.delivered, one.entry = fact.at, fact.number
+            one.offset, one.count = fact["first"], fact["count"]
+        self.let_go += self._let
+        self._let.clear()
 
     def _parked(self, fact: Fact) -> None:
         parked, limit = fact["bytes"], fact["limit"]
@@ -351,7 +463,7 @@ class Replay:
             said = f"{evidence} {hold.scope} was held by {hold.owner}"
             return self._finding(check, fact, offset, said, Basis.ORDER)
 
-        self._suspicions.append(_Suspicion(finding, fact.at, list(holds)))
+        self._suspicions.append(_Suspicion(finding, fact, list(holds)))
 
     def _find(
         self,

@@ -338,7 +338,7 @@ def w10_another_ran() -> Fleet:
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
-    told.at = 1010.0
+    told.at = 1020.0
     return [_held_by_an_operator(1001), told.handle(TP, 1)]
 
 
