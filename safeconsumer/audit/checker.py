@@ -14,7 +14,7 @@ lane at a time, in order; W10 no handler begins on what is held.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.facts import Address, Fact, docket, facts
@@ -22,14 +22,20 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
-from safeconsumer.audit.starts import wrong_starts
+from safeconsumer.audit.starts import basis_of, wrong_starts
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
 
-Told = Iterable[tuple[Address, Fact]]
+# What a clean verdict rests on; of S4 and S6 it depends on what is known.
+_BASES: Mapping[str, Basis] = {
+    **dict.fromkeys(("S1", "S3", "S5", "S7", "S8"), Basis.ORDER),
+    **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
+    **dict.fromkeys(("L1", "G2"), Basis.CLOCKS),
+    "S2": Basis.OFFSETS,
+}
 
 
 @frozen(kw_only=True)
@@ -58,10 +64,14 @@ class Verdict:
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
+        bases: what each check rests on here, of all that it compared.
+        unjudged: checks that could not be judged here, and why.
     """
 
     case: Address
     findings: tuple[Finding, ...]
+    bases: Mapping[str, Basis] = field(factory=dict)
+    unjudged: Mapping[str, str] = field(factory=dict)
 
 
 def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
@@ -124,10 +134,37 @@ class Trial:
         """
         Return what is found, once all facts were taken.
         """
-        return Verdict(case=self._case, findings=tuple(self._findings()))
-
-    def _findings(self) -> Iterator[Finding]:
         members = dict(sorted(self._members.items()))
+        unjudged = dict(self._unjudged(members))
+        findings: list[Finding] = []
+        for one in self._findings(members):
+            if isinstance(one, Finding):
+                findings.append(one)
+            else:
+                unjudged["L1"] = one
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        starts = basis_of(epochs)
+        return Verdict(
+            case=self._case,
+            findings=tuple(findings),
+            bases={**_BASES, "S4": starts, "S6": starts},
+            unjudged=unjudged,
+        )
+
+    def _unjudged(self, members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
+        hidden = [
+            name for name, one in members.items() if one.was_hidden > one.was_shown
+        ]
+        if hidden:
+            yield "S7", f"{hidden[0]} does not say what paused() returned"
+        known = {(one["scope"], one["owner"] or "") for one in self._control}
+        heard = {key for one in members.values() for key in one.heard}
+        for scope, owner in sorted(heard):
+            if ":" in owner and (scope, owner.partition(":")[2]) not in known:
+                yield "G2", f"nobody says when {owner} was told that {scope} was held"
+                break
+
+    def _findings(self, members: Mapping[str, Replay]) -> Iterator[Finding | str]:
         case, skew = self._case, self._settings.clock_skew
         patience, is_drained = self._settings.patience, self._settings.is_drained
         for one in members.values():
@@ -139,9 +176,7 @@ class Trial:
         yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)
-        for wait in fleet.slow_resumes(case, members, self._acked, patience, skew):
-            if isinstance(wait, Finding):
-                yield wait
+        yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
         spans = fleet.spans_of(self._control, skew)
         yield from fleet.delivered_though_held(case, members, spans, skew)
         yield from fleet.taken_for_lifted(case, members, spans, skew)

@@ -292,10 +292,7 @@ def taken_for_lifted(
 
 def _is_early(let: Let, span: Span, skew: float) -> bool:
     # Members name an operator's holds operator:alice, the group's own group:app.
-    is_same = let.scope == span.scope and span.owner in {
-        let.owner,
-        let.owner.partition(":")[2],
-    }
+    is_same = (let.scope, let.owner.partition(":")[2]) == (span.scope, span.owner)
     if not is_same or (let.is_expired and not span.is_limited):
         return False
     return span.start + skew < let.ended and let.delivered < span.end - skew

@@ -10,7 +10,7 @@ from attrs import define, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.holding import Holds, Placed, keys
+from safeconsumer.audit.holding import Holds, Key, Placed, keys
 from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
 
@@ -19,6 +19,10 @@ _WORKERS_OWN = frozenset(
     {"worker:backpressure", "worker:retry", "worker:drain", "worker:floor"}
 )
 
+
+# Seconds: a hold that expires is over at the next look, and its entry comes after it.
+_EXPIRES_WITHIN = 1.0
+_WRITTEN_WITHIN = 1.0
 
 _NOT_OWNED = "committed without owning it"
 
@@ -105,6 +109,9 @@ class Replay:
         strays: what it committed before it ever had the partition.
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
+        heard: scopes and owners of holds from elsewhere.
+        was_shown: whether it ever says what ``paused()`` returned.
+        was_hidden: whether it paused or resumed and does not say that.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -122,6 +129,7 @@ class Replay:
         self._is_owned = False
         self._holds = Holds()
         self._suspicions: list[_Suspicion] = []
+        self._unheld: list[tuple[Fact, Callable[[], None]]] = []
         self._asked: dict[object, tuple[str, Epoch | None, bool]] = {}
         self._departed_at = 0
         self._departed_in: int | None = None
@@ -132,6 +140,10 @@ class Replay:
         self.waits: list[Waited] = []
         self.let_go: list[Let] = []
         self._let: list[Let] = []
+        self.heard: set[Key] = set()
+        self.was_shown = self.was_hidden = False
+        self._changed = 0
+        self._flying: set[object] = set()
         self.handled = Handled(self._find)
         self.is_working = False
         self.late: list[tuple[int, Finding]] = []
@@ -180,6 +192,8 @@ class Replay:
 
     def _call(self, fact: Fact) -> None:
         self._holds.take(fact)
+        if fact["op"] in {"pause", "resume"}:
+            self._flying.add(fact["id"])
         if fact["op"] == "commit":
             self._commits(fact)
         elif fact["op"] == "seek":
@@ -189,6 +203,7 @@ class Replay:
                 self.epochs[-1].was_sought = True
 
     def _return(self, fact: Fact) -> None:
+        self._flying.discard(fact["id"])
         if fact["ok"] is False:
             self._asked.pop(fact["id"], None)
             return
@@ -196,25 +211,41 @@ class Replay:
             case "pause":
                 self._hold(fact)
                 self._check_paused(fact)
+                self._changed = fact.number
             case "resume":
                 self._let_flow(fact)
                 self._check_paused(fact)
+                self._changed = fact.number
             case "commit":
                 self._committed(fact)
 
     def _check_paused(self, fact: Fact) -> None:
-        if fact["paused"] is None or not fact["assigned"]:
+        if fact["paused"] is None:
+            self.was_hidden = self.was_hidden or self._is_owned
             return
+        self.was_shown = True
         held = self._holds.standing(fact.at)
+        if not fact["assigned"] or not self._was_still(fact, held):
+            return
         should = bool(held) or bool(fact["gated"])
         if should == fact["paused"]:
             return
         if not should:
-            self._find("S7", fact, None, "paused() says it is, and nothing holds it")
+            if fact["gated"] is not None:
+                said = "paused() says it is, and nothing holds it"
+                self._unheld.append((fact, self._find("S7", fact, None, said)))
         elif fact["gated"]:
             self._find("S7", fact, None, "paused() says it is not, and it is gated")
         else:
             self._suspect("S7", fact, None, "paused() says it is not,", held)
+
+    def _was_still(self, fact: Fact, held: list[Placed]) -> bool:
+        # Other threads may have changed something between the look and the entry.
+        if fact["seen"] is None:
+            return True
+        if self._changed > fact["seen"] or self._flying:
+            return False
+        return held == self._holds.standing(fact["seen_at"] - _EXPIRES_WITHIN)
 
     def _commits(self, fact: Fact) -> None:
         offset = fact["offset"]
@@ -260,11 +291,23 @@ class Replay:
     def _hold(self, fact: Fact) -> None:
         for hold in self._holds.take(fact).placed:
             self._resumed = None
+            if hold.is_remote:
+                self._heard_of(hold)
             # These have said already that they began.
             began = self.handled.at_work()
             self._excused.update((hold.number, offset) for offset in began)
 
+    def _heard_of(self, hold: Placed) -> None:
+        # It was in force a little before it was written down.
+        self.heard.add(hold.key)
+        self._changed = hold.number
+        for fact, take_back in self._unheld:
+            if hold.at - fact.at <= _WRITTEN_WITHIN:
+                take_back()
+        self._unheld.clear()
+
     def _lift(self, fact: Fact) -> None:
+        self._changed = fact.number
         ended = self._holds.take(fact).ended
         over = frozenset(keys(fact))
         for one in self._suspicions:
@@ -289,6 +332,7 @@ class Replay:
     # ------------------------------------------------------------ ownership
 
     def _assigned(self, fact: Fact) -> None:
+        self._changed = fact.number
         if not self._is_owned:
             self._is_owned = True
             self._position = None
@@ -303,6 +347,7 @@ class Replay:
             self.epochs.append(began)
 
     def _revoked(self, fact: Fact) -> None:
+        self._changed = fact.number
         if self._is_owned:
             is_lost = self.epochs[-1].was_lost = fact.event == "lost"
             self._departed_in = None if is_lost else fact["generation"]

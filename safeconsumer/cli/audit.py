@@ -13,7 +13,7 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import Court, Settings
+from safeconsumer.audit.checker import CHECKS, Court, Settings
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Journal, Source
@@ -42,8 +42,21 @@ _EPILOG = epilog(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
-@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
+@click.option(
+    "--clock-skew",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="By how much the clocks of any two hosts may differ, brokers too.",
+)
 @click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--without",
+    "left_out",
+    multiple=True,
+    type=click.Choice(CHECKS),
+    help="Leave a check out, for example one that cannot be judged here.",
+)
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
     "--against-topic",
@@ -73,6 +86,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     drained: bool,
     clock_skew: float,
     patience: float,
+    left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
@@ -84,9 +98,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
     Judge what consumers did by their delivery journals.
 
     JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
-    members, producers and operators together. Status 1: violations, each is named; 2:
-    it could not be told, for a journal is missing, broken or newer, or none has a
-    partition.
+    members, producers and operators together. Each consumer group is judged by itself.
+    Status 1: violations, each is named, with what it rests on; 2: it could not be told,
+    for a journal is missing, broken or newer, none has a partition, or a check could
+    not be judged, which is named, too.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     paths = files(journals, "*.journal", "*.parquet")
@@ -105,6 +120,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
+    rows = tuple(row for row in rows if row.check not in left_out)
     if only is not None:
         rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     if report is not None:
@@ -114,6 +130,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, len(paths), status, paths if only is not None else ())
+    if left_out:
+        said[-1] += f", without {', '.join(sorted(left_out))}"
     click.echo("\n".join(said))
     context.exit(status)
 
@@ -189,6 +207,9 @@ def _said(
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
             said += map(printable, (line, *_around(row, shown)))
+        if row.unjudged:
+            line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
+            said.append(printable(line))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
     return [*said, f"{what}: {journals} journals, {partitions} partitions"]

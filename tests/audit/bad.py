@@ -368,8 +368,10 @@ BAD: tuple[Callable[[], Fleet], ...] = (
 
 def held_and_let_go() -> Fleet:
     # A pause, a resume, and the very next record.
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders", assigned=[TP])
-    return [told.poll().resume("orders").poll(TP, 5, 9).commit(TP, 9)]
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.pause("orders", assigned=[TP], paused=[TP]).poll()
+    told.resume("orders", assigned=[TP], paused=[])
+    return [told.poll(TP, 5, 9).commit(TP, 9)]
 
 
 def paused_during_the_poll() -> Fleet:

@@ -71,7 +71,7 @@ def found(journals: list[Journal], settings: Settings) -> dict[Address, set[str]
 def test_each_fault_is_found_in_a_mixture(
     make: Callable[[], Fleet], clocks: tuple[float, ...]
 ) -> None:
-    """Two groups, three hosts with clocks of their own, a producer: it, and no other."""
+    """Two groups, three hosts with clocks of their own, a producer: only that one."""
     broken = found(mixed(make(), clocks), Settings(clock_skew=SKEW))
     assert broken == {OURS: {expected(make)}}
 
@@ -121,7 +121,7 @@ def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
 
 
 def test_members_of_no_group_do_not_stand_for_each_other() -> None:
-    """Each reads for itself; what one passed over, the other's reading does not mend."""
+    """Each reads for itself; what one passed over, the other does not mend."""
     one = Telling("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
     one.call("seek", offsets={TP: 8}).poll(TP, 8, 10)
     two = Telling("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
