@@ -213,10 +213,11 @@ def holds_hook(journal: JournalWriter) -> Hook:
             case events.HoldsRemoved():
                 for hold in event.holds:
                     if hold.is_remote:
-                        journal.write("lift", {**_named(hold), "since": event.at})
+                        since = journal.time_of(event.at)
+                        journal.write("lift", {**_named(hold), "since": since})
             case events.HoldsExpired() | events.HoldsEnded():
                 why = EXPIRED if isinstance(event, events.HoldsExpired) else ENDED
-                said = {"since": event.at, "why": why}
+                said = {"since": journal.time_of(event.at), "why": why}
                 for hold in event.holds:
                     journal.write("lift", {**_named(hold), **said})
 
