@@ -130,6 +130,12 @@ class Trial:
                 self._members[fact.member] = known
             known.take(fact)
 
+    def share(self, written: fleet.Acknowledged) -> None:
+        """
+        Hear what producers wrote for all groups, in place of single facts of it.
+        """
+        self._acked = written
+
     def verdict(self) -> Verdict:
         """
         Return what is found, once all facts were taken.
@@ -206,6 +212,7 @@ class Court:
         self._trials: dict[Address, Trial] = {}
         # What concerns several cases, some of which may be heard of later.
         self._shared: dict[Address, list[Fact]] = {}
+        self._written: dict[Address, fleet.Acknowledged] = {}
 
     def hear(self, journal: Source) -> None:
         """
@@ -216,24 +223,39 @@ class Court:
                 proves nothing.
         """
         for address, fact in facts(journal):
-            if not address.is_case:
-                self._shared.setdefault(address, []).append(fact)
-                continue
-            known = self._trials.get(address)
-            if known is None:
-                known = self._trials[address] = Trial(address, self._settings)
-            known.take(fact)
+            self.take(address, fact)
+
+    def take(self, address: Address, fact: Fact) -> None:
+        """
+        Hear one fact; of a member and address, each after those before it.
+
+        Raises:
+            JournalError: an operator's hold has a scope that cannot be read.
+        """
+        if address.group is None:
+            self._written.setdefault(address, fleet.Acknowledged()).add(fact)
+            return
+        if not address.is_case:
+            self._shared.setdefault(address, []).append(fact)
+            return
+        known = self._trials.get(address)
+        if known is None:
+            known = self._trials[address] = Trial(address, self._settings)
+        known.take(fact)
 
     def verdicts(self) -> dict[Address, Verdict]:
         """
         Return the verdict on each case, once all journals were heard.
         """
         found: dict[Address, Verdict] = {}
-        for case, needed in docket([*self._trials, *self._shared]).items():
+        known = [*self._trials, *self._shared, *self._written]
+        for case, needed in docket(known).items():
             trial = self._trials.get(case) or Trial(case, self._settings)
-            for address in sorted(needed & self._shared.keys(), key=_order):
-                for fact in self._shared[address]:
+            for address in needed:
+                for fact in self._shared.get(address, ()):
                     trial.take(fact)
+                if address in self._written:
+                    trial.share(self._written[address])
             found[case] = trial.verdict()
         return found
 
@@ -268,7 +290,3 @@ def findings_of(
         tp = case.topic, case.partition
         found[tp] = *found.get(tp, ()), *verdict.findings
     return found
-
-
-def _order(address: Address) -> tuple[str, str, int]:
-    return address.group or "", address.topic, address.partition

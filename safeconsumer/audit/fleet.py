@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.replay import Let, Replay, Waited
-from safeconsumer.audit.spans import Spans, holes, merged
+from safeconsumer.audit.spans import Spans, between, merged, uncovered
 
 Members = Mapping[str, Replay]
 
@@ -28,7 +28,7 @@ Members = Mapping[str, Replay]
 @define
 class Acknowledged:
     """
-    Records that producers were told of; for each stretch of time sixteen bytes.
+    Records that producers were told of, or that were found in a topic.
 
     Attributes:
         runs: which, without their times.
@@ -43,8 +43,11 @@ class Acknowledged:
         Take note of a run.
         """
         self.runs.add(fact["first"], fact["last"] + 1)
-        self._last.append(fact["last"])
-        self._at.append(fact.at)
+        if self._at and self._at[-1] == fact.at:  # one look at a topic
+            self._last[-1] = max(self._last[-1], fact["last"])
+        else:
+            self._last.append(fact["last"])
+            self._at.append(fact.at)
 
     def time_of(self, offset: int) -> float | None:
         """
@@ -91,15 +94,15 @@ def _missing(
             yield _of_offsets("S2", case, end, said)
         return
     covered = merged(span for one in epochs for span in one.came)
-    # What lies before the first delivery may have been read before there were journals,
-    # what lies after the last one may still come.
-    bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
-    for first, last in written:
-        if is_drained:
-            bottom, top = first, last
-        for start, end in holes(max(first, bottom), min(last, top), covered):
-            said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-            yield _of_offsets("S2", case, start, said)
+    if not is_drained:
+        # What lies before the first delivery may have been read before there were
+        # journals, what lies after the last one may still come.
+        if not covered:
+            return
+        written = between(written, covered.starts[0], covered.ends[-1])
+    for start, end in uncovered(written, covered):
+        said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
+        yield _of_offsets("S2", case, start, said)
 
 
 def not_done(
@@ -116,10 +119,9 @@ def not_done(
     spans = [span for one in parts for span in one.handled.done]
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    for first, last in merged(acknowledged.runs):
-        for start, end in holes(first, last, covered):
-            said = f"nobody completed acknowledged offsets {start} to {end - 1}"
-            yield _of_offsets("W5", case, start, said)
+    for start, end in uncovered(merged(acknowledged.runs), covered):
+        said = f"nobody completed acknowledged offsets {start} to {end - 1}"
+        yield _of_offsets("W5", case, start, said)
 
 
 # ---------------------------------------------------------------- resumes

@@ -16,7 +16,7 @@ from safeconsumer.audit.around import excerpts, lines
 from safeconsumer.audit.checker import CHECKS, Court, Settings
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Journal, Source
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.audit.stream import opened, pack
@@ -30,7 +30,7 @@ from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
+Judge = Callable[[Sequence[Path], Settings, Sequence[Source]], Judged]
 
 _EPILOG = epilog(
     Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
@@ -136,7 +136,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     context.exit(status)
 
 
-def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ...]:
+def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Source, ...]:
     named: set[TopicPartition] = set()
     for path in paths:
         with contextlib.suppress(JournalError):  # it is named where it is judged
@@ -147,7 +147,7 @@ def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ..
 
 
 def _here(
-    paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
+    paths: Sequence[Path], settings: Settings, more: Sequence[Source] = ()
 ) -> Judged:
     court = Court(settings)
     troubles: list[str] = []
@@ -168,7 +168,7 @@ def _on_spark(master: str) -> Judge:
     auditing = importlib.import_module("safeconsumer.spark.auditing")
 
     def on_spark(
-        paths: Sequence[Path], settings: Settings, more: Sequence[Journal]
+        paths: Sequence[Path], settings: Settings, more: Sequence[Source]
     ) -> Judged:
         with session(master, "safeconsumer audit") as spark:
             found: Judged = auditing.audit(spark, paths, settings, more)

@@ -9,7 +9,7 @@ from typing import Any
 
 from safeconsumer.audit.checker import Settings, judge
 from safeconsumer.audit.facts import Address, Fact, docket, facts
-from safeconsumer.audit.journal import Journal
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import opened
 from safeconsumer.errors import JournalError
@@ -21,7 +21,7 @@ def audit(
     spark: Any,  # noqa: ANN401 - pyspark is optional
     paths: Sequence[Path],
     settings: Settings,
-    more: Sequence[Journal] = (),
+    more: Sequence[Source] = (),
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """
     Judge journals that every executor can read at these paths.
