@@ -175,9 +175,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 return
             if is_all and not flags["yes"] and is_terminal():
                 _confirm(preview(operator, wanted, against))
-            # Reading what there is takes a while, and people think for minutes.
-            wanted = laid(operator.look_again(wanted.picture))
-            _check(tuple(replacing(wanted)), flags)
+                # People think for minutes; what is written within less is overtaken().
+                wanted = laid(operator.look_again(wanted.picture))
+                _check(tuple(replacing(wanted)), flags)
             wanted, done = _placed(operator, wanted, is_replacing=flags["replace"])
             told, reached = _told(wanted, done), None
             with written("held", done):
