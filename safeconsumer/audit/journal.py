@@ -9,12 +9,14 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
   (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
-  ``gated`` and ``assigned`` after it (pause, resume);
+  ``gated`` and ``assigned`` after it (pause, resume; in ``gated`` nothing if that is
+  not known), ``seen``, the last entry before that was looked at, and ``seen_at``, when;
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
-  before the step of an iteration that yielded it, ``written``: when the first record
-  was appended, seconds since the epoch;
+  before the step of an iteration that yielded it, with ``asked``, when the step began;
+  of the first record ``written``, when the broker appended it, or ``created``, when its
+  producer says that it was made, seconds since the epoch;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
@@ -34,7 +36,7 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   the moment when a hold is in force and the entry that says so;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
-  control topic;
+  control topic, or about to be asked for; ``until`` of a hold that expires;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
@@ -46,7 +48,7 @@ A process that is killed may leave half a line at the end; nothing else may be b
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,12 +56,14 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
 
 VERSION = 1
 
 # Why a hold is over that nobody lifted.
 EXPIRED, ENDED = "expired", "ended"
+
+# Why a record is complete though its handler failed.
+DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 # Without the search for blanks around a document that json.loads begins and ends with.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
@@ -108,27 +112,6 @@ class Journal:
     entries: tuple[Entry, ...]
     is_cut: bool = False
 
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-        return [one for one in self.entries if one.event == "lift"]
-
-
-def tp_text(tp: TopicPartition) -> str:
-    """
-    Return a partition as journals name it.
-    """
-    return f"{tp[0]}:{tp[1]}"
-
-
-def tp_of(text: str) -> TopicPartition:
-    """
-    Return the partition that a journal names so.
-    """
-    topic, _, number = text.rpartition(":")
-    return topic, int(number)
-
 
 class Source(Protocol):
     """
@@ -151,11 +134,6 @@ class Source(Protocol):
     def entries(self) -> Iterable[Entry]:
         """
         What it did, in order; may be asked for again.
-        """
-
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
         """
 
 

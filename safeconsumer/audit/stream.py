@@ -3,7 +3,7 @@ Journals that are read line by line, however long they are; JSON lines or Parque
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from safeconsumer.audit.journal import (
     Entry,
     Source,
     entries_of,
-    entry_of,
     head_of,
 )
 from safeconsumer.errors import JournalError, MissingExtraError
@@ -91,12 +90,6 @@ class _Lines:
         next(lines, None)
         return entries_of(str(self._path), self.member, lines)
 
-    def lifts(self) -> Sequence[Entry]:
-        lines = enumerate(self._whole_lines())
-        some = [(number, line) for number, line in lines if number and '"lift"' in line]
-        read = (entry_of(str(self._path), self.member, *one) for one in some)
-        return [one for one in read if one.event == "lift"]
-
     def _whole_lines(self) -> Iterator[str]:
         try:
             with self._path.open(
@@ -125,19 +118,11 @@ class _Parquet:
 
     @property
     def entries(self) -> Iterator[Entry]:
-        return self._read(())
-
-    def lifts(self) -> Sequence[Entry]:
-        return tuple(self._read([("e", "=", "lift")]))
-
-    def _read(self, filters: Sequence[tuple[str, str, str]]) -> Iterator[Entry]:
-        wanted = {value for _, _, value in filters}
         try:
             with self._parquet.ParquetFile(self._path) as file:
                 for batch in file.iter_batches(_ROWS):
                     for row in batch.to_pylist():
-                        if not wanted or row["e"] in wanted:
-                            yield self._entry(row)
+                        yield self._entry(row)
         except (*self._broken, KeyError) as error:
             raise _unreadable(self._path, error) from error
 

@@ -13,9 +13,11 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
-from safeconsumer.audit.journal import Journal, Source, tp_of
-from safeconsumer.audit.replay import Finding
+from safeconsumer.audit.checker import CHECKS, Court, Settings
+from safeconsumer.audit.facts import Address, facts
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
 from safeconsumer.audit.stream import opened, pack
 from safeconsumer.cli import errors
@@ -26,11 +28,9 @@ from safeconsumer.cli.journals import files
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
-from safeconsumer.holds.scope import TopicPartition
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
-Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
+Judge = Callable[[Sequence[Path], Settings, Sequence[Source]], Judged]
 
 _EPILOG = epilog(
     Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
@@ -42,8 +42,21 @@ _EPILOG = epilog(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
 )
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
-@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
+@click.option(
+    "--clock-skew",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="By how much the clocks of any two hosts may differ, brokers too.",
+)
 @click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--without",
+    "left_out",
+    multiple=True,
+    type=click.Choice(CHECKS),
+    help="Leave a check out, for example one that cannot be judged here.",
+)
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
     "--against-topic",
@@ -73,6 +86,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     drained: bool,
     clock_skew: float,
     patience: float,
+    left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
@@ -84,9 +98,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
     Judge what consumers did by their delivery journals.
 
     JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
-    members, producers and operators together. Status 1: violations, each is named; 2:
-    it could not be told, for a journal is missing, broken or newer, or none has a
-    partition.
+    members, producers and operators together. Each consumer group is judged by itself.
+    Status 1: violations, each is named, with what it rests on; 2: it could not be told,
+    for a journal is missing, broken or newer, none has a partition, or a check could
+    not be judged, which is named, too.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     paths = files(journals, "*.journal", "*.parquet")
@@ -105,6 +120,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
+    rows = tuple(row for row in rows if row.check not in left_out)
     if only is not None:
         rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     if report is not None:
@@ -114,34 +130,35 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, len(paths), status, paths if only is not None else ())
+    if left_out:
+        said[-1] += f", without {', '.join(sorted(left_out))}"
     click.echo("\n".join(said))
     context.exit(status)
 
 
-def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ...]:
-    told, _ = _digested(paths, Settings())
-    named = {tp for tp, _ in told if tp is not None}
+def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Source, ...]:
+    named: set[TopicPartition] = set()
+    for path in paths:
+        with contextlib.suppress(JournalError):  # it is named where it is judged
+            for address, _ in facts(opened(path)):
+                if address.topic:
+                    named.add((address.topic, address.partition))
     return (topic_journal(base, sorted(named)),) if named else ()
 
 
-def _digested(paths: Sequence[Path], settings: Settings) -> Digested:
-    told: list[tuple[TopicPartition | None, Digest]] = []
+def _here(
+    paths: Sequence[Path], settings: Settings, more: Sequence[Source] = ()
+) -> Judged:
+    court = Court(settings)
     troubles: list[str] = []
     for path in paths:
         try:
-            told.extend(digests(opened(path), settings))
+            court.hear(opened(path))
         except JournalError as error:
             troubles.append(str(error))
-    return told, troubles
-
-
-def _here(
-    paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
-) -> Judged:
-    told, troubles = _digested(paths, settings)
-    told += [one for journal in more for one in digests(journal, settings)]
-    judged = check_digests(told, settings)
-    rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
+    for journal in more:
+        court.hear(journal)
+    rows = tuple(row for one in court.verdicts().values() for row in rows_of(one))
     return rows, tuple(troubles)
 
 
@@ -151,7 +168,7 @@ def _on_spark(master: str) -> Judge:
     auditing = importlib.import_module("safeconsumer.spark.auditing")
 
     def on_spark(
-        paths: Sequence[Path], settings: Settings, more: Sequence[Journal]
+        paths: Sequence[Path], settings: Settings, more: Sequence[Source]
     ) -> Judged:
         with session(master, "safeconsumer audit") as spark:
             found: Judged = auditing.audit(spark, paths, settings, more)
@@ -186,23 +203,32 @@ def _said(
     for row in rows:
         if row.violations:
             line = (
-                f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first "
-                f"by {row.member or 'the fleet'}: {row.evidence}"
+                f"{row.check}  {_case(row)}  {row.violations} x, first by "
+                f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
             said += map(printable, (line, *_around(row, shown)))
+        if row.unjudged:
+            line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
+            said.append(printable(line))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
     return [*said, f"{what}: {journals} journals, {partitions} partitions"]
+
+
+def _case(row: Row) -> str:
+    group = f" of {row.group}" if row.group else ""
+    return f"{row.topic}:{row.partition}{group}"
 
 
 def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
     tp = row.topic, row.partition
     finding = Finding(
         check=row.check,
-        partition=tp,
+        case=Address(row.group, *tp),
         member=row.member,
         offset=row.offset,
         evidence=row.evidence,
+        basis=Basis(row.basis),
         entry=row.entry,
     )
     return lines(excerpts(_readable(paths), tp, finding))
