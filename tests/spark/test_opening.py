@@ -180,15 +180,25 @@ def triggers(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
 
 
 def admins(lake: Lake) -> set[str]:
-    java = lake.spark.sparkContext._jvm
-    server = java.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    kind = "kafka.admin.client:type=admin-client-metrics,client-id=*"
-    found = server.queryNames(java.javax.management.ObjectName(kind), None)
-    return {str(one) for one in found}
+    name = "kafka.admin.client:type=admin-client-metrics,client-id=*"
+    return {str(one) for one in beans(lake, "queryNames", name, "QueryExp", None)}
 
 
 def requests(lake: Lake, admin: str) -> float:
-    java = lake.spark.sparkContext._jvm
-    server = java.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    name = java.javax.management.ObjectName(admin)
-    return float(server.getAttribute(name, "request-total"))
+    kind, attribute = "java.lang.String", "request-total"
+    return float(beans(lake, "getAttribute", admin, kind, attribute))
+
+
+def beans(lake: Lake, what: str, name: str, kind: str, argument: str | None) -> Any:  # noqa: ANN401 - Java's
+    # By reflection: py4j looks for methods in the server's class, which Java hides.
+    gateway = lake.spark.sparkContext._gateway
+    java = gateway.jvm.java.lang
+    interface = java.Class.forName("javax.management.MBeanServer")
+    kinds = gateway.new_array(java.Class, 2)
+    kinds[0] = java.Class.forName("javax.management.ObjectName")
+    kinds[1] = java.Class.forName(kind if "." in kind else f"javax.management.{kind}")
+    given = gateway.new_array(java.Object, 2)
+    given[0] = gateway.jvm.javax.management.ObjectName(name)
+    given[1] = argument
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    return interface.getMethod(what, kinds).invoke(server, given)
