@@ -48,6 +48,7 @@ class SourceOptions:
         control: operators' and members' control topic, or None.
         group: whose control records count.
         control_timeout: seconds for which one plan waits for the control topics.
+        decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which a hold that expires is lifted late.
         watch_interval: seconds between looks at what is held; 0 for none.
         fails_on_loss: whether lost records fail the query.
@@ -60,6 +61,7 @@ class SourceOptions:
     control: tuple[str, str] | None = None
     group: str = ""
     control_timeout: float = 5.0
+    decision_timeout: float = 10.0
     clock_skew: float = 30.0
     watch_interval: float = 30.0
     fails_on_loss: bool = True
@@ -114,6 +116,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         control=control,
         group=group,
         control_timeout=patience,
+        decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
         watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
