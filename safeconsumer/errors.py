@@ -131,6 +131,12 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """
 
 
+class SparkRunError(SafeConsumerError, RuntimeError):
+    """
+    A run on Spark failed; the message says why, and Spark's log says more.
+    """
+
+
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
     What is held cannot be told now, so everything is; the message says why.

@@ -110,17 +110,20 @@ class TestOnSpark:
 
     def test_it_copies_what_is_not_held_and_ends(self, lake: Lake) -> None:
         """
-        A line per batch that names what is held, and a table at the end.
+        A line per batch that names what is held; what it copied; a table on request.
         """
         lake.produce(lake.orders, 30)
         lake.produce(lake.returns, 30)
-        command = self.arguments(lake, "--holds", f"{lake.orders}:1 {lake.orders}:2")
+        held = f"{lake.orders}:1 {lake.orders}:2"
+        command = self.arguments(lake, "--holds", held, "--table")
         done = subprocess.run(  # noqa: S603 - our own command line
             command, capture_output=True, text=True, timeout=LIMIT, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert f"180 rows; held {lake.orders}:1-2, 60 behind" in done.stdout
         lines = [line.split() for line in done.stdout.splitlines()]
+        said = f"copied 180 rows in 1 batch; held {lake.orders}:1-2, 60 behind"
+        assert said.split() in lines
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
@@ -131,7 +134,7 @@ class TestOnSpark:
         """
         lake.produce(lake.orders, 3)
         done = subprocess.run(  # noqa: S603 - our own command line
-            self.arguments(lake, "--holds", "@all"),
+            self.arguments(lake, "--holds", "@all", "--table"),
             capture_output=True,
             text=True,
             timeout=LIMIT,
@@ -158,15 +161,14 @@ class TestOnSpark:
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert "120 rows" in done.stdout
-        lines = [line.split() for line in done.stdout.splitlines()]
-        assert [lake.orders, "3", "30", "0", "29"] in lines
+        assert "copied 120 rows in 1 batch" in done.stdout
+        assert "first" not in done.stdout  # the table was not asked for
 
     def test_it_ends_cleanly_when_it_is_told_to(
         self, lake: Lake, tmp_path: Path
     ) -> None:
         """
-        SIGTERM: status 0, the table, and what was written is whole.
+        SIGTERM: status 0, what was copied, and what was written is whole.
         """
         lake.produce(lake.orders, 30)
         log = tmp_path / "log"
@@ -188,4 +190,4 @@ class TestOnSpark:
             finally:
                 program.kill()
                 program.wait()
-        assert "partition  rows" in log.read_text()
+        assert "copied 120 rows in 1 batch" in log.read_text()
