@@ -143,6 +143,12 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
 
 
+class HeldDataLostError(SafeConsumerError, RuntimeError):
+    """
+    The next records of held partitions are gone; the message names the partitions.
+    """
+
+
 class JournalError(SafeConsumerError, ValueError):
     """
     A delivery journal cannot be read; names the file and the line.

@@ -3,10 +3,12 @@ One running stream: what it obeys, and what was planned last.
 """
 
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from safeconsumer.errors import HoldsUnreadableError
+from attrs import evolve
+
+from safeconsumer.errors import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events import consumer as core_events
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
@@ -17,9 +19,7 @@ from safeconsumer.spark import events, offsets
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
-Facts = MutableMapping[str, str]
-
-_NOTHING = ""
+Facts = Mapping[str, str]
 
 
 class Follower(Protocol):
@@ -72,10 +72,10 @@ class Watch(Protocol):
 
 class Stream:
     """
-    Answers the two questions of each plan.
+    Answers the questions of each plan, in the words of ``design/0063-deciders.md``.
 
-    Thread rules: :meth:`plan` and :meth:`freeze` on one thread at a time; the others on
-    any.
+    Thread rules: :meth:`plan`, :meth:`share` and :meth:`freeze` on one thread at a
+    time; the others on any.
 
     Args:
         name: names it among the session's streams.
@@ -103,44 +103,54 @@ class Stream:
         self._watch = watch
         self._wall = wall
         self._plan = Plan(start={}, latest={})
-        self._troubles: tuple[str, ...] = ()
+        self._known_before = Known()
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
 
-    def plan(self, facts: Facts) -> str:
+    def plan(self, facts: Facts) -> Facts:
         """
-        Say from where the official limiter shall plan; return why it cannot be done.
+        Look at every hold, as fresh as it can be had; say if one covers what is read.
         """
         start = offsets.parse(facts["start"])
-        latest = offsets.parse(facts["latest"])
-        known = self._known(lambda one: one.fresh())
-        self._troubles = known.troubles
-        self._plan = Plan(
-            start=start, latest=latest, held=known.held({*start, *latest})
-        )
-        facts["from"] = offsets.render(self._plan.pretended())
-        return self._refusal()
+        self._known_before = self._known(lambda one: one.fresh())
+        held = self._known_before.held(start)
+        self._plan = Plan(start=start, latest=start, held=held)
+        return {"held": "yes" if held else "no"}
 
-    def freeze(self, facts: Facts) -> str:
+    def share(self, facts: Facts) -> Facts:
+        """
+        Say from where the official limiter shall plan, which ends at ``latest``.
+        """
+        latest = offsets.parse(facts["latest"])
+        held = self._known_before.held({*self._plan.start, *latest})
+        self._plan = evolve(self._plan, latest=latest, held=held)
+        return {"from": offsets.render(self._plan.pretended())}
+
+    def freeze(self, facts: Facts) -> Facts:
         """
         Say at which offsets the batch ends; nobody who paused meanwhile is overlooked.
+
+        Raises:
+            HeldDataLostError: what is held has lost records, and that fails the query.
         """
         end = offsets.parse(facts["end"])
-        before = self._plan
-        now = self._known(lambda one: one.state())
+        # The latest that the official source has just found may be of more partitions
+        # than those that the plan began with.
+        latest = {**end, **offsets.parse(facts["latest"])}
+        before, now = self._known_before, self._known(lambda one: one.state())
         # A hold that was lifted meanwhile counts for this batch, and so does trouble.
-        troubles = tuple(dict.fromkeys((*self._troubles, *now.troubles)))
+        troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         known = Known(states=now.states, troubles=troubles)
-        # For a rate limit the official source looks partitions up anew: there may be
-        # more of them than the plan began with.
-        seen = {*before.start, *before.latest, *end}
-        held = {**known.held(seen), **before.held}
-        self._plan = Plan(start=before.start, latest=before.latest, held=held)
-        facts["end"] = offsets.render(self._plan.frozen(end))
-        self._report(facts, troubles)
+        seen = {*self._plan.start, *latest}
+        held = {**known.held(seen), **before.held(seen)}
+        self._plan = Plan(start=self._plan.start, latest=latest, held=held)
         if self._watch is not None:
-            self._watch.look_at({tp: before.start.get(tp, 0) for tp in held})
-        return _NOTHING
+            self._watch.look_at({tp: self._plan.start.get(tp, 0) for tp in held})
+        self._judge_losses()
+        return {
+            "end": offsets.render(self._plan.frozen(end)),
+            **self._report(troubles),
+        }
 
     def holds(self) -> tuple[Hold, ...]:
         """
@@ -178,7 +188,7 @@ class Stream:
         states.extend(ledger.view().state for ledger in self._ledgers)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
-    def _refusal(self) -> str:
+    def _judge_losses(self) -> None:
         lost = {
             f"{tp[0]}:{tp[1]}": why for tp, why in sorted(self._plan.losses().items())
         }
@@ -191,21 +201,25 @@ class Stream:
         if losses and losses != self._told_losses:
             self._tell(events.HeldDataLost, losses=losses)
         self._told_losses = losses
-        if not losses or not self._options.fails_on_loss:
-            return _NOTHING
-        return (
-            f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, or set "
-            "failOnDataLoss=false to go on without those records"
-        )
+        if losses and self._options.fails_on_loss:
+            message = (
+                f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, or "
+                "set failOnDataLoss=false to go on without those records"
+            )
+            raise HeldDataLostError(message)
 
-    def _report(self, facts: Facts, troubles: tuple[str, ...]) -> None:
+    def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan
         lag = sum(plan.lags().values())
-        facts["metric.held"] = offsets.named(plan.held)
-        facts["metric.heldPartitions"] = str(len(plan.held))
-        facts["metric.heldLag"] = str(lag)
+        said = {
+            "metric.held": offsets.named(plan.held),
+            "metric.heldPartitions": str(len(plan.held)),
+            "metric.heldLag": str(lag),
+        }
+        if plan.held:
+            said["description"] = f"held: {said['metric.held']}, {lag} behind"
         if troubles:
-            facts["metric.heldBecause"] = "; ".join(troubles)
+            said["metric.heldBecause"] = "; ".join(troubles)
         because = {
             hold.key: hold_line(hold) for holds in plan.held.values() for hold in holds
         }
@@ -218,6 +232,7 @@ class Stream:
             if troubles:
                 self._tell(events.HoldsUnreadable, reasons=troubles)
         self._told = told
+        return said
 
     def _tell(self, kind: type[core_events.Event], **fields: object) -> None:
         ledger = self._ledgers[0]
