@@ -137,6 +137,12 @@ class SparkRunError(SafeConsumerError, RuntimeError):
     """
 
 
+class NotQuietError(SafeConsumerError, TimeoutError):
+    """
+    Streams still read, or may read, what they were to leave alone; says which and why.
+    """
+
+
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
     What is held cannot be told now, so everything is; the message says why.

@@ -51,8 +51,8 @@ class Watched:
     """
     Keeps the activity of one stream.
 
-    Spark runs one batch of a stream at a time: the next plan, or the progress of the
-    batch, proves that the one before has ended.
+    Spark runs one batch of a stream at a time, and asks for its metrics when it has
+    been run: that, or the next plan, proves that it has ended.
 
     Thread rules: any thread; nothing is called under its lock.
     """
@@ -60,7 +60,6 @@ class Watched:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._now = Activity()
-        self._end: Offsets = {}
 
     def now(self, timeout: float = 0.0) -> Activity:
         """
@@ -97,14 +96,20 @@ class Watched:
                 reading=reads,
                 is_planned=True,
             )
-            self._end = dict(end)
             self._changed.notify_all()
 
-    def ended(self, end: Offsets) -> None:
+    def ended(self) -> None:
         """
-        Note that a batch that ended there has been run, by the word of its progress.
+        Note that the batch that was planned last has been run.
         """
         with self._changed:
-            if not self._now.is_deciding and dict(end) == self._end:
-                self._now = evolve(self._now, reading=frozenset())
-                self._changed.notify_all()
+            self._now = evolve(self._now, reading=frozenset())
+
+
+def query_name(description: str) -> str:
+    """
+    Return the name of a query from what Spark says of its batch; empty if it has none.
+
+    That is ``NAME<br/>id = ...<br/>runId = ...<br/>batch = ...``.
+    """
+    return description.rpartition("id = ")[0].removesuffix("<br/>")
