@@ -44,7 +44,6 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
 
   /** Fails if there is no decider of that name, or it does not answer. */
   public static void hello(String name) { DECIDERS.get(name).ask("hello", Map.of()); }
-  public static void forget(String name) { DECIDERS.remove(name); }
 
   /** What safeconsumer called when it spoke the first protocol. */
   public static void decideBy(BiFunction<String, Map<String, String>, String> python) {
@@ -184,6 +183,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     private final SupportsTriggerAvailableNow feed;
     private final CaseInsensitiveStringMap options;
     private final Decider decider;
+    private final SparkContext spark = SparkSession.active().sparkContext();
     private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeStream::daemon);
     private final Map<String, String> about = new HashMap<>();
     private Future<Map<String, String>> answer; // null: never asked
@@ -201,7 +201,6 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
 
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
-      SparkContext spark = SparkSession.active().sparkContext();
       if (spark.isStopped()) { // Spark lets idle queries live
         throw new IllegalStateException("safekafka: the session of this query was stopped");
       }
@@ -275,7 +274,8 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         if (failed.getCause() instanceof IllegalArgumentException refusal) {
           throw refusal;
         }
-        throw new Undecided(failed.getCause().getMessage());
+        throw failed.getCause() instanceof Undecided none ? none
+            : new Undecided("the process that registered this session does not answer");
       } catch (InterruptedException stopping) {
         Thread.currentThread().interrupt();
         throw new Undecided("the query is being stopped");
@@ -315,7 +315,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     }
 
     @Override public Offset latestOffset() { return official.latestOffset(); }
-    @Override public Offset reportLatestOffset() { return feed.reportLatestOffset(); }
+    @Override public Offset reportLatestOffset() { // it fails before it was asked for one
+      return about.containsKey("latest") ? feed.reportLatestOffset() : null;
+    }
     @Override public ReadLimit getDefaultReadLimit() { return feed.getDefaultReadLimit(); }
     @Override public Offset initialOffset() { return official.initialOffset(); }
     @Override public Offset deserializeOffset(String json) { return feed.deserializeOffset(json); }
