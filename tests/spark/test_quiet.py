@@ -81,6 +81,9 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     """
     lab = Reported()
     lab.watched.begin("q", [ZERO, ONE])
+    assert lab.told() == ("starting", {}, {})
+    lab.watched.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
+    lab.watched.begin("q", [ZERO, ONE])
     lab.held.add(ZERO)
     assert lab.told() == ("deciding", {}, {})
     lab.watched.planned({ZERO: 0, ONE: 0}, {ZERO: 5, ONE: 0})
