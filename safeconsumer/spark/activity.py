@@ -110,6 +110,6 @@ def query_name(description: str) -> str:
     """
     Return the name of a query from what Spark says of its batch; empty if it has none.
 
-    That is ``NAME<br/>id = ...<br/>runId = ...<br/>batch = ...``.
+    That is four lines: the name, ``id = ...``, ``runId = ...``, ``batch = ...``.
     """
-    return description.rpartition("id = ")[0].removesuffix("<br/>")
+    return description.rpartition("id = ")[0].removesuffix("\n")

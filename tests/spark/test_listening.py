@@ -97,4 +97,4 @@ class TestOnSpark:
             for number in range(jobs.size())
         ]
         (ours,) = {one for one in said if one and one.startswith("described")}
-        assert ours.endswith(f"<br/>held: {lake.orders}:0-3, 20 behind")
+        assert ours.endswith(f"\nheld: {lake.orders}:0-3, 20 behind")

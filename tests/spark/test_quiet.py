@@ -27,12 +27,12 @@ from tests.spark.test_exactly_once import Driven
 from tests.spark.waiting import until
 
 ZERO, ONE = ("orders", 0), ("orders", 1)
-BATCH = "nightly<br/>id = 1-2<br/>runId = 3-4<br/>batch = 7"
+BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
 
 
 @pytest.mark.parametrize(
     ("description", "name"),
-    [(BATCH, "nightly"), (BATCH.removeprefix("nightly<br/>"), ""), ("", "")],
+    [(BATCH, "nightly"), (BATCH.removeprefix("nightly"), ""), ("", "")],
 )
 def test_a_query_is_named_by_what_spark_says_of_its_batch(
     description: str, name: str

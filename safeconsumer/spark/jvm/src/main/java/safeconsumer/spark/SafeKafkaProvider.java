@@ -223,7 +223,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       }
       if (said.containsKey("description")) { // Spark sets it anew for each batch
         String name = spark.getLocalProperty("spark.job.description");
-        spark.setLocalProperty("spark.job.description", name + "<br/>" + said.get("description"));
+        spark.setLocalProperty("spark.job.description", name + "\n" + said.get("description"));
       }
       return end;
     }
