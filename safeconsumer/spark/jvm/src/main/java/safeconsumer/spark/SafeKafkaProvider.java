@@ -287,8 +287,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     /** What the official source reports, and what was said of the batch planned last. */
     @Override
     public Map<String, String> metrics(Optional<Offset> consumed) {
-      if (isOpen) { // Spark asks when a batch has been run, and else only where there was none
-        asking.submit(() -> decider.ask("ended", about));
+      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
+        Map<String, String> which = Map.of("stream", about.get("stream"));
+        asking.submit(() -> decider.ask("ended", which));
       }
       Map<String, String> all = new HashMap<>();
       if (trouble.isEmpty()) { // else it may know of partitions that the plan never had
