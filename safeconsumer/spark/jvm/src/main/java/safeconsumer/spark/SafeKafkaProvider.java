@@ -218,7 +218,8 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         LoggerFactory.getLogger(SafeKafkaProvider.class).error("safekafka: {}",
             trouble.isEmpty() ? "there are decisions again" : "everything is held, " + trouble);
       }
-      if (!trouble.isEmpty() && about.get("ends").equals("yes")) {
+      boolean isStopping = Thread.currentThread().isInterrupted();
+      if (!trouble.isEmpty() && about.get("ends").equals("yes") && !isStopping) {
         throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
       }
       if (said.containsKey("description")) { // Spark sets it anew for each batch
