@@ -40,7 +40,7 @@ class Opening:
         self, own: PauseLedger, named: Mapping[str, PauseLedger] | None = None
     ) -> None:
         self._own = own
-        self._named = named or {}
+        self._named = {} if named is None else named  # it is filled later
         self._readers = Shared()
         self._reports = StreamReports()
 
