@@ -46,10 +46,16 @@ def _rows_of(files: Iterable[Path]) -> Counter[Row]:
 
     found: Counter[Row] = Counter()
     for file in files:
-        table = parquet.read_table(
-            file, columns=["topic", "partition", "offset"], partitioning=None
-        )
-        found.update(zip(*(column.to_pylist() for column in table), strict=True))
+        table = parquet.read_table(file, partitioning=None)
+        offsets = table.column("offset").to_pylist()
+        if "topic" in table.column_names:
+            topics = table.column("topic").to_pylist()
+            partitions = table.column("partition").to_pylist()
+        else:  # of a lake that is laid out by them: they are folders
+            named = dict(part.split("=", 1) for part in file.parts if "=" in part)
+            topics = [named["topic"]] * len(offsets)
+            partitions = [int(named["partition"])] * len(offsets)
+        found.update(zip(topics, partitions, offsets, strict=True))
     return found
 
 
