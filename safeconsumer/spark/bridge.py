@@ -16,6 +16,7 @@ from safeconsumer.errors import (
     ClientPropertyError,
     ControlTopicError,
     HeldDataLostError,
+    HoldsUnreadableError,
     SparkSettingError,
 )
 from safeconsumer.spark import options
@@ -37,7 +38,7 @@ Facts = Mapping[str, str]
 # What ends a query, in these words. Everything else is a defect, and holds.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
-    SparkSettingError,
+    *(HoldsUnreadableError, SparkSettingError),
 )
 
 
@@ -106,7 +107,7 @@ class Bridge:
                 return self._open(facts)
             case "close":
                 return self._close(facts)
-            case "plan" | "share" | "freeze":
+            case "again" | "plan" | "share" | "freeze" | "ended":
                 stream = self._streams[facts["stream"]]
                 return getattr(stream, question)(facts)  # type: ignore[no-any-return]  # by name
         message = f"there is no question {question!r}"

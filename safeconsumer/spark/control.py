@@ -4,7 +4,7 @@ Holds on the control topics, read in the driver, with the barrier at every plan.
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeconsumer.errors import HoldsUnreadableError
@@ -14,6 +14,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.group import clients
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
+from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.ledger import PauseLedger
@@ -107,7 +108,31 @@ class ControlFollower:
         state = ControlState(group, self._ledger, sources, settings.clock_skew)
         base = clients.connection(configs, settings.client_configs, "spark-control")
         self._reader = Reader(settings, base, self._ledger, state, self._barrier)
+        self._state = state
+        self._wakers: set[Callable[[], object]] = set()
+        self._reader.on_change = self._tell
         self._reader.start(settings.start_timeout)
+
+    def on_change(self, wake: Callable[[], object]) -> None:
+        """
+        Have something called whenever what is read of the topics may have changed.
+        """
+        self._wakers |= {wake}
+
+    def seen(self) -> Seen:
+        """
+        Return how far the control topics are read.
+        """
+        return Seen(
+            state="ready" if self._reader.is_ready else "unavailable",
+            skipped=self._state.skipped,
+            applied=self._reader.positions(),
+            kept=self._state.kept(),
+        )
+
+    def _tell(self) -> None:
+        for wake in self._wakers:
+            wake()
 
     def state(self) -> LedgerState:
         """

@@ -3,19 +3,22 @@ Making a stream of its options: the places where its holds are, and its watch.
 """
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from attrs import define
 
 from safeconsumer.group.properties import client_configs
+from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.reporting import StreamReport, StreamReports
 from safeconsumer.spark.stream import Follower, Stream
 from safeconsumer.spark.watch import HeldWatch
 
@@ -30,11 +33,16 @@ class Opening:
 
     Args:
         own: holds of this process; its hooks take the streams' events.
+        named: holds of this process for queries of a name.
     """
 
-    def __init__(self, own: PauseLedger) -> None:
+    def __init__(
+        self, own: PauseLedger, named: Mapping[str, PauseLedger] | None = None
+    ) -> None:
         self._own = own
+        self._named = {} if named is None else named  # it is filled later
         self._readers = Shared()
+        self._reports = StreamReports()
 
     def stream(self, name: str, options: SourceOptions) -> Stream:
         """
@@ -56,8 +64,9 @@ class Opening:
             if options.file is not None:
                 followers.append(HoldFile(options.file))
             if options.control is not None:
-                followers.append(self._control(options))
-                undo.callback(followers[-1].close)
+                control = self._control(options)
+                followers.append(control)
+                undo.callback(control.close)
             watch = None
             if options.watch_interval:
                 watch = HeldWatch(name, options, self._own)
@@ -69,9 +78,27 @@ class Opening:
                 watch=watch,
             )
             undo.pop_all()
+        made.named = self._named
+        if options.status is not None:
+            self._report(made, options, options.status, control)
         return made
 
-    def _control(self, options: SourceOptions) -> Follower:
+    def _report(
+        self, stream: Stream, options: SourceOptions, topic: str, control: "Leased"
+    ) -> None:
+        report = StreamReport(
+            group=options.group,
+            watched=stream.watched,
+            follower=control,
+            covers=stream.covers,
+            skew=options.clock_skew,
+        )
+        wake = self._reports.add(topic, configs(options.control_client), report)
+        control.on_change(wake)
+        stream.on_change = lambda: wake() if report.is_news() else None
+        stream.on_close = partial(self._reports.remove, report)
+
+    def _control(self, options: SourceOptions) -> "Leased":
         operator_topic, group_topic = options.control or ("", "")
         settings = Control(
             operator_topic=operator_topic,
@@ -98,7 +125,7 @@ class Opening:
 
 @define
 class _Held:
-    follower: Follower
+    follower: ControlFollower
     users: int = 0
 
 
@@ -113,7 +140,7 @@ class Shared:
         self._lock = threading.Lock()
         self._held: dict[Hashable, _Held] = {}
 
-    def lease(self, what: Hashable, make: Callable[[], Follower]) -> Follower:
+    def lease(self, what: Hashable, make: Callable[[], ControlFollower]) -> "Leased":
         """
         Return the follower of this kind; whoever has it closes it when done.
 
@@ -140,7 +167,9 @@ class Leased:
     A follower that others use, too.
     """
 
-    def __init__(self, follower: Follower, give_back: Callable[[], None]) -> None:
+    def __init__(
+        self, follower: ControlFollower, give_back: Callable[[], None]
+    ) -> None:
         self._follower = follower
         self._give_back: Callable[[], None] | None = give_back
 
@@ -149,6 +178,18 @@ class Leased:
         Return what is known now.
         """
         return self._follower.state()
+
+    def seen(self) -> Seen:
+        """
+        Return how far the control topics are read.
+        """
+        return self._follower.seen()
+
+    def on_change(self, wake: Callable[[], object]) -> None:
+        """
+        Have something called whenever that may have changed.
+        """
+        self._follower.on_change(wake)
 
     def fresh(self) -> LedgerState:
         """

@@ -9,6 +9,7 @@ from typing import Any
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
@@ -50,7 +51,8 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _check(spark, gateway)
     _refuse_a_second(spark, gateway)
     own = ledger(hooks)
-    controller = Controller(Opening(own).stream, own)
+    named: dict[str, PauseLedger] = {}
+    controller = Controller(Opening(own, named).stream, own, named)
     decider = controller.bridge.decider
     _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
     spark.conf.set(_SETTING, decider)

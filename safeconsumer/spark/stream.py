@@ -3,7 +3,7 @@ One running stream: what it obeys, and what was planned last.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from attrs import evolve
@@ -13,9 +13,10 @@ from safeconsumer.events import consumer as core_events
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import events, offsets
+from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
@@ -89,6 +90,12 @@ class Stream:
         followers: holds that are kept elsewhere.
         watch: looks after what is held, or None.
         wall: gives seconds since the epoch.
+
+    Attributes:
+        watched: what it reads now.
+        named: holds of this process for queries of a name, by that name.
+        on_change: called after what it reads may have changed.
+        on_close: called at its end.
     """
 
     def __init__(  # noqa: PLR0913 - what a stream is made of
@@ -111,13 +118,22 @@ class Stream:
         self._known_before = Known()
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
+        self.watched = Watched()
+        self.named: Mapping[str, PauseLedger] = {}
+        self.on_change: Callable[[], object] = _nothing
+        self.on_close: Callable[[], object] = _nothing
 
     def plan(self, facts: Facts) -> Facts:
         """
         Look at every hold, as fresh as it can be had; say if one covers what is read.
+
+        Raises:
+            HoldsUnreadableError: that cannot be told, and the run ends by itself.
         """
         start = offsets.parse(facts["start"])
+        self.watched.begin(query_name(facts.get("batch", "")), start)
         self._known_before = self._known(lambda one: one.fresh())
+        _refuse_undecided(facts, self._known_before.troubles)
         held = self._known_before.held(start)
         self._plan = Plan(start=start, latest=start, held=held)
         return {"held": "yes" if held else "no"}
@@ -137,6 +153,7 @@ class Stream:
 
         Raises:
             HeldDataLostError: what is held has lost records, and that fails the query.
+            HoldsUnreadableError: as :meth:`plan`.
         """
         end = offsets.parse(facts["end"])
         # The latest that the official source has just found may be of more partitions
@@ -145,6 +162,7 @@ class Stream:
         before, now = self._known_before, self._known(lambda one: one.state())
         # A hold that was lifted meanwhile counts for this batch, and so does trouble.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
+        _refuse_undecided(facts, troubles)
         known = Known(states=now.states, troubles=troubles)
         seen = {*self._plan.start, *latest}
         held = {**known.held(seen), **before.held(seen)}
@@ -154,10 +172,29 @@ class Stream:
             if facts["ends"] == "yes":  # later would be too late
                 self._watch.await_look(self._options.decision_timeout / 2)
         self._judge_losses()
-        return {
-            "end": offsets.render(self._plan.frozen(end)),
-            **self._report(troubles),
-        }
+        frozen = self._plan.frozen(end)
+        said = {"end": offsets.render(frozen), **self._report(troubles)}
+        self.watched.planned(self._plan.start, frozen)
+        self.on_change()
+        return said
+
+    def again(self, facts: Facts) -> Facts:
+        """
+        Note that a batch that was planned before a restart is run again, in full.
+        """
+        start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
+        self.watched.begin(query_name(facts.get("batch", "")), start)
+        self.watched.planned(start, end)
+        self.on_change()
+        return {}
+
+    def ended(self, _: Facts) -> Facts:
+        """
+        Note that the batch that was planned last has been run.
+        """
+        self.watched.ended()
+        self.on_change()
+        return {}
 
     def holds(self) -> tuple[Hold, ...]:
         """
@@ -172,10 +209,39 @@ class Stream:
         """
         return self._plan.lags()
 
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a hold that is known covers a partition.
+        """
+        return bool(self._known(lambda one: one.state()).covering(tp))
+
+    def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
+        """
+        Return the partitions of which it may deliver records, each with why.
+
+        Args:
+            scopes: which are looked at; without any those that are held.
+        """
+        known = self._known(lambda one: one.state())
+        activity = self.watched.now()  # after the holds: it may only have grown since
+        if not activity.is_planned:
+            return {("", 0): "it has not planned a batch yet"}
+        found = {}
+        for tp in sorted(activity.partitions):
+            is_held = bool(known.covering(tp))
+            if not any(one.covers(tp) for one in scopes) and (scopes or not is_held):
+                continue
+            if not is_held:
+                found[tp] = "it is not held"
+            elif activity.may_read(tp):
+                found[tp] = "a batch that was planned before may still read it"
+        return found
+
     def close(self) -> None:
         """
         End what runs for this stream.
         """
+        self.on_close()
         for follower in self._followers:
             follower.close()
         if self._watch is not None:
@@ -193,6 +259,9 @@ class Stream:
             except HoldsUnreadableError as error:
                 troubles.append(str(error))
         states.extend(ledger.view().state for ledger in self._ledgers)
+        named = self.named.get(self.watched.now().query)
+        if named is not None:
+            states.append(named.view().state)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:
@@ -245,3 +314,20 @@ class Stream:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
+
+
+def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:
+    # A running query holds everything until it can be told; a run that ends by itself
+    # would end well and have read nothing.
+    if troubles and facts.get("ends") == "yes":
+        message = (
+            "it cannot be told what is held, so that this run may not read, and it "
+            f"would end as if there were nothing: {'; '.join(troubles)}"
+        )
+        raise HoldsUnreadableError(message)
+
+
+def _nothing() -> None:
+    """
+    Do nothing, until somebody wants to know.
+    """

@@ -204,7 +204,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       if (spark.isStopped()) { // Spark lets idle queries live
         throw new IllegalStateException("safekafka: the session of this query was stopped");
       }
-      about.put("query", spark.getLocalProperty("sql.streaming.queryId"));
+      name(spark);
       String before = trouble;
       Offset end = start;
       try {
@@ -224,16 +224,25 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       }
       if (said.containsKey("description")) { // Spark sets it anew for each batch
         String name = spark.getLocalProperty("spark.job.description");
-        spark.setLocalProperty("spark.job.description", name + "<br/>" + said.get("description"));
+        spark.setLocalProperty("spark.job.description", name + "\n" + said.get("description"));
       }
       return end;
     }
 
-    private Offset planned(Offset start, ReadLimit limit) {
+    private void name(SparkContext spark) {
+      about.put("query", spark.getLocalProperty("sql.streaming.queryId"));
+      about.put("batch", Objects.toString(spark.getLocalProperty("spark.job.description"), ""));
+    }
+
+    private void open() {
       if (!isOpen) { // not before: what Spark never asks it may never stop
         ask("open", "options", asText(options.asCaseSensitiveMap()), "verdict");
         isOpen = true;
       }
+    }
+
+    private Offset planned(Offset start, ReadLimit limit) {
+      open();
       Offset from = start;
       String held = ask("plan", "start", start.json(), "held");
       if (!held.equals("no") && !(limit instanceof ReadAllAvailable)) {
@@ -279,6 +288,10 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     /** What the official source reports, and what was said of the batch planned last. */
     @Override
     public Map<String, String> metrics(Optional<Offset> consumed) {
+      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
+        Map<String, String> which = Map.of("stream", about.get("stream"));
+        asking.submit(() -> decider.ask("ended", which));
+      }
       Map<String, String> all = new HashMap<>();
       if (trouble.isEmpty()) { // else it may know of partitions that the plan never had
         all.putAll(((ReportsSourceMetrics) official).metrics(consumed));
@@ -313,6 +326,16 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
+      if (!isOpen) { // of before a restart: it was decided on then, and is run again in full
+        name(SparkSession.active().sparkContext());
+        about.put("start", json(start));
+        try {
+          open();
+          ask("again", "end", json(end), "verdict");
+        } catch (Undecided none) { // the first plan finds it out
+        }
+        about.remove("start");
+      }
       return official.planInputPartitions(start, end);
     }
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
