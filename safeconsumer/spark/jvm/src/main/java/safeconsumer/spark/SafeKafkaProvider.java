@@ -98,6 +98,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     @Override public String name() { return "safekafka"; }
 
     @Override public Column[] columns() { return official.columns(); }
+    @Override public StructType schema() { return official.schema(); } // Spark 3.5 and 4.0 ask
 
     @Override
     public Set<TableCapability> capabilities() {
