@@ -3,7 +3,6 @@ Kafka topics into partitioned Parquet, exactly once, steered by holds.
 """
 
 import importlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from safeconsumer.errors import SparkSettingError
+from safeconsumer.spark.platforms import progress_of
 
 _INTERVAL = re.compile(r"(\d+) ?(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
@@ -130,8 +130,7 @@ class Telling:
         """
         Say it.
         """
-        for one in query.recentProgress:
-            progress = json.loads(one.json)
+        for progress in progress_of(query):
             if progress["timestamp"] <= self._at:  # ISO, of the trigger's start
                 continue
             self._at = progress["timestamp"]

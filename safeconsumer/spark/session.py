@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.spark import provision
+from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.opening import open_stream
 
@@ -34,8 +34,9 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
             those of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, the shim or the connector is not
-            in it, or the connector is of another version.
+        SparkSetupError: it is a Spark Connect session, it is older than Spark 3.5 or
+            runs on a Java before 17, the shim or the connector is not in it, or the
+            connector is of another line of Spark or another Scala.
     """
     gateway = _gateway(spark)
     known = _controllers.get(gateway)
@@ -68,6 +69,9 @@ def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+    version = platforms.Version.parse(str(spark.version))
+    java = gateway.jvm.System.getProperty("java.specification.version")
+    platforms.check_runtime(version, java)
     if _loaded(gateway, _SHIM) is None:
         message = (
             'this session lacks the shim: build it with .config("spark.jars", '
@@ -85,10 +89,8 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
         raise SparkSetupError(message)
     source = official.getProtectionDomain().getCodeSource()
     jar = Path(source.getLocation().getPath()).name
-    # Ivy prefixes the organisation; a jar under another name tells no version.
-    name = jar.removeprefix("org.apache.spark_")
-    if name.startswith("spark-sql-kafka-0-10_"):
-        provision.check_version(name, str(spark.version))
+    scala = _static(gateway, "scala.util.Properties").versionNumberString()
+    platforms.check_connector(jar, version, ".".join(scala.split(".")[:2]))
 
 
 def _loaded(gateway: Any, name: str) -> Any | None:  # noqa: ANN401 - py4j is untyped

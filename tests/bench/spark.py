@@ -4,7 +4,6 @@ The Spark source in figures: against the official one, tuned alike and at its de
 One session, the arms interleaved, the first query dropped.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -19,6 +18,7 @@ from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.spark.options import TUNED
+from safeconsumer.spark.platforms import progress_of
 from tests.bench import report
 from tests.bench.cases import Case
 from tests.bench.figures import Figure, ratio_of_pairs
@@ -84,7 +84,7 @@ class Bench:
             )
             query.awaitTermination()
             wall = time.monotonic() - start
-            batches = [json.loads(one.json) for one in query.recentProgress]
+            batches = progress_of(query)
         done = [one for one in batches if one["numInputRows"]]
         return Read(
             rows=sum(one["numInputRows"] for one in done),
