@@ -2,14 +2,12 @@
 Making a stream of its options: the places where its holds are, and its watch.
 """
 
-from typing import Any
-
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.group.properties import client_configs
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
+from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Follower, Stream
 from safeconsumer.spark.watch import HeldWatch
@@ -17,7 +15,9 @@ from safeconsumer.spark.watch import HeldWatch
 _OWNER = "option"
 
 
-def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
+def open_stream(
+    own: PauseLedger, name: str, options: SourceOptions, connect: Connect = plain
+) -> Stream:
     """
     Return a stream that obeys this process and everything that the options name.
 
@@ -25,6 +25,7 @@ def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
         own: holds of this process; its hooks take the stream's events.
         name: of the stream.
         options: what it was asked to obey.
+        connect: turns properties of Java's clients into kafka-python's configuration.
 
     Raises:
         ClientPropertyError: a property of the control clients cannot be carried over.
@@ -36,8 +37,10 @@ def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
     if options.file is not None:
         followers.append(HoldFile(options.file))
     if options.control is not None:
-        followers.append(_control(options, (own.pass_on,)))
-    watch = HeldWatch(name, options, own) if options.watch_interval else None
+        followers.append(_control(options, connect, (own.pass_on,)))
+    watch = None
+    if options.watch_interval:
+        watch = HeldWatch(name, options, own, connect)
     return Stream(
         name,
         options,
@@ -47,7 +50,9 @@ def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
     )
 
 
-def _control(options: SourceOptions, hooks: tuple[Hook, ...]) -> Follower:
+def _control(
+    options: SourceOptions, connect: Connect, hooks: tuple[Hook, ...]
+) -> Follower:
     operator_topic, group_topic = options.control or ("", "")
     settings = Control(
         operator_topic=operator_topic,
@@ -59,19 +64,7 @@ def _control(options: SourceOptions, hooks: tuple[Hook, ...]) -> Follower:
     return ControlFollower(
         settings,
         options.group,
-        configs(options.control_client),
+        connect(options.control_client),
         timeout=options.control_timeout,
         hooks=hooks,
     )
-
-
-def configs(properties: Any) -> dict[str, Any]:  # noqa: ANN401 - a mapping of text
-    """
-    Return kafka-python's configuration for Java's client properties.
-
-    Raises:
-        ClientPropertyError: one cannot be carried over.
-    """
-    found = client_configs(properties)
-    found["bootstrap_servers"] = str(found.get("bootstrap_servers", "")).split(",")
-    return found

@@ -1,5 +1,5 @@
 """
-Making a session's streams obey: the one place that touches py4j.
+Making a session's streams obey; only this and ``logins`` touch py4j.
 """
 
 import importlib
@@ -12,6 +12,7 @@ from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.controller import Controller, ledger
+from safeconsumer.spark.logins import JvmLogins
 from safeconsumer.spark.opening import open_stream
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
@@ -44,7 +45,8 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         return known
     _check(spark, gateway)
     own = ledger(hooks)
-    controller = Controller(partial(open_stream, own), own)
+    connect = JvmLogins(gateway).connect
+    controller = Controller(partial(open_stream, own, connect=connect), own)
     java_gateway = importlib.import_module("pyspark.java_gateway")
     java_gateway.ensure_callback_server_started(gateway)
     _static(gateway, _SHIM).decideBy(controller.bridge)
