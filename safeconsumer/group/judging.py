@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from safeconsumer.group.commits import OPEN, STILL_AFTER, Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.reports import ranges
 
 _MANY = 20
@@ -60,7 +60,12 @@ def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
     Say how far a member has read the control topics.
     """
     if report.state != "ready":
-        return f"{report.state}: keeps its last state"
+        is_stream = report.kind == STREAM
+        return (
+            _STREAM_STATES.get(report.state, report.state)
+            if is_stream
+            else (f"{report.state}: keeps its last state")
+        )
     if ends is None:
         return "how far it should have read is unknown"
     behind = sum(
@@ -152,6 +157,12 @@ _NOBODY = "and nobody is seen to commit for it"
 _SILENT = "does not report: a plain client obeys no hold"
 _UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
+_IN_BATCH = "a batch that was planned before still reads it"
+_STREAM_STATES = {
+    "deciding": "its next batch is not decided on yet",
+    "starting": "has not planned a batch yet; one from before may run again",
+    "unavailable": "cannot read what is held: plans nothing",
+}
 _UNTOLD = "does not report that it owns it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
 
@@ -226,7 +237,8 @@ class Judge:
         if bad:
             return bad[0]
         for one in self._busy.get(tp, ()):
-            return Place(answer=Answer.FLOWING, member=one.client_id, why=IN_HAND)
+            why = _in_hand(one)
+            return Place(answer=Answer.FLOWING, member=one.client_id, why=why)
         return places[0] if places else self._unowned(tp)
 
     def _unowned(self, tp: TopicPartition) -> Place:
@@ -264,7 +276,7 @@ class Judge:
         if tp in self._quiet[id(report)]:
             return (Answer.QUIET, "") if seat.obeys else (Answer.UNKNOWN, seat.why)
         if _has(self._busy, tp, report):
-            return Answer.FLOWING, IN_HAND
+            return Answer.FLOWING, _in_hand(report)
         # Kafka's word and its own are of two moments; a rebalance comes in between.
         is_claimed = _has(self._claims, tp, report)
         return (Answer.FLOWING, seat.why) if is_claimed else (Answer.UNKNOWN, _UNTOLD)
@@ -302,6 +314,7 @@ class Judge:
             unsettled=self.unsettled,
             covers=len(wanted),
             loud=bad,
+            gone=tuple(map(gone_text, self.picture.gone)),
         )
 
     @property
@@ -342,6 +355,20 @@ def _has(
     return any(one is report for one in told.get(tp, ()))
 
 
+def _in_hand(report: Report) -> str:
+    return _IN_BATCH if report.kind == STREAM else IN_HAND
+
+
+def gone_text(report: Report) -> str:
+    """
+    Say that nothing is heard of a stream any more.
+    """
+    return (
+        f"{report.client_id} on {report.host} is not heard of any more, and not "
+        "counted: it was killed, or its driver cannot report"
+    )
+
+
 def _unsettled(facts: GroupFacts) -> str:
     # Why it is not known who owns what; empty if it is.
     if facts.state == UNKNOWN:
@@ -377,6 +404,7 @@ class Quietness:
         unsettled: why it is not known who owns what; empty if it is.
         covers: how many partitions the scopes cover.
         loud: the partitions that are not quiet, or of which nobody knows.
+        gone: streams of which nothing is heard any more, in words.
     """
 
     quiet: int
@@ -385,6 +413,7 @@ class Quietness:
     unsettled: str
     covers: int
     loud: Mapping[TopicPartition, Place]
+    gone: tuple[str, ...] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -428,7 +457,8 @@ class Quietness:
             said += "; reports cannot be read: whether members obey is unknown"
         known = {"", _SILENT, _UNHEARD}
         others = [one for one in self.missing if one.why not in known]
-        return said + "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        said += "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        return said + "".join(f"; {one}" for one in self.gone[:_MANY])
 
 
 def partitions_of(
@@ -491,6 +521,12 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         )
     for one in (*judge.members, *judge.others):
         yield from _seat_findings(picture, one)
+    for gone in picture.gone:
+        yield Finding(
+            rank=NOTE,
+            what=gone_text(gone),
+            do="look whether its driver runs; a batch that it planned may still read",
+        )
 
 
 def _unknown_findings(judge: Judge) -> Iterator[Finding]:

@@ -4,7 +4,9 @@ What a stream has written, read without Spark: an oracle of its own.
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 Row = tuple[str, int, int]
 
@@ -13,10 +15,37 @@ def rows(folder: Path) -> Counter[Row]:
     """
     Count each (topic, partition, offset) that the file sink has committed.
     """
+    return _rows_of(committed(folder))
+
+
+def delta_rows(folder: Path) -> Counter[Row]:
+    """
+    Count each (topic, partition, offset) of a Delta table, by its own log.
+    """
+    there: set[str] = set()
+    for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                there.add(unquote(action["add"]["path"]))
+            if "remove" in action:
+                there.discard(unquote(action["remove"]["path"]))
+    return _rows_of(folder / one for one in there)
+
+
+def folder_rows(folder: Path) -> Counter[Row]:
+    """
+    Count each (topic, partition, offset) of folders that Spark has written as a whole.
+    """
+    whole = [one.parent for one in folder.glob("*/_SUCCESS")]
+    return _rows_of(file for one in whole for file in one.glob("*.parquet"))
+
+
+def _rows_of(files: Iterable[Path]) -> Counter[Row]:
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
     found: Counter[Row] = Counter()
-    for file in committed(folder):
+    for file in files:
         table = parquet.read_table(
             file, columns=["topic", "partition", "offset"], partitioning=None
         )
