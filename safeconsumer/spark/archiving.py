@@ -78,7 +78,7 @@ class Archive:
 
 # What Spark and Delta say of a folder to which no batch was written yet.
 _EMPTY = (
-    *("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"),
+    *("PATH_NOT_FOUND", "Unable to infer schema"),  # Spark 4.1 gives no other name
     *(
         "DELTA_MISSING_DELTA_TABLE",
         "DELTA_TABLE_NOT_FOUND",
