@@ -54,8 +54,8 @@ def session(
     if not is_submitted():
         builder = builder.appName(name)
         # Below everything else that Spark reads; a setting of the builder is above.
-        known = os.environ.get("SPARK_SUBMIT_OPTS", "")
-        os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known}".strip()
+        known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     if master is not None:
         builder = builder.master(master)
     for key, value in _missing(settings or {}).items():

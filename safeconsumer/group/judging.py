@@ -157,7 +157,7 @@ _NOBODY = "and nobody is seen to commit for it"
 _SILENT = "does not report: a plain client obeys no hold"
 _UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
-_IN_BATCH = "a batch that was planned before still reads it"
+IN_BATCH = "a batch that was planned before still reads it"
 _STREAM_STATES = {
     "deciding": "its next batch is not decided on yet",
     "starting": "has not planned a batch yet; one from before may run again",
@@ -356,7 +356,7 @@ def _has(
 
 
 def _in_hand(report: Report) -> str:
-    return _IN_BATCH if report.kind == STREAM else IN_HAND
+    return IN_BATCH if report.kind == STREAM else IN_HAND
 
 
 def gone_text(report: Report) -> str:
@@ -442,7 +442,8 @@ class Quietness:
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
-        whys = [one.why for one in self.loud.values() if not one.member]
+        loud = self.loud.values()
+        whys = [one.why for one in loud if not one.member or one.why == IN_BATCH]
         if whys and not self.unsettled:
             more = ", and others" if len(set(whys)) > 1 else ""
             said += f" ({whys[0]}{more})"

@@ -49,6 +49,7 @@ class SourceOptions:
         status: where the stream tells what it obeys, or None.
         group: whose control records count.
         control_timeout: seconds for which one plan waits for the control topics.
+        decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which a hold that expires is lifted late.
         watch_interval: seconds between looks at what is held; 0 for none.
         fails_on_loss: whether lost records fail the query.
@@ -62,6 +63,7 @@ class SourceOptions:
     status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
+    decision_timeout: float = 10.0
     clock_skew: float = 30.0
     watch_interval: float = 30.0
     fails_on_loss: bool = True
@@ -117,6 +119,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         status=status,
         group=group,
         control_timeout=patience,
+        decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
         watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",

@@ -60,6 +60,11 @@ class Watch(Protocol):
         Take note of the held partitions, each with the offset to be read next.
         """
 
+    def await_look(self, timeout: float) -> None:
+        """
+        Wait until what was noted last has been looked at, for so many seconds at most.
+        """
+
     def losses(self) -> tuple[str, ...]:
         """
         Return one line per held partition whose next record is gone.
@@ -164,6 +169,8 @@ class Stream:
         self._plan = Plan(start=self._plan.start, latest=latest, held=held)
         if self._watch is not None:
             self._watch.look_at({tp: self._plan.start.get(tp, 0) for tp in held})
+            if facts["ends"] == "yes":  # later would be too late
+                self._watch.await_look(self._options.decision_timeout / 2)
         self._judge_losses()
         frozen = self._plan.frozen(end)
         said = {"end": offsets.render(frozen), **self._report(troubles)}

@@ -218,7 +218,8 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         LoggerFactory.getLogger(SafeKafkaProvider.class).error("safekafka: {}",
             trouble.isEmpty() ? "there are decisions again" : "everything is held, " + trouble);
       }
-      if (!trouble.isEmpty() && about.get("ends").equals("yes")) {
+      boolean isStopping = Thread.currentThread().isInterrupted();
+      if (!trouble.isEmpty() && about.get("ends").equals("yes") && !isStopping) {
         throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
       }
       if (said.containsKey("description")) { // Spark sets it anew for each batch
@@ -287,8 +288,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     /** What the official source reports, and what was said of the batch planned last. */
     @Override
     public Map<String, String> metrics(Optional<Offset> consumed) {
-      if (isOpen) { // Spark asks when a batch has been run, and else only where there was none
-        asking.submit(() -> decider.ask("ended", about));
+      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
+        Map<String, String> which = Map.of("stream", about.get("stream"));
+        asking.submit(() -> decider.ask("ended", which));
       }
       Map<String, String> all = new HashMap<>();
       if (trouble.isEmpty()) { // else it may know of partitions that the plan never had
