@@ -2,6 +2,8 @@
 What a session keeps open: one reader for a group, and nothing of streams that failed.
 """
 
+import subprocess
+import sys
 import threading
 from typing import Any, ClassVar
 
@@ -14,7 +16,7 @@ from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
 from safeconsumer.spark.stream import Stream
 from tests.group.team import Team
-from tests.spark.lake import Lake
+from tests.spark.lake import LIMIT, Lake, progress
 from tests.spark.waiting import until
 
 
@@ -54,11 +56,11 @@ class TestReaders:
             for one in streams[:2]:
                 one.close()
                 one.close()  # once more does no harm to the others
-            assert readers() == before + 1
+            until(lambda: readers() == before + 1)
             (following,) = streams[2]._followers
             assert following.fresh() is not None
             streams[2].close()
-            assert readers() == before
+            until(lambda: readers() == before)
 
 
 def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:
@@ -121,6 +123,33 @@ class TestOnSpark:
         ours = requests_per_trigger(lake, "safekafka")
         assert ours < 1.3 * official
 
+    def test_a_stopped_session_leaves_no_stream_and_says_things_once(
+        self, lake: Lake
+    ) -> None:
+        """
+        In a process of its own; a decision hangs for twenty triggers before that.
+        """
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [
+                *(sys.executable, "-m", "tests.spark.stopping"),
+                *(lake.broker.bootstrap, lake.orders),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.stdout.splitlines() == [
+            "streams: 1",
+            "after the stop: 0",
+            "another handle: True",
+            "and it runs: True",
+        ], done.stderr
+        said = [line for line in done.stderr.splitlines() if "safekafka: " in line]
+        held = [line for line in said if "everything is held" in line]
+        assert len(held) == 2, said  # no decision in time; the earlier one not back yet
+        assert sum("there are decisions again" in line for line in said) == 1, said
+
 
 def java_threads(lake: Lake) -> set[str]:
     java = lake.spark.sparkContext._jvm.java.lang
@@ -147,20 +176,29 @@ def requests_per_trigger(lake: Lake, format_: str) -> float:
 
 
 def triggers(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
-    moments = {one.timestamp for one in query.recentProgress}
-    return len(moments)
+    return len({one["timestamp"] for one in progress(query)})
 
 
 def admins(lake: Lake) -> set[str]:
-    java = lake.spark.sparkContext._jvm
-    server = java.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    kind = "kafka.admin.client:type=admin-client-metrics,client-id=*"
-    found = server.queryNames(java.javax.management.ObjectName(kind), None)
-    return {str(one) for one in found}
+    name = "kafka.admin.client:type=admin-client-metrics,client-id=*"
+    return {str(one) for one in beans(lake, "queryNames", name, "QueryExp", None)}
 
 
 def requests(lake: Lake, admin: str) -> float:
-    java = lake.spark.sparkContext._jvm
-    server = java.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    name = java.javax.management.ObjectName(admin)
-    return float(server.getAttribute(name, "request-total"))
+    kind, attribute = "java.lang.String", "request-total"
+    return float(beans(lake, "getAttribute", admin, kind, attribute))
+
+
+def beans(lake: Lake, what: str, name: str, kind: str, argument: str | None) -> Any:  # noqa: ANN401 - Java's
+    # By reflection: py4j looks for methods in the server's class, which Java hides.
+    gateway = lake.spark.sparkContext._gateway
+    java = gateway.jvm.java.lang
+    interface = java.Class.forName("javax.management.MBeanServer")
+    kinds = gateway.new_array(java.Class, 2)
+    kinds[0] = java.Class.forName("javax.management.ObjectName")
+    kinds[1] = java.Class.forName(kind if "." in kind else f"javax.management.{kind}")
+    given = gateway.new_array(java.Object, 2)
+    given[0] = gateway.jvm.javax.management.ObjectName(name)
+    given[1] = argument
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    return interface.getMethod(what, kinds).invoke(server, given)

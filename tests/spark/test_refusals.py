@@ -228,10 +228,10 @@ def test_a_stale_shim_in_a_checkout_is_noticed(
 
 def test_the_shim_stays_small() -> None:
     """
-    What it decides belongs into Python.
+    What it decides belongs into Python; what it may take for a decision is here.
     """
     files = provision._java_files()
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 250
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 360
 
 
 def test_importing_needs_no_pyspark() -> None:
