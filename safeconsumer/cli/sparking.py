@@ -47,7 +47,7 @@ def session(
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = "this needs pyspark: pip install 'safeconsumer[spark]'"
+        message = "this needs pyspark: pip install 'safeconsumer[spark-local]'"
         raise MissingExtraError(message) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else PATH's python3
     builder = SparkSession.builder

@@ -7,7 +7,6 @@ that died. A batch of Delta is one commit of the table, for every reader of Delt
 """
 
 import importlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from attrs import field, frozen
 
 from safeconsumer.errors import SparkRunError, SparkSettingError
+from safeconsumer.spark.platforms import progress_of
 
 _INTERVAL = re.compile(r"(\d+) ?(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
@@ -78,7 +78,7 @@ class Archive:
 
 # What Spark and Delta say of a folder to which no batch was written yet.
 _EMPTY = (
-    *("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"),
+    *("PATH_NOT_FOUND", "Unable to infer schema"),  # Spark 4.1 gives no other name
     *(
         "DELTA_MISSING_DELTA_TABLE",
         "DELTA_TABLE_NOT_FOUND",
@@ -177,8 +177,7 @@ class Telling:
         """
         Say it.
         """
-        for one in query.recentProgress:
-            progress = json.loads(one.json)
+        for progress in progress_of(query):
             if progress["timestamp"] <= self._at:  # ISO, of the trigger's start
                 continue
             self._at = progress["timestamp"]

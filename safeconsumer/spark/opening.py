@@ -6,17 +6,16 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from attrs import define
 
-from safeconsumer.group.properties import client_configs
 from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
+from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StreamReport, StreamReports
 from safeconsumer.spark.stream import Follower, Stream
@@ -34,13 +33,18 @@ class Opening:
     Args:
         own: holds of this process; its hooks take the streams' events.
         named: holds of this process for queries of a name.
+        connect: turns properties of Java's clients into kafka-python's configuration.
     """
 
     def __init__(
-        self, own: PauseLedger, named: Mapping[str, PauseLedger] | None = None
+        self,
+        own: PauseLedger,
+        named: Mapping[str, PauseLedger] | None = None,
+        connect: Connect = plain,
     ) -> None:
         self._own = own
         self._named = {} if named is None else named  # it is filled later
+        self._connect = connect
         self._readers = Shared()
         self._reports = StreamReports()
 
@@ -69,7 +73,7 @@ class Opening:
                 undo.callback(control.close)
             watch = None
             if options.watch_interval:
-                watch = HeldWatch(name, options, self._own)
+                watch = HeldWatch(name, options, self._own, self._connect)
             made = Stream(
                 name,
                 options,
@@ -93,7 +97,8 @@ class Opening:
             covers=stream.covers,
             skew=options.clock_skew,
         )
-        wake = self._reports.add(topic, configs(options.control_client), report)
+        connection = self._connect(options.control_client)
+        wake = self._reports.add(topic, connection, report)
         control.on_change(wake)
         stream.on_change = lambda: wake() if report.is_news() else None
         stream.on_close = partial(self._reports.remove, report)
@@ -116,7 +121,7 @@ class Opening:
             lambda: ControlFollower(
                 settings,
                 options.group,
-                configs(options.control_client),
+                self._connect(options.control_client),
                 timeout=options.control_timeout,
                 hooks=(self._own.pass_on,),
             ),
@@ -204,15 +209,3 @@ class Leased:
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()
-
-
-def configs(properties: Any) -> dict[str, Any]:  # noqa: ANN401 - a mapping of text
-    """
-    Return kafka-python's configuration for Java's client properties.
-
-    Raises:
-        ClientPropertyError: one cannot be carried over.
-    """
-    found = client_configs(properties)
-    found["bootstrap_servers"] = str(found.get("bootstrap_servers", "")).split(",")
-    return found

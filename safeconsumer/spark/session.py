@@ -1,5 +1,5 @@
 """
-Making a session's streams obey: the one place that touches py4j.
+Making a session's streams obey; only this and ``logins`` touch py4j.
 """
 
 import importlib
@@ -10,9 +10,10 @@ from typing import Any
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.spark import provision
+from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
+from safeconsumer.spark.logins import JvmLogins
 from safeconsumer.spark.opening import Opening
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
@@ -41,8 +42,9 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
             those of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, the shim or the connector is not
-            in it, either is of another version, or another process decides for it.
+        SparkSetupError: it is a Spark Connect session, it is older than Spark 3.5 or
+            runs on a Java before 17, the shim or the connector is not in it or not of
+            the right version, or another process decides for it.
     """
     gateway = _gateway(spark)
     known = _controllers.get(spark.conf.get(_SETTING, ""))
@@ -52,7 +54,8 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _refuse_a_second(spark, gateway)
     own = ledger(hooks)
     named: dict[str, PauseLedger] = {}
-    controller = Controller(Opening(own, named).stream, own, named)
+    opening = Opening(own, named, JvmLogins(gateway).connect)
+    controller = Controller(opening.stream, own, named)
     decider = controller.bridge.decider
     _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
     spark.conf.set(_SETTING, decider)
@@ -131,6 +134,9 @@ def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+    version = platforms.Version.parse(str(spark.version))
+    java = gateway.jvm.System.getProperty("java.specification.version")
+    platforms.check_runtime(version, java)
     if _loaded(gateway, _SHIM) is None:
         message = (
             'this session lacks the shim: build it with .config("spark.jars", '
@@ -149,10 +155,8 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
         raise SparkSetupError(message)
     source = official.getProtectionDomain().getCodeSource()
     jar = Path(source.getLocation().getPath()).name
-    # Ivy prefixes the organisation; a jar under another name tells no version.
-    name = jar.removeprefix("org.apache.spark_")
-    if name.startswith("spark-sql-kafka-0-10_"):
-        provision.check_version(name, str(spark.version))
+    scala = _static(gateway, "scala.util.Properties").versionNumberString()
+    platforms.check_connector(jar, version, ".".join(scala.split(".")[:2]))
 
 
 def _check_protocol(gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped

@@ -13,9 +13,9 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer._kafka.control_reader import topic_ids
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group import clients, topics
-from safeconsumer.group.properties import client_configs
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
+from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.options import SourceOptions
 
@@ -95,11 +95,17 @@ class HeldWatch:
         stream: its name, for events.
         options: of the stream.
         ledger: its hooks take the events.
+        connect: turns properties of Java's clients into kafka-python's configuration.
     """
 
     def __init__(
-        self, stream: str, options: SourceOptions, ledger: PauseLedger
+        self,
+        stream: str,
+        options: SourceOptions,
+        ledger: PauseLedger,
+        connect: Connect = plain,
     ) -> None:
+        self._connect = connect
         self._stream = stream
         self._options = options
         self._ledger = ledger
@@ -177,8 +183,7 @@ class HeldWatch:
                 self._wait()
 
     def _look_until_it_fails(self) -> None:
-        found = client_configs(self._options.client)
-        found["bootstrap_servers"] = str(found["bootstrap_servers"]).split(",")
+        found = self._connect(self._options.client)
         # A topic's identity is as old as the metadata that tells it.
         age = max(_LEAST_AGE_MS, int(self._options.watch_interval * 1000))
         more = {"metadata_max_age_ms": age}
