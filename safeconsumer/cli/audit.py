@@ -2,10 +2,9 @@
 ``safeconsumer audit``: what journals prove, or refute.
 """
 
-import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
 from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
-from safeconsumer.audit.journal import Journal, Source, tp_of
+from safeconsumer.audit.journal import Journal, tp_of
+from safeconsumer.audit.packs import pack
 from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
-from safeconsumer.audit.stream import opened, pack
+from safeconsumer.audit.stream import sources
 from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
@@ -126,10 +126,10 @@ def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ..
 
 def _digested(paths: Sequence[Path], settings: Settings) -> Digested:
     told: list[tuple[TopicPartition | None, Digest]] = []
-    troubles: list[str] = []
-    for path in paths:
+    found, troubles = sources(paths)
+    for one in found:
         try:
-            told.extend(digests(opened(path), settings))
+            told.extend(digests(one, settings))
         except JournalError as error:
             troubles.append(str(error))
     return told, troubles
@@ -175,8 +175,9 @@ def _pack(paths: Sequence[Path], folder: Path | None, troubles: Sequence[str]) -
         message = f"not packed, for {len(troubles)} journals are broken: {troubles[0]}"
         raise CommandError(message)
     folder.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        pack(opened(path), folder / f"{path.stem}.parquet")
+    found, _ = sources(paths)
+    for one in found:
+        pack(one, folder / f"{one.member}.parquet")
 
 
 def _said(
@@ -205,10 +206,5 @@ def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
         evidence=row.evidence,
         entry=row.entry,
     )
-    return lines(excerpts(_readable(paths), tp, finding))
-
-
-def _readable(paths: Sequence[Path]) -> Iterator[Source]:
-    for path in paths:
-        with contextlib.suppress(JournalError):  # it was named
-            yield opened(path)
+    found, _ = sources(paths)  # what cannot be read was named
+    return lines(excerpts(found, tp, finding))

@@ -5,7 +5,8 @@ The journals that a command is given, read as far as they can be.
 from collections.abc import Sequence
 from pathlib import Path
 
-from safeconsumer.audit.journal import Journal, read
+from safeconsumer.audit.journal import Journal
+from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 
 
@@ -24,11 +25,15 @@ def read_all(paths: Sequence[Path]) -> tuple[list[Journal], list[str]]:
     """
     Return the journals that can be read, and why the others cannot.
     """
+    found, troubles = sources(paths)
     journals: list[Journal] = []
-    troubles: list[str] = []
-    for path in paths:
+    for one in found:
         try:
-            journals.append(read(path))
+            entries = tuple(one.entries)
         except JournalError as error:
             troubles.append(str(error))
+        else:
+            journals.append(
+                Journal(member=one.member, group=one.group, entries=entries)
+            )
     return journals, troubles
