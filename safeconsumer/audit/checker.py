@@ -14,24 +14,25 @@ lane at a time, in order; W10 no handler begins on what is held.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import evolve, field, frozen
+from attrs import frozen
 
-from safeconsumer.audit.following import Follower
-from safeconsumer.audit.handled import Begun
-from safeconsumer.audit.journal import Entry, Source, tp_of
-from safeconsumer.audit.ownerships import Commits, Epoch
-from safeconsumer.audit.replay import Finding
+from safeconsumer.audit.facts import Address, Fact, docket, facts
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.reading import TopicPartition, covering
+from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.spans import Spans, holes, merged
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import TopicPartition
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
+
+Told = Iterable[tuple[Address, Fact]]
 
 
 @frozen(kw_only=True)
@@ -60,139 +61,196 @@ class _Span:
 
 
 @frozen(kw_only=True)
-class Digest:
+class Verdict:
     """
-    What one journal says about one partition, small enough to travel.
+    What is found of one case.
 
     Attributes:
-        member: who wrote it.
-        group: its consumer group.
-        findings: what it broke by itself.
-        epochs: its ownerships, with the runs that were delivered.
-        commits: what it committed.
-        acknowledged: runs that a producer wrote, both ends included.
-        control: group holds placed and lifted; they may cover any partition.
-        is_working: whether a worker's handlers got its records.
-        begun: when handlers began, and on what.
-        done: what was complete.
-        late: commits after it departed, by the generation that took it away.
-        generations: those in which it was gained.
+        case: the consumer group and the partition.
+        findings: every broken promise.
     """
 
-    member: str
-    group: str
-    findings: tuple[Finding, ...] = ()
-    epochs: tuple[Epoch, ...] = ()
-    commits: Commits = field(factory=Commits)
-    acknowledged: tuple[tuple[int, int], ...] = ()
-    control: tuple[Entry, ...] = ()
-    is_working: bool = False
-    begun: Begun = field(factory=Begun)
-    done: Spans = field(factory=Spans)
-    late: tuple[tuple[int, Finding], ...] = ()
-    generations: frozenset[int] = frozenset()
+    case: Address
+    findings: tuple[Finding, ...]
 
 
-def digests(
-    journal: Source, settings: Settings
-) -> Iterator[tuple[TopicPartition | None, Digest]]:
+def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
     """
-    Yield what a journal says about each partition it names; None: about all.
+    Judge one partition of one consumer group by what all journals say of it.
 
-    Raises:
-        JournalError: it is broken somewhere.
-    """
-    follower = Follower(settings.patience, journal.lifts()).follow(journal.entries)
-    told = follower.replays.keys() | follower.acknowledged.keys()
-    for name in sorted(told):
-        replay = follower.replays.get(name)
-        acknowledged = tuple(follower.acknowledged.get(name, ()))
-        digest = Digest(
-            member=journal.member, group=journal.group, acknowledged=acknowledged
-        )
-        if replay is not None:
-            digest = evolve(
-                digest,
-                findings=tuple(replay.findings),
-                epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
-                commits=replay.commits,
-                is_working=follower.is_working,
-                begun=replay.handled.begun,
-                done=replay.handled.done,
-                late=tuple(replay.late),
-                generations=frozenset(replay.generations),
-            )
-        yield tp_of(name), digest
-    if follower.control:
-        control = tuple(follower.control)
-        yield None, Digest(member=journal.member, group=journal.group, control=control)
-
-
-def judge(
-    tp: TopicPartition, parts: Iterable[Digest], settings: Settings
-) -> tuple[Finding, ...]:
-    """
-    Return every broken promise about one partition.
+    Pure, and the only judgement there is: whoever reads journals, from wherever, ends
+    here.
 
     Args:
-        tp: the partition.
-        parts: what all journals say about it, and what they say about all partitions.
+        case: the group and the partition.
+        told: the facts of its own address and of those that :func:`docket` names for
+            it; of each member in the order of its numbers, the members in any order.
+        settings: what may be assumed.
+
+    Raises:
+        JournalError: an operator's hold has a scope that cannot be read.
+    """
+    trial = Trial(case, settings)
+    for fact in told:
+        trial.take(fact)
+    return trial.verdict()
+
+
+class Trial:
+    """
+    :func:`judge` for whoever has facts one by one, and many cases at a time.
+
+    Memory grows with ownerships, commits, and gaps between what was delivered; not with
+    records.
+    """
+
+    def __init__(self, case: Address, settings: Settings) -> None:
+        self._case = case
+        self._settings = settings
+        self._members: dict[str, Replay] = {}
+        self._acknowledged = Spans()
+        self._control: list[Fact] = []
+
+    def take(self, fact: Fact) -> None:
+        """
+        Hear one fact; of a member, each after those before it.
+
+        Raises:
+            JournalError: an operator's hold has a scope that cannot be read.
+        """
+        if fact.event == "acked":
+            self._acknowledged.add(fact["first"], fact["last"] + 1)
+        elif fact.event in {"group-hold", "group-lift"}:
+            if covering(fact["scope"])((self._case.topic, self._case.partition)):
+                self._control.append(fact)
+        else:
+            known = self._members.get(fact.member)
+            if known is None:
+                known = Replay(self._case, self._settings.patience)
+                self._members[fact.member] = known
+            known.take(fact)
+
+    def verdict(self) -> Verdict:
+        """
+        Return what is found, once all facts were taken.
+        """
+        return Verdict(case=self._case, findings=tuple(self._findings()))
+
+    def _findings(self) -> Iterator[Finding]:
+        case, settings = self._case, self._settings
+        members = dict(sorted(self._members.items()))
+        parts = list(members.values())
+        epochs = sorted(
+            (epoch for one in parts for epoch in one.epochs if epoch.runs),
+            key=lambda epoch: epoch.at,
+        )
+        commits = sorted(one for part in parts for one in part.commits)
+        acknowledged = merged(self._acknowledged)
+        for one in parts:
+            yield from one.findings()
+        given = frozenset[int]().union(*(one.generations for one in parts))
+        for one in parts:
+            yield from (found for number, found in one.late if number in given)
+        yield from _starts(case, epochs, commits)
+        yield from _missing(case, epochs, acknowledged, settings)
+        yield from _group_holds(case, epochs, self._control, settings)
+        yield from _begun_late(case, members, self._control, settings)
+        if settings.is_drained and any(one.is_working for one in parts):
+            yield from _not_done(case, parts, acknowledged)
+
+
+class Court:
+    """
+    Judges all cases that journals are about, on one machine, in one pass.
+
+    Args:
         settings: what may be assumed.
     """
-    parts = sorted(parts, key=lambda one: one.member)
-    epochs = sorted(
-        (epoch for one in parts for epoch in one.epochs), key=lambda epoch: epoch.at
-    )
-    commits = sorted(one for part in parts for one in part.commits)
-    acknowledged = sorted(run for one in parts for run in one.acknowledged)
-    findings = [found for one in parts for found in one.findings]
-    given = frozenset[int]().union(*(one.generations for one in parts))
-    findings += [
-        found for one in parts for number, found in one.late if number in given
-    ]
-    findings += _starts(tp, epochs, commits)
-    findings += _missing(tp, epochs, acknowledged, settings)
-    findings += _group_holds(tp, epochs, parts, settings)
-    findings += _begun_late(tp, parts, settings)
-    if settings.is_drained and any(one.is_working for one in parts):
-        findings += _not_done(tp, parts, acknowledged)
-    return tuple(findings)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._trials: dict[Address, Trial] = {}
+        # What concerns several cases, some of which may be heard of later.
+        self._shared: dict[Address, list[Fact]] = {}
+
+    def hear(self, journal: Source) -> None:
+        """
+        Take a whole journal.
+
+        Raises:
+            JournalError: it is broken somewhere; what comes before that counts, and
+                proves nothing.
+        """
+        for address, fact in facts(journal):
+            self.take(address, fact)
+
+    def take(self, address: Address, fact: Fact) -> None:
+        """
+        Hear one fact; of a member and address, each after those before it.
+
+        Raises:
+            JournalError: an operator's hold has a scope that cannot be read.
+        """
+        if not address.is_case:
+            self._shared.setdefault(address, []).append(fact)
+            return
+        known = self._trials.get(address)
+        if known is None:
+            known = self._trials[address] = Trial(address, self._settings)
+        known.take(fact)
+
+    def verdicts(self) -> dict[Address, Verdict]:
+        """
+        Return the verdict on each case, once all journals were heard.
+        """
+        found: dict[Address, Verdict] = {}
+        for case, needed in docket([*self._trials, *self._shared]).items():
+            trial = self._trials.get(case) or Trial(case, self._settings)
+            for address in sorted(needed & self._shared.keys(), key=_order):
+                for fact in self._shared[address]:
+                    trial.take(fact)
+            found[case] = trial.verdict()
+        return found
 
 
 def check(
     journals: Iterable[Source], settings: Settings | None = None
-) -> dict[TopicPartition, tuple[Finding, ...]]:
+) -> dict[Address, Verdict]:
     """
-    Return the broken promises about every partition that the journals name.
+    Return the verdict on every group and partition that the journals name.
 
     Args:
         journals: those of all members, producers and operators.
         settings: what may be assumed.
+
+    Raises:
+        JournalError: one is broken somewhere.
     """
-    settings = settings or Settings()
-    told = (one for journal in journals for one in digests(journal, settings))
-    return check_digests(told, settings)
+    court = Court(settings or Settings())
+    for journal in journals:
+        court.hear(journal)
+    return court.verdicts()
 
 
-def check_digests(
-    told: Iterable[tuple[TopicPartition | None, Digest]], settings: Settings
+def findings_of(
+    verdicts: Mapping[Address, Verdict],
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
     """
-    Return the broken promises about every partition that digests are about.
+    Return what is found of each partition, whatever the group.
     """
-    found: dict[TopicPartition, list[Digest]] = {}
-    everywhere: list[Digest] = []
-    for tp, digest in told:
-        own = everywhere if tp is None else found.setdefault(tp, [])
-        own.append(digest)
-    return {
-        tp: judge(tp, (*parts, *everywhere), settings)
-        for tp, parts in sorted(found.items())
-    }
+    found: dict[TopicPartition, tuple[Finding, ...]] = {}
+    for case, verdict in verdicts.items():
+        tp = case.topic, case.partition
+        found[tp] = *found.get(tp, ()), *verdict.findings
+    return found
+
+
+def _order(address: Address) -> tuple[str, str, int]:
+    return address.group or "", address.topic, address.partition
 
 
 def _starts(
-    tp: TopicPartition,
+    case: Address,
     epochs: Sequence[Epoch],
     commits: Iterable[tuple[float, int, bool]],
 ) -> Iterator[Finding]:
@@ -211,10 +269,10 @@ def _starts(
         if last is not None and not epoch.was_sought and not is_kept:
             if start > most:
                 said = f"an ownership began at {start}, {last} was committed"
-                yield _finding("S4", tp, epoch, last, said)
+                yield _finding("S4", case, epoch, last, said, Basis.CLOCKS)
             elif start < last and start < delivered:
                 said = f"began again at {start}, {last} was committed"
-                yield _finding("S6", tp, epoch, start, said)
+                yield _finding("S6", case, epoch, start, said, Basis.CLOCKS)
         delivered = max(delivered, *(run.end for run in epoch.runs))
 
 
@@ -238,7 +296,7 @@ def _in_time(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
 
 
 def _missing(
-    tp: TopicPartition,
+    case: Address,
     epochs: Sequence[Epoch],
     acknowledged: Sequence[tuple[int, int]],
     settings: Settings,
@@ -248,7 +306,7 @@ def _missing(
         passed = merged((run.start, run.end) for one in epochs for run in one.runs)
         for (_, end), (start, _) in pairwise(passed):
             said = f"nobody delivered offsets {end} to {start - 1}"
-            yield _finding("S2", tp, None, end, said)
+            yield _finding("S2", case, None, end, said, Basis.OFFSETS)
         return
     covered = merged(span for one in epochs for span in one.came)
     # What lies before the first delivery may have been read before there were journals,
@@ -256,54 +314,46 @@ def _missing(
     bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
     for first, last in acknowledged:
         if settings.is_drained:
-            bottom, top = first, last + 1
-        for start, end in holes(max(first, bottom), min(last + 1, top), covered):
+            bottom, top = first, last
+        for start, end in holes(max(first, bottom), min(last, top), covered):
             said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-            yield _finding("S2", tp, None, start, said)
+            yield _finding("S2", case, None, start, said, Basis.OFFSETS)
 
 
 def _group_holds(
-    tp: TopicPartition,
+    case: Address,
     epochs: Sequence[Epoch],
-    parts: Iterable[Digest],
+    control: Sequence[Fact],
     settings: Settings,
 ) -> Iterator[Finding]:
-    entries = [
-        entry
-        for one in parts
-        for entry in one.control
-        if scopes.parse(entry["scope"]).covers(tp)
-    ]
-    groups = {one.member: one.group for one in parts}
+    spans = list(_spans(control))
     for epoch in epochs:
-        own = [one for one in entries if one["group"] == groups[epoch.member]]
-        for span in _spans(own):
+        for span in spans:
             began_after = epoch.owned_since > span.start + settings.clock_skew
             late = [
                 run for run in epoch.runs if run.at < span.end - settings.clock_skew
             ]
             if began_after and epoch.at < span.end and late:
                 said = f"delivered though {span.scope} was held for the group before"
-                yield _finding("G2", tp, epoch, late[0].start, said)
+                yield _finding("G2", case, epoch, late[0].start, said, Basis.CLOCKS)
                 break
 
 
 def _begun_late(
-    tp: TopicPartition, parts: Sequence[Digest], settings: Settings
+    case: Address,
+    members: Mapping[str, Replay],
+    control: Sequence[Fact],
+    settings: Settings,
 ) -> Iterator[Finding]:
     # What a member's own journal says is judged without clocks. This is about one that
     # has never heard: compared are the time of the acknowledgement in the operator's
     # journal, and before the lift was asked for, with those of the member's starts.
-    control = [entry for one in parts for entry in one.control]
-    for part in parts:
-        own = [
-            entry
-            for entry in control
-            if entry["group"] == part.group and scopes.parse(entry["scope"]).covers(tp)
-        ]
-        for span in _spans(own):
+    spans = list(_spans(control))
+    for member, part in members.items():
+        for span in spans:
             start = span.start + settings.patience + settings.clock_skew
-            late = next(part.begun.between(start, span.end - settings.clock_skew), None)
+            begun = part.handled.begun
+            late = next(begun.between(start, span.end - settings.clock_skew), None)
             if late is not None:
                 at, offset = late
                 said = (
@@ -312,28 +362,29 @@ def _begun_late(
                 )
                 yield Finding(
                     check="W10",
-                    partition=tp,
-                    member=part.member,
+                    case=case,
+                    member=member,
                     offset=offset,
                     evidence=said,
+                    basis=Basis.CLOCKS,
                     at=at,
                 )
 
 
 def _not_done(
-    tp: TopicPartition, parts: Sequence[Digest], acknowledged: Sequence[tuple[int, int]]
+    case: Address, parts: Sequence[Replay], acknowledged: Sequence[tuple[int, int]]
 ) -> Iterator[Finding]:
     # Who is no worker does what a poll returned, as far as journals tell.
-    spans = [span for one in parts for span in one.done]
+    spans = [span for one in parts for span in one.handled.done]
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
     for first, last in acknowledged:
-        for start, end in holes(first, last + 1, covered):
+        for start, end in holes(first, last, covered):
             said = f"nobody completed acknowledged offsets {start} to {end - 1}"
-            yield _finding("W5", tp, None, start, said)
+            yield _finding("W5", case, None, start, said, Basis.OFFSETS)
 
 
-def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
+def _spans(entries: Iterable[Fact]) -> Iterator[_Span]:
     began: dict[tuple[str, str], float] = {}
     for entry in sorted(entries, key=lambda one: one.at):
         key = entry["scope"], entry["owner"] or ""
@@ -345,14 +396,20 @@ def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
         yield _Span(start=at, end=math.inf, scope=scope)
 
 
-def _finding(
-    check: str, tp: TopicPartition, epoch: Epoch | None, offset: int, evidence: str
+def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
+    check: str,
+    case: Address,
+    epoch: Epoch | None,
+    offset: int,
+    evidence: str,
+    basis: Basis,
 ) -> Finding:
     return Finding(
         check=check,
-        partition=tp,
+        case=case,
         member=epoch.member if epoch else "",
         offset=offset,
         evidence=evidence,
+        basis=basis,
         at=epoch.delivered_at if epoch else None,
     )

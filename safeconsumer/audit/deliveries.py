@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.holds.scope import TopicPartition
 

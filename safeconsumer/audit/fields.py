@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from safeconsumer.errors import JournalError, ScopeSyntaxError
-from safeconsumer.holds import scope as scopes
+from safeconsumer.audit.reading import covering
+from safeconsumer.errors import JournalError
 
 # org.apache.kafka.common.protocol: an offset is an INT64.
 _MAX_OFFSET = 2**63 - 1
@@ -64,8 +64,8 @@ def _is_scope(value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:
-        scopes.parse(value)
-    except ScopeSyntaxError:
+        covering(value)
+    except JournalError:
         return False
     return True
 

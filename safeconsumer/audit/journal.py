@@ -51,7 +51,7 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,12 +59,14 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
 
 VERSION = 1
 
 # Why a hold is over that nobody lifted.
 EXPIRED, ENDED = "expired", "ended"
+
+# Why a record is complete though its handler failed.
+DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 # Without the search for blanks around a document that json.loads begins and ends with.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
@@ -113,12 +115,6 @@ class Journal:
     entries: tuple[Entry, ...]
     is_cut: bool = False
 
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-        return [one for one in self.entries if one.event == "lift"]
-
 
 @frozen(kw_only=True)
 class Head:
@@ -150,21 +146,6 @@ class Tail:
     next: int | None
 
 
-def tp_text(tp: TopicPartition) -> str:
-    """
-    Return a partition as journals name it.
-    """
-    return f"{tp[0]}:{tp[1]}"
-
-
-def tp_of(text: str) -> TopicPartition:
-    """
-    Return the partition that a journal names so.
-    """
-    topic, _, number = text.rpartition(":")
-    return topic, int(number)
-
-
 class Source(Protocol):
     """
     Whatever tells what one member did.
@@ -186,11 +167,6 @@ class Source(Protocol):
     def entries(self) -> Iterable[Entry]:
         """
         What it did, in order; may be asked for again.
-        """
-
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
         """
 
 
@@ -334,18 +310,6 @@ def _following(name: str, line: int, last: int, document: Mapping[str, Any]) -> 
         )
         raise JournalError(message)
     return part
-
-
-def entry_of(name: str, head: Head, line_number: int, line: str) -> Entry:
-    """
-    Read the entry that stands in a line.
-
-    Raises:
-        JournalError: it is broken, or another's.
-    """
-    number = head.after + line_number - 1
-    document = _document(name, line_number, line)
-    return _entry(name, head.member, number, line_number, document)
 
 
 def _entry(

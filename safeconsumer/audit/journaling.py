@@ -16,7 +16,7 @@ from safeconsumer import events
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.audit.calls import Calls
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.recorded import holds_hook, scopes_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.consumer import SafeConsumer

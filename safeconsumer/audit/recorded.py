@@ -8,7 +8,8 @@ from typing import Any, Self
 from safeconsumer import events
 from safeconsumer.audit.calls import Calls
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import ENDED, EXPIRED, tp_of, tp_text
+from safeconsumer.audit.journal import ENDED, EXPIRED
+from safeconsumer.audit.reading import tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes

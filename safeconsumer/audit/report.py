@@ -2,13 +2,11 @@
 The verdict on a fleet: one row per check and partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
-from safeconsumer.audit.checker import CHECKS
-from safeconsumer.audit.replay import Finding
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.audit.checker import CHECKS, Verdict
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 
@@ -19,6 +17,7 @@ class Row:
     What one check says of one partition.
 
     Attributes:
+        group: the consumer group; "" for none.
         check: one of :data:`safeconsumer.audit.checker.CHECKS`.
         topic: where.
         partition: where.
@@ -26,9 +25,11 @@ class Row:
         offset: of the first violation, or None.
         member: by whom the first was.
         evidence: what its journal says.
+        basis: what the first one rests on.
         entry: the number of the entry that shows it; None if it takes several.
     """
 
+    group: str
     check: str
     topic: str
     partition: int
@@ -36,6 +37,7 @@ class Row:
     offset: int | None = None
     member: str = ""
     evidence: str = ""
+    basis: str = ""
     entry: int | None = None
 
     def as_dict(self) -> dict[str, object]:
@@ -45,11 +47,11 @@ class Row:
         return asdict(self)
 
 
-def rows_of(tp: TopicPartition, findings: Sequence[Finding]) -> tuple[Row, ...]:
+def rows_of(verdict: Verdict) -> tuple[Row, ...]:
     """
-    Return one row for every check of one partition.
+    Return one row for every check of one group and partition.
     """
-    return tuple(_row(tp, name, findings) for name in CHECKS)
+    return tuple(_row(verdict, name) for name in CHECKS)
 
 
 def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
@@ -62,17 +64,23 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
     return CLEAN if rows and is_complete else UNKNOWN
 
 
-def _row(tp: TopicPartition, name: str, findings: Sequence[Finding]) -> Row:
-    own = [one for one in findings if one.check == name]
-    if not own:
-        return Row(check=name, topic=tp[0], partition=tp[1])
-    return Row(
+def _row(verdict: Verdict, name: str) -> Row:
+    case = verdict.case
+    row = Row(
+        group=case.group or "",
         check=name,
-        topic=tp[0],
-        partition=tp[1],
+        topic=case.topic,
+        partition=case.partition,
+    )
+    own = [one for one in verdict.findings if one.check == name]
+    if not own:
+        return row
+    return evolve(
+        row,
         violations=len(own),
         offset=own[0].offset,
         member=own[0].member,
         evidence=own[0].evidence,
+        basis=own[0].basis.value,
         entry=own[0].entry,
     )

@@ -10,15 +10,12 @@ from typing import Protocol
 from safeconsumer.audit.journal import (
     Entry,
     Head,
-    Source,
     Tail,
     check_begins,
     check_ends,
     entries_of,
-    entry_of,
     head_of,
 )
-from safeconsumer.audit.packs import Parquet
 from safeconsumer.errors import JournalError
 
 _BUFFER = 1 << 20
@@ -46,13 +43,14 @@ class Part(Protocol):
         Yield its entries, and return how it ends.
         """
 
-    def lifts(self) -> Iterable[Entry]:
+    @property
+    def size(self) -> int:
         """
-        Yield the entries that say when holds from elsewhere ended.
+        How many bytes it has.
         """
 
 
-def opened(path: Path) -> Source:
+def opened(path: Path) -> "Joined":
     """
     Return the journal that a file has; it is read when it is asked.
 
@@ -60,15 +58,11 @@ def opened(path: Path) -> Source:
         JournalError: it cannot be read, or is of a newer version. What is broken or
             missing further on is found, and named, while it is read.
     """
-    (source,) = joined([_part(path)])
+    (source,) = joined([Lines(path)])
     return source
 
 
-def _part(path: Path) -> Part:
-    return Parquet(path) if path.suffix == ".parquet" else Lines(path)
-
-
-def sources(paths: Iterable[Path]) -> tuple[list[Source], list[str]]:
+def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
     """
     Return the journals that files have, parts put together, and what cannot be read.
     """
@@ -76,13 +70,13 @@ def sources(paths: Iterable[Path]) -> tuple[list[Source], list[str]]:
     troubles: list[str] = []
     for path in paths:
         try:
-            parts.append(_part(path))
+            parts.append(Lines(path))
         except JournalError as error:
             troubles.append(str(error))
     return joined(parts), troubles
 
 
-def joined(parts: Iterable[Part]) -> list[Source]:
+def joined(parts: Iterable[Part]) -> list["Joined"]:
     """
     Put parts together, in whatever order they come.
 
@@ -90,7 +84,6 @@ def joined(parts: Iterable[Part]) -> list[Source]:
     and still there. That something is missing is found, and named, while it is read.
     """
     found = sorted(parts, key=_place)
-    # Two whole journals of one name that began at one time are two journals.
     return [
         Joined(list(own)) for _, own in groupby(found, lambda one: _place(one)[:-1])
     ]
@@ -107,11 +100,24 @@ class Joined:
 
     Args:
         parts: sorted by where they begin.
+
+    Attributes:
+        member: names the process.
+        group: its consumer group.
+        began: when its first part began, seconds since the epoch.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-        self.member, self.group = parts[0].head.member, parts[0].head.group
+        head = parts[0].head
+        self.member, self.group, self.began = head.member, head.group, head.began
+
+    @property
+    def size(self) -> int:
+        """
+        How many bytes its parts have.
+        """
+        return sum(part.size for part in self._parts)
 
     @property
     def entries(self) -> Iterator[Entry]:
@@ -129,13 +135,6 @@ class Joined:
             if ended.last >= tail.last:
                 tail, name = ended, part.name
         check_ends(tail, name)
-
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-        found = {one.number: one for part in self._parts for one in part.lifts()}
-        return [found[number] for number in sorted(found)]
 
 
 def _beyond(last: int, part: Part) -> Generator[Entry, None, Tail]:
@@ -177,15 +176,12 @@ class Lines:
         next(lines, None)
         return (yield from entries_of(self.name, self.head, lines))
 
-    def lifts(self) -> Iterator[Entry]:
+    @property
+    def size(self) -> int:
         """
-        Yield the entries that say when holds from elsewhere ended.
+        How many bytes it has.
         """
-        for number, line in enumerate(self._whole_lines(), start=1):
-            if number > 1 and '"lift"' in line:
-                entry = entry_of(self.name, self.head, number, line)
-                if entry.event == "lift":
-                    yield entry
+        return self._path.stat().st_size
 
     def _whole_lines(self) -> Iterator[str]:
         try:

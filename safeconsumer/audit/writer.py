@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from safeconsumer.audit.journal import VERSION, tp_text
+from safeconsumer.audit.journal import VERSION
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import TopicPartition
 

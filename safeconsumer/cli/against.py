@@ -7,7 +7,8 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer.audit.journal import Entry, Journal, tp_text
+from safeconsumer.audit.journal import Entry, Journal
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.holds.scope import TopicPartition as Named
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import page, svg
 from safeconsumer.audit.timeline.told import Wanted, told
@@ -126,7 +126,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     for line in troubles:
         click.echo(f"safeconsumer: {printable(line)}", err=True)
     try:
-        story = told(read, check(read, settings), wanted)
+        story = told(read, findings_of(check(read, settings)), wanted)
         drawn = _FORMATS[output.suffix.lower()](laid_out(story, title, trouble))
         output.write_text(drawn, "utf-8")
     except (OSError, SafeConsumerError) as error:

@@ -2,19 +2,19 @@
 The audit as a Spark job: one task per journal, then one judgement per partition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.audit.checker import Digest, Settings, digests, judge
+from safeconsumer.audit.checker import Settings, judge
+from safeconsumer.audit.facts import Address, Fact, docket, facts
 from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import opened
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
 
-Item = tuple[TopicPartition | None, Digest | str]
+Item = tuple[Address | None, Fact | str]
 
 
 def audit(
@@ -26,9 +26,9 @@ def audit(
     """
     Judge journals that every executor can read at these paths.
 
-    Only runs of records, ownerships, commits and findings travel, never records. The
-    judgement is that of :func:`safeconsumer.audit.checker.judge`. ``more`` are journals
-    that are here already.
+    Facts travel, never records. The judgement is that of
+    :func:`safeconsumer.audit.checker.judge`. ``more`` are journals that are here
+    already.
 
     Returns:
         One row per check and partition, and why some journals could not be read.
@@ -36,43 +36,53 @@ def audit(
     context = spark.sparkContext
     slices = max(1, min(len(paths), 4 * context.defaultParallelism))
     found = context.parallelize([str(path) for path in paths], slices)
-    found = found.flatMap(partial(_digested, settings=settings))
-    known = [item for journal in more for item in digests(journal, settings)]
+    found = found.flatMap(_told)
+    known = [item for journal in more for item in facts(journal)]
     found = found.union(context.parallelize(known, 1)).cache()
     troubles = found.filter(_is_trouble).values().collect()
-    everywhere = found.filter(_is_everywhere).values().collect()
+    told = found.filter(_is_fact)
+    needs = docket(told.keys().distinct().collect())
+    cases: dict[Address, list[Address]] = {}
+    for case, needed in needs.items():
+        for address in needed:
+            cases.setdefault(address, []).append(case)
     rows = (
-        found.filter(_is_about_one)
+        told.flatMap(partial(_to_cases, cases=cases))
         .groupByKey()
-        .flatMap(partial(_judged, everywhere=everywhere, settings=settings))
+        .flatMap(partial(_judged, settings=settings))
         .collect()
     )
     order = {row: number for number, row in enumerate(rows)}
-    rows.sort(key=lambda row: (row.topic, row.partition, order[row]))
+    rows.sort(
+        key=lambda row: (row.group, row.topic, row.partition, order[row]),
+    )
     return tuple(rows), tuple(sorted(troubles))
 
 
-def _digested(path: str, settings: Settings) -> list[Item]:
+def _told(path: str) -> Iterator[Item]:
     try:
-        return list(digests(opened(Path(path)), settings))
+        yield from facts(opened(Path(path)))
     except JournalError as error:
-        return [(None, str(error))]
+        yield None, str(error)
 
 
-def _judged(
-    item: tuple[TopicPartition, Any], everywhere: Sequence[Digest], settings: Settings
-) -> tuple[Row, ...]:
-    tp, parts = item
-    return rows_of(tp, judge(tp, (*parts, *everywhere), settings))
+def _to_cases(
+    item: tuple[Address, Fact], cases: Mapping[Address, Sequence[Address]]
+) -> Iterator[tuple[Address, Fact]]:
+    address, fact = item
+    for case in cases[address]:
+        yield case, fact
+
+
+def _judged(item: tuple[Address, Any], settings: Settings) -> tuple[Row, ...]:
+    case, told = item
+    found = sorted(told, key=lambda fact: (fact.member, fact.number))
+    return rows_of(judge(case, found, settings))
 
 
 def _is_trouble(item: Item) -> bool:
-    return isinstance(item[1], str)
+    return item[0] is None
 
 
-def _is_everywhere(item: Item) -> bool:
-    return item[0] is None and not isinstance(item[1], str)
-
-
-def _is_about_one(item: Item) -> bool:
+def _is_fact(item: Item) -> bool:
     return item[0] is not None

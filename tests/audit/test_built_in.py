@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import HookTypeError
@@ -57,7 +57,7 @@ def of(journal: Journal, *events: str) -> list[Entry]:
 
 def violations(*folders: Path) -> list[tuple[str, str]]:
     journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
-    found = check(journals, Settings())
+    found = findings_of(check(journals, Settings()))
     assert found
     return [(one.check, one.evidence) for several in found.values() for one in several]
 

@@ -8,6 +8,7 @@ import pytest
 
 from safeconsumer.audit import checker
 from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.facts import Address
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
 
@@ -15,7 +16,7 @@ from tests.audit.telling import Telling
 def broken(fleet: Fleet, settings: Settings | None = None) -> set[str]:
     journals = [one.journal() for one in fleet]
     found = check(journals, settings)
-    return {one.check for several in found.values() for one in several}
+    return {one.check for verdict in found.values() for one in verdict.findings}
 
 
 def expected(make: Callable[[], Fleet]) -> str:
@@ -81,8 +82,9 @@ def test_partitions_do_not_touch_each_other() -> None:
     told = Telling().assigned(TP, "returns:1").pause("returns")
     told.poll(TP, 0, 5).poll("returns:1", 0, 3)
     judged = check([told.journal()])
-    assert list(judged) == [("orders", 0), ("returns", 1)]
-    assert judged["orders", 0] == ()
-    (found,) = judged["returns", 1]
+    orders, returns = Address("g", "orders", 0), Address("g", "returns", 1)
+    assert list(judged) == [orders, returns]
+    assert judged[orders].findings == ()
+    (found,) = judged[returns].findings
     assert (found.check, found.member, found.offset) == ("S1", "a", 0)
     assert "returns was held by app" in found.evidence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import check, findings_of
 from safeconsumer.audit.timeline.member import Level
 from safeconsumer.audit.timeline.told import Lane, Timeline, Wanted, told
 from safeconsumer.errors import JournalError
@@ -18,7 +18,7 @@ TP, OTHER = "orders:0", "orders:1"
 
 def told_of(*fleet: Telling, wanted: Wanted | None = None) -> Timeline:
     journals = [one.journal() for one in fleet]
-    return told(journals, check(journals), wanted)
+    return told(journals, findings_of(check(journals)), wanted)
 
 
 def only_lane(*fleet: Telling) -> Lane:
@@ -138,7 +138,7 @@ def test_every_broken_promise_is_told(make: object) -> None:
     """
     fleet = make()  # type: ignore[operator]  # a fleet's maker
     journals = [one.journal() for one in fleet]
-    findings = check(journals)
+    findings = findings_of(check(journals))
     lanes = told(journals, findings).lanes
     expected = sorted(one.check for own in findings.values() for one in own)
     assert expected == sorted(one.check for lane in lanes for one in lane.findings)

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import check, findings_of
 from safeconsumer.audit.journal import Journal, parse
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.scale import Scale, clock, letters
@@ -23,7 +23,7 @@ EVIL = "</text><script>alert(1)</script>\"'&\x00\x1b\u2028\ud800]]>"
 
 
 def drawn(*journals: Journal, title: str | None = None) -> str:
-    return svg(laid_out(told(journals, check(journals)), title))
+    return svg(laid_out(told(journals, findings_of(check(journals))), title))
 
 
 def drawn_fleet(*fleet: Telling) -> ET.Element:
@@ -109,7 +109,7 @@ def test_the_page_loads_nothing_and_runs_nothing() -> None:
     Its policy forbids it, and it has nothing of the kind.
     """
     journals = [one.journal() for one in bad.s1()]
-    text = page(laid_out(told(journals, check(journals))))
+    text = page(laid_out(told(journals, findings_of(check(journals)))))
     assert "default-src 'none'" in text
     assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", text)
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace(
@@ -151,7 +151,7 @@ def test_a_million_records_are_a_small_picture() -> None:
     12 partitions for 10 minutes: under 300 KB, and drawn in a few seconds.
     """
     journals = a_long_run(12, 600, 1_000_000)
-    findings = check(journals)
+    findings = findings_of(check(journals))
     began = time.process_time()
     story = told(journals, findings)
     text = svg(laid_out(story))

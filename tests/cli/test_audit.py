@@ -44,7 +44,7 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
     """
     done = run(written(tmp_path, bad.s1()))
     assert done.exit_code == 1
-    assert "S1  orders:0  1 x, first by a: entry 8" in done.output
+    assert "S1  orders:0 of g  1 x, first by a: entry 8" in done.output
     assert "orders was held by alice" in done.output
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from safeconsumer._kafka.handover import envelope, marks
 from safeconsumer.audit import journal
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import check, findings_of
 from safeconsumer.audit.timeline.layout import laid_out
 from safeconsumer.audit.timeline.svg import svg
 from safeconsumer.audit.timeline.told import told
@@ -150,7 +150,7 @@ def journals(data: bytes) -> None:
 def _told_of(text: str) -> None:
     with suppress(JournalError):
         read = journal.parse("fuzzed", text)
-        findings = check([read])
+        findings = findings_of(check([read]))
         ET.fromstring(svg(laid_out(told([read], findings))))  # noqa: S314 - our own
 
 

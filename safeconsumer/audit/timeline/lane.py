@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from safeconsumer.audit.replay import Finding
+from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.timeline.member import Held, Level
 from safeconsumer.audit.timeline.scale import COLUMN, LEFT, PLOT, Scale
 from safeconsumer.audit.timeline.shapes import (

@@ -11,7 +11,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.journal import Entry, Journal, tp_of
+from safeconsumer.audit.journal import Entry, Journal
+from safeconsumer.audit.reading import tp_of
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything, Partition, Pattern, TopicPartition
 

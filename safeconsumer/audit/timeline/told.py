@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
+from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.journal import Journal
-from safeconsumer.audit.replay import Finding
 from safeconsumer.audit.timeline.member import (
     Fault,
     Followed,
