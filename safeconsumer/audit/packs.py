@@ -275,7 +275,8 @@ class _Writing:
         self._run = uuid.uuid4().hex[:12]
         self._files = 0
         self._rows: dict[Address, list[list[object]]] = {}
-        self._count = 0
+        self._waiting = 0
+        self._uncounted = 0
         self._journals: list[Known] = []
 
     def take(self, journal: Packable, before: Known | None) -> Known:
@@ -284,12 +285,12 @@ class _Writing:
             rows = self._rows.get(address)
             if rows is None:
                 rows = self._rows[address] = [[] for _ in COLUMNS]
-            values = _row(address, fact, self._run, seq)
+            values = row_of(address, fact, self._run, seq)
             for column, value in zip(rows, values, strict=True):
                 column.append(value)
             seq, last = seq + 1, max(last, fact.number)
-            self._count += 1
-            if self.is_full():
+            self._waiting += 1
+            if self._waiting >= _ROWS:
                 self._flush_facts()
         if before is not None and last < before.entries:
             message = (
@@ -307,10 +308,11 @@ class _Writing:
             facts=seq,
         )
         self._journals.append(known)
+        self._uncounted += seq
         return known
 
     def is_full(self) -> bool:
-        return self._count >= _ROWS
+        return self._uncounted >= _ROWS
 
     def flush(self) -> None:
         """
@@ -324,12 +326,12 @@ class _Writing:
             ]
             columns = [list(column) for column in zip(*rows, strict=True)]
             self._write(self._folder / JOURNALS, OF_JOURNALS, columns)
-            self._journals = []
+            self._journals, self._uncounted = [], 0
 
     def _flush_facts(self) -> None:
         for address, columns in self._rows.items():
             self._write(self._folder / FACTS / _place(address), COLUMNS, columns)
-        self._rows, self._count = {}, 0
+        self._rows, self._waiting = {}, 0
 
     def _write(
         self, folder: Path, types: Mapping[str, str], columns: Sequence[list[object]]
@@ -348,7 +350,10 @@ class _Writing:
         unfinished.rename(folder / name)
 
 
-def _row(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ...]:
+def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ...]:
+    """
+    Return a fact as a row with :data:`COLUMNS`.
+    """
     fields = json.dumps(dict(fact.fields), separators=(",", ":"))
     place = (address_text(address), fact.member, run, seq)
     return (

@@ -165,8 +165,7 @@ def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]
     from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only with --master
 
     auditing = importlib.import_module("safeconsumer.spark.auditing")
-    with session(master, "safeconsumer audit") as spark:
-        auditing.ship(spark)
+    with session(master, "safeconsumer audit") as spark, auditing.shipped(spark):
         yield auditing.SparkPacks(spark, journals)
 
 
