@@ -202,7 +202,9 @@ def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
 
 
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
-_MISSING_CLASS = re.compile(r"(?:ClassNotFoundException|Class) ?:? ?(\S+FileSystem)\b")
+_MISSING_SYSTEM = re.compile(
+    r"Class (\S+FileSystem) not found|No FileSystem for scheme \"(\w+)\""
+)
 
 
 @contextmanager
@@ -234,11 +236,12 @@ def _said(named: str, text: str) -> Exception:
             "send it along (safeconsumer.spark.auditing.shipped sends everything but "
             "pyarrow; --py-files, --archives)"
         )
-    scheme = _MISSING_CLASS.search(text)
-    if scheme is not None:
+    system = _MISSING_SYSTEM.search(text)
+    if system is not None:
         return SparkSetupError(
-            f"{named}: Spark has no {scheme[1]}: give it the jars, such as "
-            "--packages org.apache.hadoop:hadoop-aws for s3a"
+            f"{named}: Spark has no {system[1] or f'filesystem for {system[2]}:'}; "
+            "give it the jars, such as org.apache.hadoop:hadoop-aws for s3a: "
+            "(spark.jars.packages)"
         )
     if "PATH_NOT_FOUND" in text or "UNABLE_TO_INFER_SCHEMA" in text:
         return JournalError(
