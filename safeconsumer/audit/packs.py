@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -129,6 +130,7 @@ def is_pack(path: Path) -> bool:
     return (path / JOURNALS).is_dir() or (path / _MARK).exists()
 
 
+@lru_cache(maxsize=4096)
 def address_text(address: Address) -> str:
     """
     Return an address as packs name it.
@@ -136,6 +138,7 @@ def address_text(address: Address) -> str:
     return json.dumps([address.group, address.topic, address.partition])
 
 
+@lru_cache(maxsize=4096)
 def address_of(text: str) -> Address:
     """
     Return the address that packs name so.
