@@ -12,27 +12,30 @@ complete; W5 every record is complete in the end, once per ownership; W7 one rec
 lane at a time, in order; W10 no handler begins on what is held.
 """
 
-import math
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
+from safeconsumer.audit import fleet
 from safeconsumer.audit.facts import Address, Fact, docket, facts
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
-from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
-from safeconsumer.audit.spans import Spans, holes, merged
+from safeconsumer.audit.starts import basis_of, wrong_starts
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
 
-Told = Iterable[tuple[Address, Fact]]
+# What a clean verdict rests on; of S4 and S6 it depends on what is known.
+_BASES: Mapping[str, Basis] = {
+    **dict.fromkeys(("S1", "S3", "S5", "S7", "S8"), Basis.ORDER),
+    **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
+    **dict.fromkeys(("L1", "G2"), Basis.CLOCKS),
+    "S2": Basis.OFFSETS,
+}
 
 
 @frozen(kw_only=True)
@@ -54,13 +57,6 @@ class Settings:
 
 
 @frozen(kw_only=True)
-class _Span:
-    start: float
-    end: float
-    scope: str
-
-
-@frozen(kw_only=True)
 class Verdict:
     """
     What is found of one case.
@@ -68,10 +64,14 @@ class Verdict:
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
+        bases: what each check rests on here, of all that it compared.
+        unjudged: checks that could not be judged here, and why.
     """
 
     case: Address
     findings: tuple[Finding, ...]
+    bases: Mapping[str, Basis] = field(factory=dict)
+    unjudged: Mapping[str, str] = field(factory=dict)
 
 
 def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
@@ -108,7 +108,7 @@ class Trial:
         self._case = case
         self._settings = settings
         self._members: dict[str, Replay] = {}
-        self._acknowledged = Spans()
+        self._acked = fleet.Acknowledged()
         self._control: list[Fact] = []
 
     def take(self, fact: Fact) -> None:
@@ -119,7 +119,7 @@ class Trial:
             JournalError: an operator's hold has a scope that cannot be read.
         """
         if fact.event == "acked":
-            self._acknowledged.add(fact["first"], fact["last"] + 1)
+            self._acked.add(fact)
         elif fact.event in {"group-hold", "group-lift"}:
             if covering(fact["scope"])((self._case.topic, self._case.partition)):
                 self._control.append(fact)
@@ -130,33 +130,73 @@ class Trial:
                 self._members[fact.member] = known
             known.take(fact)
 
+    def share(self, written: fleet.Acknowledged) -> None:
+        """
+        Hear what producers wrote for all groups, in place of single facts of it.
+        """
+        self._acked = written
+
     def verdict(self) -> Verdict:
         """
         Return what is found, once all facts were taken.
         """
-        return Verdict(case=self._case, findings=tuple(self._findings()))
-
-    def _findings(self) -> Iterator[Finding]:
-        case, settings = self._case, self._settings
         members = dict(sorted(self._members.items()))
-        parts = list(members.values())
-        epochs = sorted(
-            (epoch for one in parts for epoch in one.epochs if epoch.runs),
-            key=lambda epoch: epoch.at,
+        unjudged = dict(self._unjudged(members))
+        findings: list[Finding] = []
+        for one in self._findings(members):
+            if isinstance(one, Finding):
+                findings.append(one)
+            else:
+                unjudged["L1"] = one
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        starts = basis_of(epochs)
+        return Verdict(
+            case=self._case,
+            findings=tuple(findings),
+            bases={**_BASES, "S4": starts, "S6": starts},
+            unjudged=unjudged,
         )
-        commits = sorted(one for part in parts for one in part.commits)
-        acknowledged = merged(self._acknowledged)
-        for one in parts:
+
+    def _unjudged(self, members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
+        hidden = [
+            name for name, one in members.items() if one.was_hidden > one.was_shown
+        ]
+        if hidden:
+            yield "S7", f"{hidden[0]} does not say what paused() returned"
+        known = {(one["scope"], one["owner"] or "") for one in self._control}
+        heard = {key for one in members.values() for key in one.heard}
+        for scope, owner in sorted(heard):
+            if ":" in owner and (scope, owner.partition(":")[2]) not in known:
+                yield "G2", f"nobody says when {owner} was told that {scope} was held"
+                break
+
+    def _findings(self, members: Mapping[str, Replay]) -> Iterator[Finding | str]:
+        case, skew = self._case, self._settings.clock_skew
+        patience, is_drained = self._settings.patience, self._settings.is_drained
+        for one in members.values():
             yield from one.findings()
-        given = frozenset[int]().union(*(one.generations for one in parts))
-        for one in parts:
-            yield from (found for number, found in one.late if number in given)
-        yield from _starts(case, epochs, commits)
-        yield from _missing(case, epochs, acknowledged, settings)
-        yield from _group_holds(case, epochs, self._control, settings)
-        yield from _begun_late(case, members, self._control, settings)
-        if settings.is_drained and any(one.is_working for one in parts):
-            yield from _not_done(case, parts, acknowledged)
+        yield from _late_commits(members.values())
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        strays = [one.strays for one in members.values()]
+        yield from wrong_starts(case, epochs, strays, skew)
+        yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
+        if is_drained:
+            yield from fleet.not_done(case, members, self._acked)
+        yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
+        spans = fleet.spans_of(self._control, skew)
+        yield from fleet.delivered_though_held(case, members, spans, skew)
+        yield from fleet.taken_for_lifted(case, members, spans, skew)
+        yield from fleet.begun_though_held(case, members, spans, patience, skew)
+
+
+def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:
+    # Wrong only if the generation that took the partition away gave it to somebody.
+    members = list(members)
+    given = frozenset[int]().union(*(one.generations for one in members))
+    for one in members:
+        for number, found in one.late:
+            if number in given:
+                yield evolve(found, basis=Basis.GENERATIONS)
 
 
 class Court:
@@ -172,6 +212,7 @@ class Court:
         self._trials: dict[Address, Trial] = {}
         # What concerns several cases, some of which may be heard of later.
         self._shared: dict[Address, list[Fact]] = {}
+        self._written: dict[Address, fleet.Acknowledged] = {}
 
     def hear(self, journal: Source) -> None:
         """
@@ -191,6 +232,9 @@ class Court:
         Raises:
             JournalError: an operator's hold has a scope that cannot be read.
         """
+        if address.group is None:
+            self._written.setdefault(address, fleet.Acknowledged()).add(fact)
+            return
         if not address.is_case:
             self._shared.setdefault(address, []).append(fact)
             return
@@ -204,11 +248,14 @@ class Court:
         Return the verdict on each case, once all journals were heard.
         """
         found: dict[Address, Verdict] = {}
-        for case, needed in docket([*self._trials, *self._shared]).items():
+        known = [*self._trials, *self._shared, *self._written]
+        for case, needed in docket(known).items():
             trial = self._trials.get(case) or Trial(case, self._settings)
-            for address in sorted(needed & self._shared.keys(), key=_order):
-                for fact in self._shared[address]:
+            for address in needed:
+                for fact in self._shared.get(address, ()):
                     trial.take(fact)
+                if address in self._written:
+                    trial.share(self._written[address])
             found[case] = trial.verdict()
         return found
 
@@ -243,173 +290,3 @@ def findings_of(
         tp = case.topic, case.partition
         found[tp] = *found.get(tp, ()), *verdict.findings
     return found
-
-
-def _order(address: Address) -> tuple[str, str, int]:
-    return address.group or "", address.topic, address.partition
-
-
-def _starts(
-    case: Address,
-    epochs: Sequence[Epoch],
-    commits: Iterable[tuple[float, int, bool]],
-) -> Iterator[Finding]:
-    delivered = -math.inf
-    waiting = deque(commits)
-    before: Epoch | None = None
-    last, most = None, -1  # committed for sure; and at the very most
-    for epoch in _in_time(epochs):
-        start = epoch.runs[0].start
-        while waiting and waiting[0][0] <= epoch.at:
-            _, offset, is_sure = waiting.popleft()
-            last = offset if is_sure else last
-            most = max(most, offset)
-        is_kept = before is not None and _gave_back(before, epoch)
-        before = epoch
-        if last is not None and not epoch.was_sought and not is_kept:
-            if start > most:
-                said = f"an ownership began at {start}, {last} was committed"
-                yield _finding("S4", case, epoch, last, said, Basis.CLOCKS)
-            elif start < last and start < delivered:
-                said = f"began again at {start}, {last} was committed"
-                yield _finding("S6", case, epoch, start, said, Basis.CLOCKS)
-        delivered = max(delivered, *(run.end for run in epoch.runs))
-
-
-def _gave_back(before: Epoch, epoch: Epoch) -> bool:
-    # What a rebalance gives back goes on where it was, committed or not. After a loss
-    # the work on it may have been dropped.
-    is_same = before.member == epoch.member and not before.was_lost
-    return is_same and before.runs[-1].end == epoch.runs[0].start
-
-
-def _in_time(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
-    # A member that was frozen while it joined may thaw into a generation that is over,
-    # and deliver from it until it learns that: no client can know (contract, N). It
-    # cannot commit there. Who can is in a group that began to count anew.
-    newest = -1
-    for epoch in epochs:
-        generation = newest if epoch.generation is None else epoch.generation
-        if generation >= newest or epoch.has_committed:
-            newest = generation
-            yield epoch
-
-
-def _missing(
-    case: Address,
-    epochs: Sequence[Epoch],
-    acknowledged: Sequence[tuple[int, int]],
-    settings: Settings,
-) -> Iterator[Finding]:
-    if not acknowledged:
-        # Where an ownership went on, nobody can tell a record from what never was one.
-        passed = merged((run.start, run.end) for one in epochs for run in one.runs)
-        for (_, end), (start, _) in pairwise(passed):
-            said = f"nobody delivered offsets {end} to {start - 1}"
-            yield _finding("S2", case, None, end, said, Basis.OFFSETS)
-        return
-    covered = merged(span for one in epochs for span in one.came)
-    # What lies before the first delivery may have been read before there were journals,
-    # what lies after the last one may still come.
-    bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
-    for first, last in acknowledged:
-        if settings.is_drained:
-            bottom, top = first, last
-        for start, end in holes(max(first, bottom), min(last, top), covered):
-            said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-            yield _finding("S2", case, None, start, said, Basis.OFFSETS)
-
-
-def _group_holds(
-    case: Address,
-    epochs: Sequence[Epoch],
-    control: Sequence[Fact],
-    settings: Settings,
-) -> Iterator[Finding]:
-    spans = list(_spans(control))
-    for epoch in epochs:
-        for span in spans:
-            began_after = epoch.owned_since > span.start + settings.clock_skew
-            late = [
-                run for run in epoch.runs if run.at < span.end - settings.clock_skew
-            ]
-            if began_after and epoch.at < span.end and late:
-                said = f"delivered though {span.scope} was held for the group before"
-                yield _finding("G2", case, epoch, late[0].start, said, Basis.CLOCKS)
-                break
-
-
-def _begun_late(
-    case: Address,
-    members: Mapping[str, Replay],
-    control: Sequence[Fact],
-    settings: Settings,
-) -> Iterator[Finding]:
-    # What a member's own journal says is judged without clocks. This is about one that
-    # has never heard: compared are the time of the acknowledgement in the operator's
-    # journal, and before the lift was asked for, with those of the member's starts.
-    spans = list(_spans(control))
-    for member, part in members.items():
-        for span in spans:
-            start = span.start + settings.patience + settings.clock_skew
-            begun = part.handled.begun
-            late = next(begun.between(start, span.end - settings.clock_skew), None)
-            if late is not None:
-                at, offset = late
-                said = (
-                    f"began {offset} {at - span.start:.1f} s after {span.scope} was "
-                    f"held for the group"
-                )
-                yield Finding(
-                    check="W10",
-                    case=case,
-                    member=member,
-                    offset=offset,
-                    evidence=said,
-                    basis=Basis.CLOCKS,
-                    at=at,
-                )
-
-
-def _not_done(
-    case: Address, parts: Sequence[Replay], acknowledged: Sequence[tuple[int, int]]
-) -> Iterator[Finding]:
-    # Who is no worker does what a poll returned, as far as journals tell.
-    spans = [span for one in parts for span in one.handled.done]
-    plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
-    covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    for first, last in acknowledged:
-        for start, end in holes(first, last, covered):
-            said = f"nobody completed acknowledged offsets {start} to {end - 1}"
-            yield _finding("W5", case, None, start, said, Basis.OFFSETS)
-
-
-def _spans(entries: Iterable[Fact]) -> Iterator[_Span]:
-    began: dict[tuple[str, str], float] = {}
-    for entry in sorted(entries, key=lambda one: one.at):
-        key = entry["scope"], entry["owner"] or ""
-        if entry.event == "group-hold":
-            began.setdefault(key, entry.at)
-        elif key in began:
-            yield _Span(start=began.pop(key), end=entry.at, scope=key[0])
-    for (scope, _), at in began.items():
-        yield _Span(start=at, end=math.inf, scope=scope)
-
-
-def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
-    check: str,
-    case: Address,
-    epoch: Epoch | None,
-    offset: int,
-    evidence: str,
-    basis: Basis,
-) -> Finding:
-    return Finding(
-        check=check,
-        case=case,
-        member=epoch.member if epoch else "",
-        offset=offset,
-        evidence=evidence,
-        basis=basis,
-        at=epoch.delivered_at if epoch else None,
-    )

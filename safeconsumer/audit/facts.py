@@ -56,7 +56,7 @@ class Fact:
         fields: the entry's; of several partitions only what concerns this one.
         called: a delivery's poll was called at this entry; of other events, the call of
             the poll under way, None between polls.
-        polls: how many polls of the member had returned.
+        polls: how many polls of the member had returned, or steps of an iteration.
     """
 
     member: str
@@ -132,6 +132,7 @@ class _Apart:
         self._polling: int | None = None
         self._polls = 0
         self._running: Mapping[str, Any] = {}
+        self._departed: dict[str, Entry] = {}
         self._acks: dict[str, tuple[Entry, float, int]] = {}
         self._working: Entry | None = None
         # What a partition that is named later must know of what came before: of each
@@ -172,6 +173,8 @@ class _Apart:
 
     def _about(self, name: str, entry: Entry, fields: Mapping[str, Any]) -> Told:
         yield from self._before(name)
+        if entry.event == "deliver" and entry["after"] is not None:
+            self._polls += 1
         fact = self._fact(entry, fields)
         if entry.event == "deliver":
             fact.called = self._called(entry)
@@ -199,6 +202,8 @@ class _Apart:
     def _owned(self, entry: Entry) -> Told:
         said = {"generation": entry["generation"]}
         for name in entry["partitions"] or ():
+            if entry.event != "assigned":
+                self._departed[name] = entry
             yield from self._about(name, entry, said)
 
     # ------------------------------------------------------------ calls
@@ -244,11 +249,22 @@ class _Apart:
 
     def _said(self, entry: Entry, name: str, found: list[str]) -> Mapping[str, Any]:
         said: dict[str, Any] = {**entry.fields, "scopes": found}
+        if entry.event == "lift":
+            gone = self._latest_departure(entry["scope"])
+            if gone is not None:
+                said["departed"], said["departed_at"] = gone.number, gone.at
+            return said
         for flag in ("assigned", "paused", "gated"):
             if flag in said:
                 said[flag] = None if said[flag] is None else name in said[flag]
         said["running"] = self._running.get(name, ())
         return said
+
+    def _latest_departure(self, scope: str) -> Entry | None:
+        # A hold for as long as something is owned ends when any of what it covers goes.
+        covers = covering(scope)
+        gone = [one for name, one in self._departed.items() if covers(tp_of(name))]
+        return max(gone, key=lambda one: one.number, default=None)
 
     def _note(self, entry: Entry) -> None:
         owner = entry["owner"] or ""

@@ -129,6 +129,8 @@ _CALL = {
     "paused": _or_none(_PARTITIONS),
     "gated": _or_none(_PARTITIONS),
     "assigned": _or_none(_PARTITIONS),
+    "seen": _or_none(_WHOLE),
+    "seen_at": _or_none(_TIME),
 }
 _RECORD = {"tp": _PARTITION, "offset": _WHOLE}
 _OWNED = {"partitions": _PARTITIONS}
@@ -155,6 +157,8 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "gaps": _or_none(_SPANS),
         "poll": _or_none(_KEY),
         "after": _or_none(_WHOLE),
+        "asked": _or_none(_TIME),
+        "created": _or_none(_TIME),
         "written": _or_none(_TIME),
     },
     "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},

@@ -9,12 +9,14 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
   (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
-  ``gated`` and ``assigned`` after it (pause, resume);
+  ``gated`` and ``assigned`` after it (pause, resume; in ``gated`` nothing if that is
+  not known), ``seen``, the last entry before that was looked at, and ``seen_at``, when;
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
-  before the step of an iteration that yielded it, ``written``: when the first record
-  was appended, seconds since the epoch;
+  before the step of an iteration that yielded it, with ``asked``, when the step began;
+  of the first record ``written``, when the broker appended it, or ``created``, when its
+  producer says that it was made, seconds since the epoch;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
@@ -34,7 +36,7 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   the moment when a hold is in force and the entry that says so;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
-  control topic;
+  control topic, or about to be asked for; ``until`` of a hold that expires;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,

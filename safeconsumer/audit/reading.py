@@ -6,7 +6,7 @@ topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from safeconsumer.errors import JournalError
@@ -76,6 +76,26 @@ def covering(scope: str) -> Covers:
         raise JournalError(message)
     wanted = topic, int(number)
     return lambda tp: tp == wanted
+
+
+def covered(
+    scopes: Iterable[str], tps: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    """
+    Return the partitions that any of the scopes covers.
+
+    A scope that cannot be read here covers nothing: nothing is claimed of it.
+    """
+    found: set[TopicPartition] = set()
+    tps = frozenset(tps)
+    for scope in scopes:
+        try:
+            covers = covering(scope)
+        except JournalError:
+            continue
+        alone = tp_of(scope) if is_partition(scope) else None
+        found.update({alone} & tps if alone else filter(covers, tps))
+    return found
 
 
 def is_partition(scope: str) -> bool:

@@ -10,7 +10,8 @@ from attrs import define, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.holding import Holds, Placed, ended_at, keys
+from safeconsumer.audit.holding import Holds, Key, Placed, keys
+from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
@@ -19,7 +20,63 @@ _WORKERS_OWN = frozenset(
 )
 
 
+# Seconds: a hold that expires is over at the next look, and its entry comes after it.
+_EXPIRES_WITHIN = 1.0
+_WRITTEN_WITHIN = 1.0
+
 _NOT_OWNED = "committed without owning it"
+
+
+@frozen(kw_only=True)
+class Waited:
+    """
+    A resume after which the next record was long in coming.
+
+    Attributes:
+        entry: that shows it.
+        resumed: when the last hold was gone.
+        until: when the record came, or the journal ended.
+        polls: how many returned meanwhile.
+        offset: of the record, or where one was expected.
+        written: when the broker appended it, if it tells.
+        created: what its producer says, if only that is told.
+        is_delivered: whether it came at all.
+    """
+
+    entry: int
+    resumed: float
+    until: float
+    polls: int
+    offset: int
+    written: float | None = None
+    created: float | None = None
+    is_delivered: bool = True
+
+
+@define
+class Let:
+    """
+    A hold from elsewhere that the member took for over, and what it delivered then.
+
+    Attributes:
+        scope: what it covered.
+        owner: whose it was.
+        ended: when it was over, as the member says.
+        is_expired: whether it says that nobody lifted it.
+        delivered: when the first record came after that.
+        offset: its offset.
+        count: how many came with it.
+        entry: that tells of them; 0: nothing came.
+    """
+
+    scope: str
+    owner: str
+    ended: float
+    is_expired: bool
+    delivered: float = 0.0
+    offset: int = 0
+    count: int = 0
+    entry: int = 0
 
 
 @frozen
@@ -35,7 +92,7 @@ class _Suspicion:
     """
 
     finding: Callable[[Placed], Finding]
-    at: float
+    fact: Fact
     holds: list[Placed]
 
 
@@ -49,7 +106,12 @@ class Replay:
 
     Attributes:
         epochs: its ownerships.
-        commits: what it asked to be committed, and what was.
+        strays: what it committed before it ever had the partition.
+        waits: resumes after which nothing came for long.
+        let_go: holds from elsewhere that it took for over, and then delivered.
+        heard: scopes and owners of holds from elsewhere.
+        was_shown: whether it ever says what ``paused()`` returned.
+        was_hidden: whether it paused or resumed and does not say that.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -67,13 +129,21 @@ class Replay:
         self._is_owned = False
         self._holds = Holds()
         self._suspicions: list[_Suspicion] = []
-        self._asked: dict[object, tuple[str, Epoch | None]] = {}
+        self._unheld: list[tuple[Fact, Callable[[], None]]] = []
+        self._asked: dict[object, tuple[str, Epoch | None, bool]] = {}
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
         self._findings: list[Finding] = []
         self.epochs: list[Epoch] = []
-        self.commits = Commits()
+        self.strays = Commits()
+        self.waits: list[Waited] = []
+        self.let_go: list[Let] = []
+        self._let: list[Let] = []
+        self.heard: set[Key] = set()
+        self.was_shown = self.was_hidden = False
+        self._changed = 0
+        self._flying: set[object] = set()
         self.handled = Handled(self._find)
         self.is_working = False
         self.late: list[tuple[int, Finding]] = []
@@ -90,6 +160,7 @@ class Replay:
             "lift": self._lift,
             "lost": self._revoked,
             "moved": self._moved,
+            "over": self._over,
             "parked": self._parked,
             "return": self._return,
             "revoked": self._revoked,
@@ -103,6 +174,8 @@ class Replay:
         taker = self._takers.get(fact.event)
         if taker is not None:
             taker(fact)
+            if self._is_owned:
+                self.epochs[-1].over = fact.at
 
     def findings(self) -> Iterator[Finding]:
         """
@@ -119,6 +192,8 @@ class Replay:
 
     def _call(self, fact: Fact) -> None:
         self._holds.take(fact)
+        if fact["op"] in {"pause", "resume"}:
+            self._flying.add(fact["id"])
         if fact["op"] == "commit":
             self._commits(fact)
         elif fact["op"] == "seek":
@@ -128,6 +203,7 @@ class Replay:
                 self.epochs[-1].was_sought = True
 
     def _return(self, fact: Fact) -> None:
+        self._flying.discard(fact["id"])
         if fact["ok"] is False:
             self._asked.pop(fact["id"], None)
             return
@@ -135,52 +211,74 @@ class Replay:
             case "pause":
                 self._hold(fact)
                 self._check_paused(fact)
+                self._changed = fact.number
             case "resume":
-                if self._is_owned and not self._holds.standing(fact.at):
-                    self._resumed = _Resumed(fact.at, fact.polls)
+                self._let_flow(fact)
                 self._check_paused(fact)
+                self._changed = fact.number
             case "commit":
                 self._committed(fact)
 
     def _check_paused(self, fact: Fact) -> None:
-        if fact["paused"] is None or not fact["assigned"]:
+        if fact["paused"] is None:
+            self.was_hidden = self.was_hidden or self._is_owned
             return
+        self.was_shown = True
         held = self._holds.standing(fact.at)
+        if not fact["assigned"] or not self._was_still(fact, held):
+            return
         should = bool(held) or bool(fact["gated"])
         if should == fact["paused"]:
             return
         if not should:
-            self._find("S7", fact, None, "paused() says it is, and nothing holds it")
+            if fact["gated"] is not None:
+                said = "paused() says it is, and nothing holds it"
+                self._unheld.append((fact, self._find("S7", fact, None, said)))
         elif fact["gated"]:
             self._find("S7", fact, None, "paused() says it is not, and it is gated")
         else:
             self._suspect("S7", fact, None, "paused() says it is not,", held)
 
+    def _was_still(self, fact: Fact, held: list[Placed]) -> bool:
+        # Other threads may have changed something between the look and the entry.
+        if fact["seen"] is None:
+            return True
+        if self._changed > fact["seen"] or self._flying:
+            return False
+        return held == self._holds.standing(fact["seen_at"] - _EXPIRES_WITHIN)
+
     def _commits(self, fact: Fact) -> None:
         offset = fact["offset"]
         if offset is None:
             return
-        self.commits.add(fact.at, offset, is_sure=False)
+        self._commits_of(self._latest).add(fact.at, offset, is_sure=False)
         evidence = ""
         if self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
         elif not self._is_owned:
             evidence = _NOT_OWNED
-        epoch = self.epochs[-1] if self._is_owned else None
-        self._asked[fact["id"]] = evidence, epoch
+        self._asked[fact["id"]] = evidence, self._latest, self._is_owned
         if self.is_working:
             self.handled.committing(fact, offset)
 
     def _committed(self, fact: Fact) -> None:
         offset = fact["offset"]
-        evidence, epoch = self._asked.pop(fact["id"], ("", None))
-        if epoch is not None:
+        unknown = "", self._latest, False
+        evidence, epoch, was_owned = self._asked.pop(fact["id"], unknown)
+        if epoch is not None and was_owned:
             epoch.has_committed = True
         if offset is not None:
-            self.commits.add(fact.at, offset, is_sure=True)
+            self._commits_of(epoch).add(fact.at, offset, is_sure=True)
             if evidence:
                 self._find("S5", fact, offset, evidence)
                 self._tell_late(evidence)
+
+    @property
+    def _latest(self) -> Epoch | None:
+        return self.epochs[-1] if self.epochs else None
+
+    def _commits_of(self, epoch: Epoch | None) -> Commits:
+        return self.strays if epoch is None else epoch.commits
 
     def _tell_late(self, evidence: str) -> None:
         # A cooperative rebalance takes away in one generation and gives in the next:
@@ -191,27 +289,50 @@ class Replay:
     # ------------------------------------------------------------ holds
 
     def _hold(self, fact: Fact) -> None:
-        for hold in self._holds.take(fact):
+        for hold in self._holds.take(fact).placed:
+            self._resumed = None
+            if hold.is_remote:
+                self._heard_of(hold)
             # These have said already that they began.
             began = self.handled.at_work()
             self._excused.update((hold.number, offset) for offset in began)
 
+    def _heard_of(self, hold: Placed) -> None:
+        # It was in force a little before it was written down.
+        self.heard.add(hold.key)
+        self._changed = hold.number
+        for fact, take_back in self._unheld:
+            if hold.at - fact.at <= _WRITTEN_WITHIN:
+                take_back()
+        self._unheld.clear()
+
     def _lift(self, fact: Fact) -> None:
-        self._holds.take(fact)
+        self._changed = fact.number
+        ended = self._holds.take(fact).ended
         over = frozenset(keys(fact))
-        since = ended_at(fact)
         for one in self._suspicions:
-            if since <= one.at:
-                one.holds = [
-                    hold
-                    for hold in one.holds
-                    if hold.key not in over or not hold.is_ended_by(fact)
-                ]
+            one.holds = [
+                hold
+                for hold in one.holds
+                if hold.key not in over or not hold.is_over(fact, one.fact)
+            ]
         self._suspicions = [one for one in self._suspicions if one.holds]
+        self._let += (
+            Let(hold.scope, hold.owner, hold.until, fact["why"] == EXPIRED)
+            for hold in ended
+            if hold.is_remote
+        )
+        if ended:
+            self._let_flow(fact)
+
+    def _let_flow(self, fact: Fact) -> None:
+        if self._is_owned and not self._holds.standing(fact.at):
+            self._resumed = _Resumed(fact.at, fact.polls)
 
     # ------------------------------------------------------------ ownership
 
     def _assigned(self, fact: Fact) -> None:
+        self._changed = fact.number
         if not self._is_owned:
             self._is_owned = True
             self._position = None
@@ -226,6 +347,7 @@ class Replay:
             self.epochs.append(began)
 
     def _revoked(self, fact: Fact) -> None:
+        self._changed = fact.number
         if self._is_owned:
             is_lost = self.epochs[-1].was_lost = fact.event == "lost"
             self._departed_in = None if is_lost else fact["generation"]
@@ -238,11 +360,13 @@ class Replay:
     def _deliver(self, fact: Fact) -> None:
         if not self._is_owned:
             self._find("S3", fact, fact["first"], "delivered without owning it")
-            self.epochs.append(Epoch(member=fact.member, at=fact.at))
+            now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
+            self.epochs.append(now)
             self._is_owned = True
         self._check_held(fact)
         self._check_order(fact)
         self._check_liveness(fact)
+        self._check_let(fact)
         self._went_on(fact, fact.at)
         self._came(fact)
         if self.is_working:
@@ -321,14 +445,47 @@ class Replay:
 
     def _check_liveness(self, fact: Fact) -> None:
         resumed, self._resumed = self._resumed, None
-        written = fact["written"]
-        if resumed is None or written is None:
+        if resumed is None:
             return
-        waited = fact.at - max(resumed.at, written)
+        since, polls = resumed.at, fact.polls - resumed.polls
+        asked = fact["asked"]  # a step of an iteration: only then it was waiting
+        is_slow = polls > self._POLLS
+        if asked is not None:
+            since, is_slow = max(since, asked), True
+        if is_slow and fact.at - since > self._patience:
+            self._wait(fact, since, polls, fact["first"])
+
+    def _wait(
+        self, fact: Fact, since: float, polls: int, offset: int, *, came: bool = True
+    ) -> None:
+        self.waits.append(
+            Waited(
+                entry=fact.number,
+                resumed=since,
+                until=fact.at,
+                polls=polls,
+                offset=offset,
+                written=fact["written"],
+                created=fact["created"],
+                is_delivered=came,
+            )
+        )
+
+    def _over(self, fact: Fact) -> None:
+        # Where the journal ends: what was resumed, and polled for, may never have come.
+        resumed = self._resumed
+        if resumed is None or self._position is None or not self._is_owned:
+            return
         polls = fact.polls - resumed.polls
-        if waited > self._patience and polls > self._POLLS:
-            evidence = f"{waited:.1f} s and {polls} polls after the resume"
-            self._find("L1", fact, fact["first"], evidence, Basis.CLOCKS)
+        if polls > self._POLLS and fact.at - resumed.at > self._patience:
+            self._wait(fact, resumed.at, polls, self._position, came=False)
+
+    def _check_let(self, fact: Fact) -> None:
+        for one in self._let:
+            one.delivered, one.entry = fact.at, fact.number
+            one.offset, one.count = fact["first"], fact["count"]
+        self.let_go += self._let
+        self._let.clear()
 
     def _parked(self, fact: Fact) -> None:
         parked, limit = fact["bytes"], fact["limit"]
@@ -351,7 +508,7 @@ class Replay:
             said = f"{evidence} {hold.scope} was held by {hold.owner}"
             return self._finding(check, fact, offset, said, Basis.ORDER)
 
-        self._suspicions.append(_Suspicion(finding, fact.at, list(holds)))
+        self._suspicions.append(_Suspicion(finding, fact, list(holds)))
 
     def _find(
         self,

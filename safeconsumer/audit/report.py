@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from attrs import asdict, evolve, frozen
 
 from safeconsumer.audit.checker import CHECKS, Verdict
+from safeconsumer.audit.findings import Basis
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 
@@ -25,7 +26,9 @@ class Row:
         offset: of the first violation, or None.
         member: by whom the first was.
         evidence: what its journal says.
-        basis: what the first one rests on.
+        basis: what the first one rests on, or that there is none.
+        unjudged: why this could not be judged, or ""; what was found is true all the
+            same.
         entry: the number of the entry that shows it; None if it takes several.
     """
 
@@ -38,6 +41,7 @@ class Row:
     member: str = ""
     evidence: str = ""
     basis: str = ""
+    unjudged: str = ""
     entry: int | None = None
 
     def as_dict(self) -> dict[str, object]:
@@ -57,11 +61,22 @@ def rows_of(verdict: Verdict) -> tuple[Row, ...]:
 def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
     """
     Return the exit status: violated, could not tell, or clean.
+
+    Args:
+        rows: of all groups and partitions.
+        is_complete: whether every journal could be read. If not, only what one
+            process's own journal proves is a violation: what nobody delivered, or was
+            committed to all appearance, may stand in the one that is missing.
     """
     rows = tuple(rows)
-    if any(row.violations for row in rows):
+    if any(row.violations and (is_complete or _is_proven(row)) for row in rows):
         return VIOLATED
-    return CLEAN if rows and is_complete else UNKNOWN
+    is_judged = is_complete and not any(row.unjudged for row in rows)
+    return CLEAN if rows and is_judged else UNKNOWN
+
+
+def _is_proven(row: Row) -> bool:
+    return row.basis == Basis.ORDER.value
 
 
 def _row(verdict: Verdict, name: str) -> Row:
@@ -71,8 +86,12 @@ def _row(verdict: Verdict, name: str) -> Row:
         check=name,
         topic=case.topic,
         partition=case.partition,
+        basis=verdict.bases[name].value,
+        unjudged=verdict.unjudged.get(name, ""),
     )
     own = [one for one in verdict.findings if one.check == name]
+    # First what is true whatever other journals say.
+    own.sort(key=lambda one: one.basis is not Basis.ORDER)
     if not own:
         return row
     return evolve(

@@ -80,6 +80,7 @@ class JournalWriter:
         self._member = member
         self._group = group
         self._clock = clock
+        self._wall = wall
         self._offset = _offset(clock, wall)
         self._is_closed = False
         self._warning = ""
@@ -108,6 +109,16 @@ class JournalWriter:
         Return the time that an entry written now would have.
         """
         return round(self._offset + self._clock(), 6)
+
+    def time_of(self, wall: float) -> float:
+        """
+        Return the time that an entry would have had which was written at a moment.
+
+        Args:
+            wall: the moment, by the wall clock, which may have been set since then.
+        """
+        ago = max(0.0, self._wall() - wall)
+        return round(self.now() - ago, 6)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """

@@ -13,10 +13,10 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.checker import CHECKS, Settings
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Journal
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packed, pack
 from safeconsumer.audit.reading import TopicPartition, tp_of
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
@@ -47,7 +47,7 @@ class Evidence(Protocol):
         Return every partition that they name.
         """
 
-    def judged(self, settings: Settings, more: Sequence[Journal] = ()) -> Judged:
+    def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
         """
         Return one row per check and case, and why some could not be read.
         """
@@ -61,8 +61,21 @@ _EPILOG = epilog(
 @click.command(epilog=_EPILOG)
 @click.argument("journals", nargs=-1, required=True)
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
-@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
+@click.option(
+    "--clock-skew",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="By how much the clocks of any two hosts may differ, brokers too.",
+)
 @click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--without",
+    "left_out",
+    multiple=True,
+    type=click.Choice(CHECKS),
+    help="Leave a check out, for example one that cannot be judged here.",
+)
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
     "--against-topic",
@@ -97,6 +110,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     drained: bool,
     clock_skew: float,
     patience: float,
+    left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
@@ -108,9 +122,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
     Judge what consumers did by their delivery journals.
 
     JOURNAL is a file, a folder of *.journal files, or a pack; give those of all
-    members, producers and operators together. Status 1: violations, each is named; 2:
-    it could not be told, for a journal is missing, broken or newer, or none has a
-    partition.
+    members, producers and operators together. Each consumer group is judged by itself.
+    Status 1: violations, each is named, with what it rests on; 2: it could not be told,
+    for a journal is missing, broken or newer, none has a partition, or a check could
+    not be judged, which is named, too.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     try:
@@ -132,6 +147,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
+    rows = tuple(row for row in rows if row.check not in left_out)
     if only is not None:
         rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     if report is not None:
@@ -141,7 +157,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     shown = given if only is not None and isinstance(given, Papers) else None
-    click.echo("\n".join(_said(rows, count, status, shown)))
+    said = _said(rows, count, status, shown)
+    if left_out:
+        said[-1] += f", without {', '.join(sorted(left_out))}"
+    click.echo("\n".join(said))
     context.exit(status)
 
 
@@ -205,6 +224,9 @@ def _said(
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
             said += map(printable, (line, *_around(row, shown)))
+        if row.unjudged:
+            line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
+            said.append(printable(line))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
     return [*said, f"{what}: {journals} journals, {partitions} partitions"]

@@ -57,7 +57,7 @@ class Papers:
         return {tp for tp in named if tp[0]}
 
     def judged(
-        self, settings: Settings, more: Sequence[Journal] = ()
+        self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
         Return one row per check and case, and why some could not be read.

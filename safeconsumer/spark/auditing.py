@@ -21,7 +21,7 @@ from typing import Any
 from safeconsumer.audit import batched, packs
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.facts import Address, docket, facts
-from safeconsumer.audit.journal import Journal
+from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Known, address_of
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
@@ -73,7 +73,7 @@ class SparkPacks:
         return {tp for tp in named if tp[0]}
 
     def judged(
-        self, settings: Settings, more: Sequence[Journal] = ()
+        self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
         Return one row per check and case, and why there are none of some.
@@ -163,7 +163,7 @@ class SparkPacks:
         with _translated(self._folders):
             return reader.parquet(*(f"{one}/{name}" for one in self._folders))
 
-    def _made(self, journal: Journal) -> tuple[Any, set[Address]]:
+    def _made(self, journal: Source) -> tuple[Any, set[Address]]:
         rows, own = [], set()
         for seq, (address, fact) in enumerate(facts(journal)):
             own.add(address)
