@@ -14,7 +14,7 @@ from typing import Any
 from safeconsumer.audit.checker import Settings, judge
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.errors import JournalError
+from safeconsumer.errors import JournalError, SparkSetupError
 
 # What batches have: the number of a case, and a fact.
 COLUMNS = ("case", "member", "n", "at", "e", "fields", "called", "polls")
@@ -45,11 +45,21 @@ def judged(
         yield arrow.RecordBatch.from_arrays(columns, names=list(ANSWER))
 
 
-def rows_in(text: str) -> Iterator[Row]:
+def rows_in(text: str) -> list[Row]:
     """
-    Yield the rows that an answer has.
+    Return the rows that an answer has.
+
+    Raises:
+        SparkSetupError: another version of this package judged.
     """
-    return (Row(**row) for row in json.loads(text))
+    try:
+        return [Row(**row) for row in json.loads(text)]
+    except TypeError as error:
+        message = (
+            "executors have another version of safeconsumer than the driver: send this "
+            "one along (safeconsumer.spark.auditing.shipped)"
+        )
+        raise SparkSetupError(message) from error
 
 
 def _facts(batch: Any) -> Iterator[tuple[int, Fact]]:  # noqa: ANN401 - pyarrow is untyped
