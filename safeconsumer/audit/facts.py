@@ -88,8 +88,9 @@ def facts(journal: Source) -> Told:
         JournalError: it is broken somewhere, or names a scope that cannot be read.
     """
     apart = _Apart(journal.group)
+    take = apart.take
     for entry in journal.entries:
-        yield from apart.take(entry)
+        yield from take(entry)
     yield from apart.end()
 
 
@@ -153,13 +154,17 @@ class _Apart:
             "working": self._works,
         }
 
-    def take(self, entry: Entry) -> Told:
+    def take(self, entry: Entry) -> Iterable[tuple[Address, Fact]]:
         self._last = entry
+        fields = entry.fields
+        if fields.get("op") == "poll":  # most are about no partition
+            self._took_poll(entry)
+            return ()
         taker = self._takers.get(entry.event)
         if taker is not None:
-            yield from taker(entry)
-        elif entry["tp"] is not None:
-            yield from self._about(entry["tp"], entry, entry.fields)
+            return taker(entry)
+        name = fields.get("tp")
+        return () if name is None else self._about(name, entry, fields)
 
     def end(self) -> Told:
         last = self._last
@@ -172,18 +177,18 @@ class _Apart:
     # ------------------------------------------------------------ of one partition
 
     def _about(self, name: str, entry: Entry, fields: Mapping[str, Any]) -> Told:
-        yield from self._before(name)
-        if entry.event == "deliver" and entry["after"] is not None:
-            self._polls += 1
+        if name not in self._cases:
+            yield from self._before(name)
         fact = self._fact(entry, fields)
         if entry.event == "deliver":
+            if entry["after"] is not None:
+                self._polls += 1
+                fact.polls += 1
             fact.called = self._called(entry)
         yield self._cases[name], fact
 
     def _before(self, name: str) -> Told:
         # Everything about holds that were placed before the partition was first named.
-        if name in self._cases:
-            return
         topic, partition = tp_of(name)
         case = self._cases[name] = Address(self._group, topic, partition)
         if self._working is not None:
@@ -210,8 +215,6 @@ class _Apart:
 
     def _call(self, entry: Entry) -> Told:
         match entry["op"]:
-            case "poll":
-                self._took_poll(entry)
             case "pause" | "resume":
                 yield from self._everywhere(entry, self._cases)
                 self._note(entry)

@@ -12,7 +12,7 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Answer, Judge, Place, Seat
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 
 _MANY = 20
 
@@ -101,8 +101,8 @@ def status_lines(
     facts, standing, reports = picture.facts, picture.standing, picture.reports
     judge = Judge(picture)
     heading = (
-        f"group {picture.group}: {facts.state}, {len(facts.members)} members, "
-        f"{_reporting_text(picture)}"
+        f"group {picture.group}: {facts.state}, "
+        f"{counted(len(facts.members), 'member')}, {_reporting_text(picture)}"
     )
     lines = [heading]
     lines += [f"not read: {one}" for one in picture.unread]

@@ -59,7 +59,7 @@ from safeconsumer.group.publisher import Acknowledged, Change, changes, new_hold
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.troubles import said
 from safeconsumer.group.wire import ControlHold
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
@@ -175,9 +175,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
                 return
             if is_all and not flags["yes"] and is_terminal():
                 _confirm(preview(operator, wanted, against))
-            # Reading what there is takes a while, and people think for minutes.
-            wanted = laid(operator.look_again(wanted.picture))
-            _check(tuple(replacing(wanted)), flags)
+                # People think for minutes; what is written within less is overtaken().
+                wanted = laid(operator.look_again(wanted.picture))
+                _check(tuple(replacing(wanted)), flags)
             wanted, done = _placed(operator, wanted, is_replacing=flags["replace"])
             told, reached = _told(wanted, done), None
             with written("held", done):
@@ -299,8 +299,8 @@ def _confirm(seen: Preview) -> None:
         click.echo(printable(line), err=True)
     picture = seen.placing.picture
     question = (
-        f"Hold all {len(seen.placing.covers)} partitions of "
-        f"{printable(picture.group)}, {len(picture.facts.members)} members?"
+        f"Hold all {counted(len(seen.placing.covers), 'partition')} of "
+        f"{printable(picture.group)}, {counted(len(picture.facts.members), 'member')}?"
     )
     if not click.confirm(question, err=True):
         message = "nothing was changed"
@@ -417,7 +417,7 @@ def covers_text(covers: Sequence[Any]) -> str:
     if not covers:
         return "warning: covers nothing that the group consumes now"
     shown = judging.partitions_text(covers)
-    return f"covers {len(covers)} partitions of the group now: {shown}"
+    return f"covers {counted(len(covers), 'partition')} of the group now: {shown}"
 
 
 def _wait(operator: Operator, wanted: Placing, limit: float) -> waiting.Outcome:

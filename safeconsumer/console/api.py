@@ -525,7 +525,7 @@ def _input(call: Call) -> dict[str, Any]:
                     "name": name,
                     "in": "query",
                     "required": name in call.wants,
-                    "schema": {"type": "string"},
+                    "schema": _schema(call, name),
                 }
                 for name in names
             ]
@@ -533,7 +533,7 @@ def _input(call: Call) -> dict[str, Any]:
     schema = {
         "type": "object",
         "required": list(call.wants),
-        "properties": {name: {"type": "string"} for name in names},
+        "properties": {name: _schema(call, name) for name in names},
         "additionalProperties": False,
     }
     return {
@@ -542,3 +542,7 @@ def _input(call: Call) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema}},
         }
     }
+
+
+def _schema(call: Call, name: str) -> dict[str, Any]:
+    return {"type": "string", **({"minLength": 1} if name in call.wants else {})}

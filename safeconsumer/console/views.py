@@ -23,7 +23,7 @@ from safeconsumer.group.why import (
     sights,
     why,
 )
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 
 _FEW = 12
 _WORST = (*LEVELS, "good")
@@ -267,7 +267,7 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     held = [one for one in held if one.words != OVER]
     if flowing:
         verb = "is" if flowing == 1 else "are"
-        said = f"{_many(flowing, 'partition')} {verb} held and flowing all the same:"
+        said = f"{counted(flowing, 'partition')} {verb} held and flowing all the same:"
         return Level.ALARM, "held but flowing", said
     if not held:
         return _nothing_covered(judge)
@@ -277,7 +277,7 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     worst = min(rest, key=lambda one: _rank(one.level))
     alike = partitions_text(one.tp for one in rest if one.words == worst.words)
     quiet = _count(held, Level.QUIET)
-    said = f"{quiet} of {_many(len(held), 'held partition')} quiet. "
+    said = f"{quiet} of {counted(len(held), 'held partition')} quiet. "
     words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
     return worst.level, words, f"{said}{alike}: {worst.sentence}."
 
@@ -311,10 +311,6 @@ def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
     return Level.QUIET, "quiet", f"All {held:,} held partitions are quiet."
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
     """
     Say in one sentence how all groups do, and how bad it is.
@@ -325,13 +321,13 @@ def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
         verb = "delivers" if counts[Level.ALARM] == 1 else "deliver"
         return (
             Level.ALARM,
-            f"{_many(counts[Level.ALARM], 'group')} {verb} records of what is held.",
+            f"{counted(counts[Level.ALARM], 'group')} {verb} records of what is held.",
         )
     if not held:
         if counts[Level.UNKNOWN]:
             return Level.UNKNOWN, "What is held is unknown."
-        return Level.FLOWS, f"Nothing is held in {_many(len(rows), 'group')}."
-    said = f"{held:,} of {_many(len(rows), 'group')} held"
+        return Level.FLOWS, f"Nothing is held in {counted(len(rows), 'group')}."
+    said = f"{held:,} of {counted(len(rows), 'group')} held"
     if counts[Level.UNKNOWN]:
         are = "it is" if counts[Level.UNKNOWN] == 1 else "they are"
         return (

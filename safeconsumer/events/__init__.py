@@ -27,6 +27,9 @@ does is told after the event it has. What it raises is counted, logged once and 
 nothing.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from safeconsumer.events.consumer import (
     AssignmentChanged,
     Event,
@@ -67,26 +70,28 @@ from safeconsumer.events.group import (
     GatesOpenedUnread,
     PauseNotHandedOver,
 )
-from safeconsumer.events.worker import (
-    BreakerClosed,
-    BreakerOpened,
-    CommitRejected,
-    DeadLetterFailed,
-    DeadLetterRefused,
-    DeadLetterSlow,
-    HandlerStalled,
-    NothingConsumed,
-    PartitionStarted,
-    RecordExhausted,
-    RecordRetried,
-    TopicsNotConsumed,
-    WorkDrained,
-    WorkDropped,
-    WorkerEvent,
-    WorkerProcessDied,
-    WorkerStopped,
-    WorkPaused,
-)
+
+if TYPE_CHECKING:
+    from safeconsumer.events.worker import (
+        BreakerClosed,
+        BreakerOpened,
+        CommitRejected,
+        DeadLetterFailed,
+        DeadLetterRefused,
+        DeadLetterSlow,
+        HandlerStalled,
+        NothingConsumed,
+        PartitionStarted,
+        RecordExhausted,
+        RecordRetried,
+        TopicsNotConsumed,
+        WorkDrained,
+        WorkDropped,
+        WorkerEvent,
+        WorkerProcessDied,
+        WorkerStopped,
+        WorkPaused,
+    )
 
 __all__ = [
     "AssignmentChanged",
@@ -144,3 +149,13 @@ __all__ = [
     "WorkerStopped",
     "sorted_partitions",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    # A worker's events cost a seventh of the import of a consumer, which has none.
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module("safeconsumer.events.worker"), name)
+    globals()[name] = value
+    return value

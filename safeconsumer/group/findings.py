@@ -10,7 +10,7 @@ from safeconsumer.group import patterns, topics
 from safeconsumer.group.acl_findings import acl_findings
 from safeconsumer.group.judging import BAD, GOOD, NOTE, Finding, member_findings
 from safeconsumer.group.operator import Operator
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 
 
 def findings(
@@ -82,7 +82,7 @@ def _topic(facts: topics.Facts) -> Iterator[Finding]:
 def _holds(operator: Operator, group: str | None) -> Iterator[Finding]:
     now = operator.broker_time()
     standing = operator.standing(group)
-    yield Finding(rank=GOOD, what=f"{len(standing)} holds stand on the topics")
+    yield Finding(rank=GOOD, what=f"on the topics: {counted(len(standing), 'hold')}")
     for one in standing:
         label = f"{one.key.scope} {one.source}:{one.key.owner} of {one.key.group}"
         read = patterns.read_key(one.key)

@@ -14,6 +14,7 @@ from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.reports import ranges
+from safeconsumer.holds.explain import counted
 
 _MANY = 20
 _SKEW = 10.0
@@ -66,7 +67,7 @@ def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
     behind = sum(
         max(0, end - report.applied.get(topic, 0)) for topic, end in ends.items()
     )
-    return "obeys all" if not behind else f"{behind} records behind"
+    return "obeys all" if not behind else f"{counted(behind, 'record')} behind"
 
 
 class Answer(Enum):
@@ -546,7 +547,7 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
         named = f" ({'; '.join(one.kept)})" if one.kept else ""
         yield Finding(
             rank=BAD,
-            what=f"{label} obeys {one.holds} holds, the topics have "
+            what=f"{label} obeys {counted(one.holds, 'hold')}, the topics have "
             f"{len(standing)}: they were lost or made again{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
@@ -554,8 +555,8 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
     elif one.holds < len(picture.lasting):
         yield Finding(
             rank=BAD,
-            what=f"{label} has read all, and obeys {one.holds} holds where the topics "
-            f"have {len(picture.lasting)}",
+            what=f"{label} has read all, and obeys {counted(one.holds, 'hold')} where "
+            f"the topics have {len(picture.lasting)}",
             do="look at its log and restart it; which are missing its holds() tells",
         )
     else:

@@ -21,7 +21,7 @@ from safeconsumer.group.judging import Judge, partitions_text
 from safeconsumer.group.operator import OPERATOR
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.publisher import Change, changes, new_hold
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
@@ -293,7 +293,7 @@ def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
         yield Objection(Consent.FUTURE, said, agreed)
     yield from replacing(one)
     if any(isinstance(scope, Everything) for scope in one.wish.scopes):
-        agreed = f"Hold all {_count(one.covers)} of {group}"
+        agreed = f"Hold all {counted(len(one.covers), 'partition')} of {group}"
         yield Objection(Consent.EVERYTHING, "", agreed)
 
 
@@ -348,7 +348,7 @@ class Preview:
         shown = partitions_text(one.covers) or "nothing yet"
         level = "note" if one.covers else "waiting"
         return (
-            (level, f"would cover {_count(one.covers)}: {shown}"),
+            (level, f"would cover {counted(len(one.covers), 'partition')}: {shown}"),
             _waiting(self.waiting, "records wait there already"),
             *map(_disobeying_point, self.disobeying),
             *(("waiting", why.what) for why in self.objections if why.what),
@@ -558,13 +558,9 @@ def _waiting(count: int | None, what: str) -> Point:
     return "note", f"{count:,} {what}"
 
 
-def _count(partitions: Sequence[TopicPartition]) -> str:
-    many = "" if len(partitions) == 1 else "s"
-    return f"{len(partitions):,} partition{many}"
-
-
 def _do(partitions: Sequence[TopicPartition], verb: str) -> str:
-    return f"{_count(partitions)} {verb}{'s' if len(partitions) == 1 else ''}"
+    said = counted(len(partitions), "partition")
+    return f"{said} {verb}{'s' if len(partitions) == 1 else ''}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -24,6 +24,13 @@ def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def counted(count: int, what: str) -> str:
+    """
+    Return ``1 member``, ``2 members``, ``1,000 members``.
+    """
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def hold_line(hold: Hold) -> str:
     """
     Return one line about one hold, times in UTC.

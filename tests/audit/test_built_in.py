@@ -144,6 +144,38 @@ def test_a_record_delivered_while_held_is_found(
 
 
 @pytest.mark.any_broker
+def test_two_groups_of_real_consumers_are_judged_apart(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """Both right: clean. One passes records over: found, the other's beside it."""
+    topic, groups = filled(clients, 1), [uuid4().hex for _ in range(3)]
+    tp = TopicPartition(topic, 0)
+    for group in groups:
+        for begin in (0, 10):
+            folder = tmp_path / (groups[2] if group == groups[2] else "right")
+            consumer = clients.consumer(
+                SafeConsumer, group=group, journal=folder, max_poll_records=10
+            )
+            consumer.subscribe([topic])
+            if group == groups[2] and begin:
+                consumer.pause_all()
+                poll_until(consumer, consumer.assignment)
+                consumer.seek(tp, 13)
+                consumer.resume_all()
+            got: dict[Any, list[int]] = {}
+            poll_until(consumer, lambda got=got: got.get(tp), got=got)
+            consumer.commit()
+            consumer.close()
+    right = tmp_path / "right"
+    assert violations(right) == []
+    lost = dict(violations(right, tmp_path / groups[2]))
+    assert lost["S2"].endswith(" to 12")  # from wherever the first poll ended
+    journals = [read(path) for path in tmp_path.rglob("*.journal")]
+    judged = check(journals, Settings())
+    assert {case.group for case, one in judged.items() if one.findings} == {groups[2]}
+
+
+@pytest.mark.any_broker
 def test_what_paused_returns_is_written_and_judged(
     clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

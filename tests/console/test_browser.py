@@ -43,6 +43,8 @@ from tests.console.synthetic import Still, big
 from tests.group.team import Team
 from tests.worker.lab import wait_for
 
+# What a page does with what is known is the same on every kind of broker, and is tried
+# on one.
 pytestmark = [
     pytest.mark.any_broker,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
@@ -88,6 +90,7 @@ def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -
         check_accessible(page)
 
 
+@pytest.mark.embedded_broker
 def test_two_clicks_are_one(team: Team, served: Served, browser: Browser) -> None:
     """A browser gives the first up and sends the form again: it is held once."""
     members = settled(team, "a")
@@ -113,6 +116,7 @@ def only_what_is_clicked(route: Route) -> None:
         route.continue_()
 
 
+@pytest.mark.embedded_broker
 def test_a_form_that_was_left_open(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_form_that_was_left_open(
         expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
 
 
+@pytest.mark.embedded_broker
 def test_the_page_follows_what_others_do(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -218,6 +223,7 @@ def test_a_plain_client_is_unknown_and_never_green(
         check_accessible(page)
 
 
+@pytest.mark.embedded_broker
 def test_what_must_be_agreed_to_follows_too(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -232,6 +238,7 @@ def test_what_must_be_agreed_to_follows_too(
             expect(before).to_have_count(0)
 
 
+@pytest.mark.embedded_broker
 def test_who_agreed_to_one_thing_has_not_agreed_to_another(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -289,6 +296,7 @@ def test_the_broker_stops_and_comes_back(
         expect(page.locator(".fresh:not(.gone)")).to_be_visible()
 
 
+@pytest.mark.embedded_broker
 def test_the_console_itself_is_gone(team: Team, browser: Browser) -> None:
     """A page that nobody feeds any more says so."""
     with ExitStack() as closing:
@@ -302,6 +310,7 @@ def test_the_console_itself_is_gone(team: Team, browser: Browser) -> None:
 HOSTILE = "</td><script>document.title='taken'</script><img src=/x onerror=alert(2)>'\""
 
 
+@pytest.mark.embedded_broker
 def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> None:
     """Not when a page is loaded, nor when it follows what happens."""
     with opened(browser, served) as page:
@@ -319,6 +328,7 @@ def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> No
         assert page.title() != "taken"
 
 
+@pytest.mark.embedded_broker
 def test_by_keyboard_alone(team: Team, served: Served, browser: Browser) -> None:
     """Every step of a pause; the focus stays while the page follows."""
     members = settled(team, "a")
@@ -361,6 +371,7 @@ def tab_to(page: Page, wanted: str) -> None:
     pytest.fail(f"Tab does not get to {wanted}")
 
 
+@pytest.mark.embedded_broker
 def test_without_a_script_everything_works(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -403,6 +414,7 @@ def test_two_operators(team: Team, served: Served, browser: Browser) -> None:
         expect(alice.get_by_text("Nothing of this group is held.")).to_be_visible()
 
 
+@pytest.mark.embedded_broker
 def test_the_doctor_and_the_login_page_are_accessible(
     served: Served, browser: Browser
 ) -> None:
@@ -418,6 +430,7 @@ def test_the_doctor_and_the_login_page_are_accessible(
     fresh.close()
 
 
+@pytest.mark.embedded_broker
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_colour_schemes_can_be_read(
     team: Team, served: Served, browser: Browser, scheme: str
@@ -431,6 +444,7 @@ def test_both_colour_schemes_can_be_read(
         shoot(page, f"group-{scheme}")
 
 
+@pytest.mark.embedded_broker
 def test_the_demo(browser: Browser) -> None:
     """What ``safeconsumer demo --console`` shows: a quiet group, and one to look at."""
     settings = Control()
@@ -459,6 +473,7 @@ def test_the_demo(browser: Browser) -> None:
             check_accessible(page)
 
 
+@pytest.mark.embedded_broker
 def test_a_big_cluster_paints_at_once_and_follows(
     browser: Browser, record_property: Callable[[str, object], None]
 ) -> None:

@@ -152,11 +152,11 @@ def test_what_was_agreed_to_is_what_was_shown(team: Team, served: Served) -> Non
 
 def test_what_stays_as_it_is_is_not_written(team: Team, served: Served) -> None:
     """Beside a hold that is replaced."""
-    hold(team, f"{team.topic}:1", "x", for_=3600)
+    hold(team, f"{team.topic}:1", "x")
     hold(team, f"{team.topic}:2", "y")
     until_known(served, "x", "y")
     scopes = f"{team.topic}:1 {team.topic}:2 {team.topic}:3"
-    wish = {"group": team.group, "scopes": scopes, "reason": "x", "for": "1h"}
+    wish = {"group": team.group, "scopes": scopes, "reason": "x"}
     done = served.pause(**wish)
     written = [one["scope"] for one in done.json()["acknowledged"]]
     assert written == [f"{team.topic}:2", f"{team.topic}:3"]

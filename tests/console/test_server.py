@@ -581,6 +581,17 @@ def test_the_openapi_document_is_what_there_is(shared: Served) -> None:
             assert answer.status_code == (400 if needs else 200), path
 
 
+def test_what_the_openapi_document_wants_is_not_empty(shared: Served) -> None:
+    """By the document an empty group was good, and each call refused it."""
+    paths = shared.get("openapi.json")["paths"]
+    group = paths["/group"]["get"]["parameters"][0]
+    assert (group["name"], group["schema"]["minLength"]) == ("group", 1)
+    body = paths["/pause"]["post"]["requestBody"]["content"]["application/json"]
+    wish = body["schema"]["properties"]
+    assert wish["scopes"]["minLength"] == 1
+    assert "minLength" not in wish["until"]
+
+
 def test_a_table_says_since_when_and_not_when_it_was_extended(
     team: Team, served: Served
 ) -> None:

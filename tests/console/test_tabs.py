@@ -20,7 +20,7 @@ from tests.group.team import Team
 from tests.worker.lab import wait_for
 
 pytestmark = [
-    pytest.mark.any_broker,
+    pytest.mark.embedded_broker,  # it is about browsers
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 

@@ -88,7 +88,7 @@ def test_reports_are_counted_as_members_have_them() -> None:
     assert watching._group_document(seen)["reporting"] == 0
     assert view(seen).row.reporting == 0
     (heading, *_) = group_text.status_lines(seen, NO_BACKLOG)
-    assert heading == "group g: Stable, 1 members, 0 of them report"
+    assert heading == "group g: Stable, 1 member, 0 of them report"
 
 
 def test_status_names_who_has_gone_and_whose_report_is_old() -> None:
