@@ -192,13 +192,20 @@ def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
         return
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder, "safeconsumer-judge.zip")
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for name in _SHIPPED:
-                root = Path(str(import_module(name).__file__)).parent
-                for path in sorted(root.rglob("*.py")):
-                    file.write(path, Path(name, path.relative_to(root)))
+        archive_judge(archive)
         spark.sparkContext.addPyFile(str(archive))
         yield
+
+
+def archive_judge(path: Path) -> None:
+    """
+    Write what judging needs in an executor, beside pyarrow, as a zip of modules.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in _SHIPPED:
+            root = Path(str(import_module(name).__file__)).parent
+            for module in sorted(root.rglob("*.py")):
+                file.write(module, Path(name, module.relative_to(root)))
 
 
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
