@@ -5,32 +5,53 @@
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, Court, Settings
-from safeconsumer.audit.facts import Address, facts
+from safeconsumer.audit.checker import CHECKS, Settings
+from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
+from safeconsumer.audit.packs import Packed, pack
 from safeconsumer.audit.reading import TopicPartition, tp_of
-from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
-from safeconsumer.audit.stream import opened, pack
+from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import files
+from safeconsumer.cli.journals import Papers, papers
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group import troubles as cluster
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Judge = Callable[[Sequence[Path], Settings, Sequence[Source]], Judged]
+
+
+class Evidence(Protocol):
+    """
+    Journals that can be judged, here or on Spark.
+    """
+
+    def __len__(self) -> int:
+        """
+        How many journals there are.
+        """
+
+    def partitions(self) -> set[TopicPartition]:
+        """
+        Return every partition that they name.
+        """
+
+    def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
+        """
+        Return one row per check and case, and why some could not be read.
+        """
+
 
 _EPILOG = epilog(
     Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
@@ -38,9 +59,7 @@ _EPILOG = epilog(
 
 
 @click.command(epilog=_EPILOG)
-@click.argument(
-    "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
-)
+@click.argument("journals", nargs=-1, required=True)
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
 @click.option(
     "--clock-skew",
@@ -73,16 +92,21 @@ _EPILOG = epilog(
     "packed",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Keep the journals as Parquet there, too; this command reads them as well.",
+    help="Keep the journals as Parquet there, too: a pack, which this command reads as "
+    "well. A pack that is there is added to.",
 )
-@click.option("--master", help="Run it on Spark, for example local[*].")
+@click.option(
+    "--master",
+    help="Judge packs on Spark, for example local[*]; they may lie wherever it reads "
+    "from: s3a://..., hdfs://...",
+)
 @cluster_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     *,
-    journals: tuple[Path, ...],
+    journals: tuple[str, ...],
     drained: bool,
     clock_skew: float,
     patience: float,
@@ -97,20 +121,23 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
+    JOURNAL is a file, a folder of *.journal files, or a pack; give those of all
     members, producers and operators together. Each consumer group is judged by itself.
     Status 1: violations, each is named, with what it rests on; 2: it could not be told,
     for a journal is missing, broken or newer, none has a partition, or a check could
     not be judged, which is named, too.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
-    paths = files(journals, "*.journal", "*.parquet")
-    judge = _here if master is None else _on_spark(master)
     try:
         only = None if partition is None else _named(partition)
-        more = _topics(paths, base()) if against_topic else ()
-        rows, troubles = judge(paths, settings, more)
-        _pack(paths, packed, troubles)
+        _check(journals, packed, master)
+        with _evidence(journals, master) as given:
+            tps = sorted(given.partitions()) if against_topic else ()
+            more = (topic_journal(base(), tps),) if tps else ()
+            rows, troubles = given.judged(settings, more)
+            count = len(given)
+            if packed is not None and isinstance(given, Papers):
+                _pack(given, packed, troubles)
     except KafkaError as error:
         give_up(context, cluster.said(error), errors.status_of(error))
         return
@@ -129,52 +156,36 @@ def audit(  # noqa: PLR0913 - one parameter per option
     for trouble in troubles:
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, len(paths), status, paths if only is not None else ())
+    shown = given if only is not None and isinstance(given, Papers) else None
+    said = _said(rows, count, status, shown)
     if left_out:
         said[-1] += f", without {', '.join(sorted(left_out))}"
     click.echo("\n".join(said))
     context.exit(status)
 
 
-def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Source, ...]:
-    named: set[TopicPartition] = set()
-    for path in paths:
-        with contextlib.suppress(JournalError):  # it is named where it is judged
-            for address, _ in facts(opened(path)):
-                if address.topic:
-                    named.add((address.topic, address.partition))
-    return (topic_journal(base, sorted(named)),) if named else ()
+def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> None:
+    if master is not None:
+        if packed is not None:
+            message = "--pack and --master are two steps: pack first, then judge it"
+            raise CommandError(message)
+        return  # whatever Spark reads from
+    for name in journals:
+        if not Path(name).exists():
+            message = f"there is no file or folder {name}"
+            raise CommandError(message)
 
 
-def _here(
-    paths: Sequence[Path], settings: Settings, more: Sequence[Source] = ()
-) -> Judged:
-    court = Court(settings)
-    troubles: list[str] = []
-    for path in paths:
-        try:
-            court.hear(opened(path))
-        except JournalError as error:
-            troubles.append(str(error))
-    for journal in more:
-        court.hear(journal)
-    rows = tuple(row for one in court.verdicts().values() for row in rows_of(one))
-    return rows, tuple(troubles)
-
-
-def _on_spark(master: str) -> Judge:
+@contextlib.contextmanager
+def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]:
+    if master is None:
+        yield papers([Path(one) for one in journals])
+        return
     from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only with --master
 
     auditing = importlib.import_module("safeconsumer.spark.auditing")
-
-    def on_spark(
-        paths: Sequence[Path], settings: Settings, more: Sequence[Source]
-    ) -> Judged:
-        with session(master, "safeconsumer audit") as spark:
-            found: Judged = auditing.audit(spark, paths, settings, more)
-            return found
-
-    return on_spark
+    with session(master, "safeconsumer audit") as spark, auditing.shipped(spark):
+        yield auditing.SparkPacks(spark, journals)
 
 
 def _named(text: str) -> TopicPartition:
@@ -185,19 +196,25 @@ def _named(text: str) -> TopicPartition:
         raise CommandError(message) from error
 
 
-def _pack(paths: Sequence[Path], folder: Path | None, troubles: Sequence[str]) -> None:
-    if folder is None:
-        return
+def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
     if troubles:
         message = f"not packed, for {len(troubles)} journals are broken: {troubles[0]}"
         raise CommandError(message)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        pack(opened(path), folder / f"{path.stem}.parquet")
+    try:
+        done = pack(given.journals, folder, lambda done: _echo_packed(folder, done))
+    except OSError as error:
+        message = f"{folder} cannot be written: {error}"
+        raise CommandError(message, Status.FAILED) from error
+    _echo_packed(folder, done)
+
+
+def _echo_packed(folder: Path, done: Packed) -> None:
+    said = f"{done.added} new, {done.grown} went on, {done.kept} as they were"
+    click.echo(f"packed in {folder}: {said}", err=True)
 
 
 def _said(
-    rows: Sequence[Row], journals: int, status: int, shown: Sequence[Path]
+    rows: Sequence[Row], journals: int, status: int, shown: Papers | None
 ) -> list[str]:
     said: list[str] = []
     for row in rows:
@@ -220,7 +237,9 @@ def _case(row: Row) -> str:
     return f"{row.topic}:{row.partition}{group}"
 
 
-def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
+def _around(row: Row, given: Papers | None) -> Sequence[str]:
+    if given is None:
+        return ()
     tp = row.topic, row.partition
     finding = Finding(
         check=row.check,
@@ -231,10 +250,4 @@ def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
         basis=Basis(row.basis),
         entry=row.entry,
     )
-    return lines(excerpts(_readable(paths), tp, finding))
-
-
-def _readable(paths: Sequence[Path]) -> Iterator[Source]:
-    for path in paths:
-        with contextlib.suppress(JournalError):  # it was named
-            yield opened(path)
+    return lines(excerpts(given.about(tp), tp, finding))
