@@ -12,7 +12,7 @@ complete; W5 every record is complete in the end, once per ownership; W7 one rec
 lane at a time, in order; W10 no handler begins on what is held.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
@@ -28,6 +28,8 @@ CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
+
+Watch = Callable[[Address, Replay, Fact], None]
 
 # What a clean verdict rests on; of S4 and S6 it depends on what is known.
 _BASES: Mapping[str, Basis] = {
@@ -64,12 +66,14 @@ class Verdict:
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
+        group_holds: when operators surely held the partition for the group.
         bases: what each check rests on here, of all that it compared.
         unjudged: checks that could not be judged here, and why.
     """
 
     case: Address
     findings: tuple[Finding, ...]
+    group_holds: tuple[fleet.Span, ...] = ()
     bases: Mapping[str, Basis] = field(factory=dict)
     unjudged: Mapping[str, str] = field(factory=dict)
 
@@ -104,9 +108,12 @@ class Trial:
     records.
     """
 
-    def __init__(self, case: Address, settings: Settings) -> None:
+    def __init__(
+        self, case: Address, settings: Settings, watch: Watch | None = None
+    ) -> None:
         self._case = case
         self._settings = settings
+        self._watch = watch
         self._members: dict[str, Replay] = {}
         self._acked = fleet.Acknowledged()
         self._control: list[Fact] = []
@@ -129,6 +136,8 @@ class Trial:
                 known = Replay(self._case, self._settings.patience)
                 self._members[fact.member] = known
             known.take(fact)
+            if self._watch is not None:
+                self._watch(self._case, known, fact)
 
     def share(self, written: fleet.Acknowledged) -> None:
         """
@@ -143,7 +152,8 @@ class Trial:
         members = dict(sorted(self._members.items()))
         unjudged = dict(self._unjudged(members))
         findings: list[Finding] = []
-        for one in self._findings(members):
+        spans = fleet.spans_of(self._control, self._settings.clock_skew)
+        for one in self._findings(members, spans):
             if isinstance(one, Finding):
                 findings.append(one)
             else:
@@ -153,6 +163,7 @@ class Trial:
         return Verdict(
             case=self._case,
             findings=tuple(findings),
+            group_holds=tuple(spans),
             bases={**_BASES, "S4": starts, "S6": starts},
             unjudged=unjudged,
         )
@@ -170,7 +181,9 @@ class Trial:
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 break
 
-    def _findings(self, members: Mapping[str, Replay]) -> Iterator[Finding | str]:
+    def _findings(
+        self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
+    ) -> Iterator[Finding | str]:
         case, skew = self._case, self._settings.clock_skew
         patience, is_drained = self._settings.patience, self._settings.is_drained
         for one in members.values():
@@ -183,7 +196,6 @@ class Trial:
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)
         yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
-        spans = fleet.spans_of(self._control, skew)
         yield from fleet.delivered_though_held(case, members, spans, skew)
         yield from fleet.taken_for_lifted(case, members, spans, skew)
         yield from fleet.begun_though_held(case, members, spans, patience, skew)
@@ -205,10 +217,13 @@ class Court:
 
     Args:
         settings: what may be assumed.
+        watch: is shown the replay of a member after each fact that it has taken, and
+            changes nothing; a picture is drawn of what it sees.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, watch: Watch | None = None) -> None:
         self._settings = settings
+        self._watch = watch
         self._trials: dict[Address, Trial] = {}
         # What concerns several cases, some of which may be heard of later.
         self._shared: dict[Address, list[Fact]] = {}
@@ -240,7 +255,8 @@ class Court:
             return
         known = self._trials.get(address)
         if known is None:
-            known = self._trials[address] = Trial(address, self._settings)
+            known = Trial(address, self._settings, self._watch)
+            self._trials[address] = known
         known.take(fact)
 
     def verdicts(self) -> dict[Address, Verdict]:

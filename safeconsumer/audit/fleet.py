@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Let, Replay, Waited
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
 
@@ -240,6 +241,13 @@ def _may_follow(hold: Fact, lift: Fact, skew: float) -> bool:
     return lift.at >= hold.at - skew
 
 
+def binds(span: Span, epoch: Epoch, skew: float) -> bool:
+    """
+    Tell whether an ownership surely began under a hold of the group.
+    """
+    return epoch.owned_since > span.start + skew
+
+
 def delivered_though_held(
     case: Address, members: Members, spans: Sequence[Span], skew: float
 ) -> Iterator[Finding]:
@@ -250,7 +258,7 @@ def delivered_though_held(
     for epoch in sorted(epochs, key=lambda one: one.at):
         for span in spans:
             late = [run for run in epoch.runs if run.at < span.end - skew]
-            if epoch.owned_since > span.start + skew and late:
+            if binds(span, epoch, skew) and late:
                 said = f"delivered though {span.scope} was held for the group before"
                 yield Finding(
                     check="G2",
@@ -293,11 +301,20 @@ def taken_for_lifted(
 
 
 def _is_early(let: Let, span: Span, skew: float) -> bool:
+    return was_in_force(span, let, skew) and let.delivered < span.end - skew
+
+
+def was_in_force(span: Span, let: Let, skew: float) -> bool:
+    """
+    Tell whether a hold of the group is the one that a member let go too early.
+
+    It was too early if the span lasts beyond that.
+    """
     # Members name an operator's holds operator:alice, the group's own group:app.
     is_same = (let.scope, let.owner.partition(":")[2]) == (span.scope, span.owner)
     if not is_same or (let.is_expired and not span.is_limited):
         return False
-    return span.start + skew < let.ended and let.delivered < span.end - skew
+    return span.start + skew < let.ended
 
 
 def begun_though_held(

@@ -3,7 +3,7 @@ One member and one partition: its facts, followed one by one.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import define, frozen
 
@@ -187,6 +187,29 @@ class Replay:
 
     def _works(self, fact: Fact) -> None:  # noqa: ARG002 - one shape
         self.is_working = True
+
+    # ------------------------------------------------------------ for a picture
+
+    @property
+    def is_owned(self) -> bool:
+        """
+        Whether the member has the partition now.
+        """
+        return self._is_owned
+
+    @property
+    def holds(self) -> Holds:
+        """
+        Those over the partition.
+        """
+        return self._holds
+
+    @property
+    def let(self) -> Sequence[Let]:
+        """
+        Holds from elsewhere that it took for over, and nothing came since.
+        """
+        return self._let
 
     # ------------------------------------------------------------ calls
 
