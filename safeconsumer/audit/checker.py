@@ -47,7 +47,7 @@ class Settings:
 
     Attributes:
         patience: seconds for L1, and for an operator's hold to reach those who own the
-            partition already (W10).
+            partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
@@ -104,8 +104,8 @@ class Trial:
     """
     :func:`judge` for whoever has facts one by one, and many cases at a time.
 
-    Memory grows with ownerships, commits, and gaps between what was delivered; not with
-    records.
+    Memory grows with ownerships, commits, polls that returned records, and gaps between
+    what was delivered; not with records.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Trial:
         if hidden:
             yield "S7", f"{hidden[0]} does not say what paused() returned"
         known = {(one["scope"], one["owner"] or "") for one in self._control}
-        heard = {key for one in members.values() for key in one.heard}
+        heard = {key for one in members.values() for key, _ in one.heard}
         for scope, owner in sorted(heard):
             if ":" in owner and (scope, owner.partition(":")[2]) not in known:
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
@@ -197,6 +197,7 @@ class Trial:
             yield from fleet.not_done(case, members, self._acked)
         yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
         yield from fleet.delivered_though_held(case, members, spans, skew)
+        yield from fleet.delivered_long_after(case, members, spans, patience, skew)
         yield from fleet.taken_for_lifted(case, members, spans, skew)
         yield from fleet.begun_though_held(case, members, spans, patience, skew)
 

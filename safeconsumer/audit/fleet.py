@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Let, Replay, Waited
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
@@ -272,6 +273,44 @@ def delivered_though_held(
                 break
 
 
+def delivered_long_after(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding]:
+    """
+    Yield deliveries of members that owned the partition before it was held (G2).
+
+    They may go on until they hear of it, for as long as patience allows. From then on
+    their own journals tell (S1).
+    """
+    for member, part in members.items():
+        for span in spans:
+            first = _delivered_unheard(part, span, patience, skew)
+            if first is not None:
+                at, offset = first
+                said = (
+                    f"delivered {offset} {at - span.start:.1f} s after {span.scope} "
+                    "was held for the group"
+                )
+                yield _by_clocks("G2", case, member, first, said)
+
+
+def _delivered_unheard(
+    part: Replay, span: Span, patience: float, skew: float
+) -> tuple[float, int] | None:
+    known = (at for key, at in part.heard if _is_of(span, key))
+    heard = min((at for at in known if at >= span.start - skew), default=math.inf)
+    start, end = span.start + patience + skew, min(span.end - skew, heard)
+    bound = [one for one in part.epochs if binds(span, one, skew)]
+    for at, offset in part.delivered.between(start, end):
+        if not any(one.at <= at <= one.over for one in bound):
+            return at, offset
+    return None
+
+
 def taken_for_lifted(
     case: Address, members: Members, spans: Sequence[Span], skew: float
 ) -> Iterator[Finding]:
@@ -310,11 +349,16 @@ def was_in_force(span: Span, let: Let, skew: float) -> bool:
 
     It was too early if the span lasts beyond that.
     """
-    # Members name an operator's holds operator:alice, the group's own group:app.
-    is_same = (let.scope, let.owner.partition(":")[2]) == (span.scope, span.owner)
+    is_same = _is_of(span, (let.scope, let.owner))
     if not is_same or (let.is_expired and not span.is_limited):
         return False
     return span.start + skew < let.ended
+
+
+def _is_of(span: Span, heard: Key) -> bool:
+    # Members name an operator's holds operator:alice, the group's own group:app.
+    scope, owner = heard
+    return (scope, owner.partition(":")[2]) == (span.scope, span.owner)
 
 
 def begun_though_held(
@@ -340,15 +384,22 @@ def begun_though_held(
                     f"began {offset} {at - span.start:.1f} s after {span.scope} was "
                     "held for the group"
                 )
-                yield Finding(
-                    check="W10",
-                    case=case,
-                    member=member,
-                    offset=offset,
-                    evidence=said,
-                    basis=Basis.CLOCKS,
-                    at=at,
-                )
+                yield _by_clocks("W10", case, member, first, said)
+
+
+def _by_clocks(
+    check: str, case: Address, member: str, first: tuple[float, int], evidence: str
+) -> Finding:
+    at, offset = first
+    return Finding(
+        check=check,
+        case=case,
+        member=member,
+        offset=offset,
+        evidence=evidence,
+        basis=Basis.CLOCKS,
+        at=at,
+    )
 
 
 def _of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:

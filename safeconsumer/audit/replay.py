@@ -12,7 +12,7 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
 from safeconsumer.audit.holding import Holds, Key, Placed, keys
 from safeconsumer.audit.journal import EXPIRED
-from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
+from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
 _WORKERS_OWN = frozenset(
@@ -109,7 +109,8 @@ class Replay:
         strays: what it committed before it ever had the partition.
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
-        heard: scopes and owners of holds from elsewhere.
+        heard: of holds from elsewhere, by scope and owner, and when.
+        delivered: when polls returned records, and the first of each.
         was_shown: whether it ever says what ``paused()`` returned.
         was_hidden: whether it paused or resumed and does not say that.
         handled: what a worker's handlers did with its records.
@@ -140,7 +141,8 @@ class Replay:
         self.waits: list[Waited] = []
         self.let_go: list[Let] = []
         self._let: list[Let] = []
-        self.heard: set[Key] = set()
+        self.heard: list[tuple[Key, float]] = []
+        self.delivered = Moments()
         self.was_shown = self.was_hidden = False
         self._changed = 0
         self._flying: set[object] = set()
@@ -322,7 +324,7 @@ class Replay:
 
     def _heard_of(self, hold: Placed) -> None:
         # It was in force a little before it was written down.
-        self.heard.add(hold.key)
+        self.heard.append((hold.key, hold.at))
         self._changed = hold.number
         for fact, take_back in self._unheld:
             if hold.at - fact.at <= _WRITTEN_WITHIN:
@@ -386,6 +388,7 @@ class Replay:
             now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
             self.epochs.append(now)
             self._is_owned = True
+        self.delivered.add(fact.at, fact["first"])
         self._check_held(fact)
         self._check_order(fact)
         self._check_liveness(fact)

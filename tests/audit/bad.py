@@ -231,6 +231,21 @@ def g2_after_a_loss() -> Fleet:
     ]
 
 
+def g2_never_heard() -> Fleet:
+    # An operator's hold never reaches who owned the partition before.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5)
+    told.at = 2000.0
+    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+
+
+def g2_never_heard_when_given_back() -> Fleet:
+    # A rebalance gives it back; the hold has had all the time there is.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    told.at = 2000.0
+    told.assigned(TP, generation=2)
+    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+
+
 def _worker(member: str = "a", at: float = 1000.0) -> Telling:
     return Telling(member, at=at).then("working", order="key")
 
@@ -359,6 +374,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     ),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
+    *(g2_never_heard, g2_never_heard_when_given_back),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
     *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),
     *(w7, w7_overlapping_an_earlier_ownership, w7_overtaken, w7_backwards),
@@ -454,7 +470,7 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     # It owned the partition before the hold, and nobody else did since; what is between
     # the acknowledgement and its next record is the time it takes to hear (G2).
     told = Telling("a").assigned(TP).revoked(TP)
-    told.at = 2000.0
+    told.at = 1503.0
     told.assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
     return [_held_by_an_operator(1500), told]
 
