@@ -315,20 +315,23 @@ def taken_for_lifted(
     case: Address, members: Members, spans: Sequence[Span], skew: float
 ) -> Iterator[Finding]:
     """
-    Yield deliveries of members that took a hold of the group for lifted too early (S1).
+    Yield what members did that took a hold of the group for lifted too early.
 
-    That it was lifted is what the member says; what counts is when its operator did.
+    S1 for deliveries, W10 for handlers. That it was lifted is what the member says;
+    what counts is when its operator did.
     """
     for member, one in members.items():
         for let in one.let_go:
             span = next((span for span in spans if _is_early(let, span, skew)), None)
             if span is not None:
+                done = "began" if let.check == "W10" else "delivered"
+                what = let.offset if let.check == "W10" else let.count
                 said = (
-                    f"delivered {let.count} while {let.scope} was held by {let.owner}: "
+                    f"{done} {what} while {let.scope} was held by {let.owner}: "
                     "it was taken for lifted"
                 )
                 yield Finding(
-                    check="S1",
+                    check=let.check,
                     case=case,
                     member=member,
                     offset=let.offset,

@@ -10,7 +10,7 @@ from attrs import define, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.holding import Holds, Key, Placed, keys
+from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
@@ -56,14 +56,15 @@ class Waited:
 @define
 class Let:
     """
-    A hold from elsewhere that the member took for over, and what it delivered then.
+    A hold from elsewhere that the member took for over, and what it did then.
 
     Attributes:
         scope: what it covered.
         owner: whose it was.
         ended: when it was over, as the member says.
         is_expired: whether it says that nobody lifted it.
-        delivered: when the first record came after that.
+        check: S1 of deliveries, W10 of handlers.
+        delivered: when the first record came after that, or its handler began.
         offset: its offset.
         count: how many came with it.
         entry: that tells of them; 0: nothing came.
@@ -73,6 +74,7 @@ class Let:
     owner: str
     ended: float
     is_expired: bool
+    check: str = "S1"
     delivered: float = 0.0
     offset: int = 0
     count: int = 0
@@ -141,6 +143,7 @@ class Replay:
         self.waits: list[Waited] = []
         self.let_go: list[Let] = []
         self._let: list[Let] = []
+        self._let_work: list[tuple[Placed, Let]] = []
         self.heard: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_shown = self.was_hidden = False
@@ -336,17 +339,18 @@ class Replay:
         ended = self._holds.take(fact).ended
         over = frozenset(keys(fact))
         for one in self._suspicions:
-            one.holds = [
+            gone = [
                 hold
                 for hold in one.holds
-                if hold.key not in over or not hold.is_over(fact, one.fact)
+                if hold.key in over and hold.is_over(fact, one.fact)
             ]
+            one.holds = [hold for hold in one.holds if hold not in gone]
+            # It was over as the member says: whether it was, its operator knows.
+            self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
-        self._let += (
-            Let(hold.scope, hold.owner, hold.until, fact["why"] == EXPIRED)
-            for hold in ended
-            if hold.is_remote
-        )
+        remote = [hold for hold in ended if hold.is_remote]
+        self._let += [_let(hold, fact) for hold in remote]
+        self._let_work += [(hold, _let(hold, fact)) for hold in remote]
         if ended:
             self._let_flow(fact)
 
@@ -442,6 +446,9 @@ class Replay:
         ]
         if held:
             self._suspect("W10", fact, offset, f"began {offset} while", held)
+        began = [one for one in self._let_work if not self._is_excused(one[0], offset)]
+        self.let_go += _done_then(fact, [let for _, let in began])
+        self._let_work = [one for one in self._let_work if one not in began]
         self.handled.began(fact)
 
     def _is_excused(self, hold: Placed, offset: int) -> bool:
@@ -507,10 +514,7 @@ class Replay:
             self._wait(fact, resumed.at, polls, self._position, came=False)
 
     def _check_let(self, fact: Fact) -> None:
-        for one in self._let:
-            one.delivered, one.entry = fact.at, fact.number
-            one.offset, one.count = fact["first"], fact["count"]
-        self.let_go += self._let
+        self.let_go += _done_then(fact, self._let)
         self._let.clear()
 
     def _parked(self, fact: Fact) -> None:
@@ -562,3 +566,21 @@ class Replay:
             at=fact.at,
             entry=fact.number,
         )
+
+
+def _let(hold: Placed, lift: Fact) -> Let:
+    ended = min(hold.until, ended_at(lift))
+    return Let(hold.scope, hold.owner, ended, lift["why"] == EXPIRED)
+
+
+def _done_then(fact: Fact, several: Iterable[Let]) -> Iterator[Let]:
+    # Only what operators and the group have placed has another word on its end.
+    for one in several:
+        if ":" not in one.owner or fact.event not in {"deliver", "handle"}:
+            continue
+        one.delivered, one.entry = fact.at, fact.number
+        if fact.event == "handle":
+            one.check, one.offset, one.count = "W10", fact["offset"], 1
+        else:
+            one.offset, one.count = fact["first"], fact["count"]
+        yield one

@@ -246,6 +246,23 @@ def g2_never_heard_when_given_back() -> Fleet:
     return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
 
 
+def _held_and_lifted_by_an_operator() -> Telling:
+    operator = _held_by_an_operator(1100)
+    operator.at = 5000.0
+    return operator.then("group-lift", scope="orders", owner="alice", group="g")
+
+
+def s1_taken_for_lifted() -> Fleet:
+    # It says so only after the delivery; the operator lifted it much later.
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1200.0
+    told.poll(TP, 5, 9)
+    told.then("lift", scope="orders", owner="operator:alice", since=1110.0)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
 def _worker(member: str = "a", at: float = 1000.0) -> Telling:
     return Telling(member, at=at).then("working", order="key")
 
@@ -350,6 +367,27 @@ def w10_another_ran() -> Fleet:
     return [told.begin(TP, 0, "=x").begin(TP, 1, "=y")]
 
 
+def w10_taken_for_lifted() -> Fleet:
+    # It takes an operator's hold for lifted, and begins.
+    told = _worker().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1104.5
+    told.then("lift", scope="orders", owner="operator:alice").handle(TP, 0)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
+def w10_taken_for_lifted_and_told_late() -> Fleet:
+    # It says so only after the handler.
+    told = _worker().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1105.0
+    told.handle(TP, 0)
+    told.then("lift", scope="orders", owner="operator:alice", since=1104.5)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
@@ -374,7 +412,8 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     ),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
-    *(g2_never_heard, g2_never_heard_when_given_back),
+    *(g2_never_heard, g2_never_heard_when_given_back, s1_taken_for_lifted),
+    *(w10_taken_for_lifted, w10_taken_for_lifted_and_told_late),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
     *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),
     *(w7, w7_overlapping_an_earlier_ownership, w7_overtaken, w7_backwards),
