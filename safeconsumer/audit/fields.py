@@ -149,6 +149,8 @@ _HOLD = {
     "since": _or_none(_TIME),
     "why": _or_none(_TEXT),
     "group": _or_none(_TEXT),
+    "source": _or_none(_TEXT),
+    "ok": _or_none(("true or false", _is_flag)),
 }
 
 _EVERYWHERE = {"tp": _or_none(_PARTITION), "partitions": _or_none(_PARTITIONS)}

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
@@ -135,7 +135,7 @@ def slow_resumes(
     acknowledged: Acknowledged,
     patience: float,
     skew: float,
-) -> Iterator[Finding | str]:
+) -> Iterator[Finding | tuple[str, str]]:
     """
     Yield resumes after which what was there did not come (L1), or why that is unknown.
 
@@ -154,7 +154,8 @@ def slow_resumes(
                 continue
             if there is None:
                 if wait.is_delivered:
-                    yield "nobody tells when records that came late were appended"
+                    said = "nobody tells when records that came late were appended"
+                    yield "L1", said
                 continue
             waited = wait.until - max(wait.resumed, known)
             what = "" if wait.is_delivered else ", and nothing came"
@@ -188,58 +189,127 @@ class Span:
     Attributes:
         scope: what it covers.
         owner: whose it is.
+        source: who may place such holds, operators or the group; None: not told.
         start: when it was acknowledged.
-        end: before its lift was asked for, by the clock of who asked, and before it
-            expires; ``inf`` if neither is told.
+        end: until when it was surely in force: before any lift of it, whether that was
+            done or not, and before it expires; ``inf`` if neither is told.
+        latest: until when it may have been.
         is_limited: whether it is told when it expires.
     """
 
     scope: str
     owner: str
+    source: str | None = None
     start: float
     end: float
+    latest: float
     is_limited: bool
 
 
-def spans_of(control: Sequence[Fact], skew: float) -> list[Span]:
+def spans_of(control: Sequence[Fact], members: Members, skew: float) -> list[Span]:
     """
-    Return when holds of the group were surely in force.
+    Return when holds of the group were in force.
 
     A lift ends each hold of its scope and owner that may have been placed before it: in
-    the same journal by the order of entries, else by clocks.
+    the same journal by the order of entries, else by clocks. A hold that is placed
+    again has the limit that it was given last.
+
+    Where nobody knows of a lift but the members that heard of it, because it was done
+    by a command that keeps no journal, nothing is known for sure of that hold.
     """
+    holds = [one for one in control if one.event == "group-hold"]
     lifts = [one for one in control if one.event == "group-lift"]
+    heard = [one for part in members.values() for one in part.lifted]
     return [
-        Span(
-            scope=hold["scope"],
-            owner=hold["owner"] or "",
-            start=hold.at,
-            end=_end_of(hold, lifts, skew),
-            is_limited=hold["until"] is not None,
-        )
-        for hold in sorted(control, key=lambda one: one.at)
-        if hold.event == "group-hold"
+        _span(hold, holds, lifts, heard, skew)
+        for hold in sorted(holds, key=lambda one: one.at)
     ]
 
 
-def _end_of(hold: Fact, lifts: Iterable[Fact], skew: float) -> float:
-    ends = [
-        lift.at
-        for lift in lifts
-        if (lift["scope"], lift["owner"]) == (hold["scope"], hold["owner"])
-        and _may_follow(hold, lift, skew)
-    ]
-    return (
-        min(ends, default=math.inf)
-        if hold["until"] is None
-        else min([*ends, float(hold["until"])])
+def _span(
+    hold: Fact,
+    holds: Iterable[Fact],
+    lifts: Iterable[Fact],
+    heard: Iterable[tuple[Key, float]],
+    skew: float,
+) -> Span:
+    again = [one for one in holds if _is_next(hold, one, skew)]
+    lifts = [one for one in lifts if _is_next(hold, one, skew)]
+    failed = [one for one in lifts if one["ok"] is False]
+    asked = [one for one in lifts if one["ok"] is not False]
+    undone = _undone(asked, failed)
+    done = [one.at for one in asked if one not in undone]
+    limits = [one["until"] for one in (hold, *again) if one["until"] is not None]
+    span = Span(
+        scope=hold["scope"],
+        owner=hold["owner"] or "",
+        source=hold["source"],
+        start=hold.at,
+        end=min([*(one.at for one in asked), *limits], default=math.inf),
+        latest=min([*done, *limits], default=math.inf),
+        is_limited=hold["until"] is not None,
     )
+    next_ = min((one.at for one in again), default=math.inf)
+    is_lifted = min(done, default=math.inf) <= next_ and done
+    others = (at for key, at in heard if _is_of(span, key))
+    if not is_lifted and any(span.start - skew <= at < next_ for at in others):
+        return evolve(span, end=span.start)
+    return span
 
 
-def _may_follow(hold: Fact, lift: Fact, skew: float) -> bool:
-    if hold.member == lift.member:
-        return lift.number > hold.number
-    return lift.at >= hold.at - skew
+def _undone(asked: Sequence[Fact], failed: Iterable[Fact]) -> list[Fact]:
+    # Lifts that failed, as far as who asked for them can tell.
+    found: list[Fact] = []
+    for end in failed:
+        own = [one for one in asked if one.member == end.member]
+        found += [one for one in own if one.number < end.number][-1:]
+    return found
+
+
+def _is_next(hold: Fact, other: Fact, skew: float) -> bool:
+    names = {one["source"] for one in (hold, other)} - {None}
+    same = (hold["scope"], hold["owner"]) == (other["scope"], other["owner"])
+    return same and len(names) <= 1 and _may_follow(hold, other, skew)
+
+
+def _may_follow(hold: Fact, other: Fact, skew: float) -> bool:
+    if hold.member == other.member:
+        return other.number > hold.number
+    return other.at >= hold.at - skew
+
+
+def though_held(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding | tuple[str, str]]:
+    """
+    Yield what was done under holds of the group, or why a check cannot tell (G2).
+
+    It cannot where a hold may have been lifted and may not.
+    """
+    sure = list(_though_held(case, members, spans, patience, skew))
+    yield from sure
+    spans = [evolve(one, end=one.latest) for one in spans]
+    known = {one.check for one in sure}
+    for one in _though_held(case, members, spans, patience, skew):
+        if one.check not in known:
+            yield one.check, f"nobody tells when it was lifted: {one.evidence}"
+
+
+def _though_held(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding]:
+    yield from delivered_though_held(case, members, spans, skew)
+    yield from delivered_long_after(case, members, spans, patience, skew)
+    yield from taken_for_lifted(case, members, spans, skew)
+    yield from begun_though_held(case, members, spans, patience, skew)
 
 
 def binds(span: Span, epoch: Epoch, skew: float) -> bool:
@@ -358,10 +428,28 @@ def was_in_force(span: Span, let: Let, skew: float) -> bool:
     return span.start + skew < let.ended
 
 
+def is_known(key: Key, at: float, spans: Iterable[Span], near: float) -> bool:
+    """
+    Tell whether a hold that a member heard of is one of those.
+
+    Args:
+        key: its scope and owner, as members name it.
+        at: when it was heard of.
+        spans: holds that operators' journals tell of.
+        near: seconds between what they say and what a member hears.
+    """
+    return any(
+        _is_of(span, key) and span.start - near <= at <= span.latest + near
+        for span in spans
+    )
+
+
 def _is_of(span: Span, heard: Key) -> bool:
     # Members name an operator's holds operator:alice, the group's own group:app.
     scope, owner = heard
-    return (scope, owner.partition(":")[2]) == (span.scope, span.owner)
+    source, _, name = owner.partition(":")
+    is_same = (scope, name) == (span.scope, span.owner)
+    return is_same and span.source in {None, source}
 
 
 def begun_though_held(

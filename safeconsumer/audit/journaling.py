@@ -327,27 +327,31 @@ class JournalingConsumer(SafeConsumer):
         super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
         now = self._safe_journaling.writer.now()
         until = None if seconds is None else now + seconds
-        self._safe_tell_group("group-hold", targets, owner, until)
+        self._safe_tell_group("group-hold", targets, owner, until=until)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
         """
         As the parent.
         """
         self._safe_tell_group("group-lift", targets, owner)
-        return super().resume_group(*targets, owner=owner)
+        try:
+            return super().resume_group(*targets, owner=owner)
+        except BaseException:
+            self._safe_tell_group("group-lift", targets, owner, ok=False)
+            raise
 
     def _safe_tell_group(
         self,
         event: str,
         targets: Iterable[Any],
         owner: str,
-        until: float | None = None,
+        **more: float | None,
     ) -> None:
         journal = self._safe_journaling
-        limit: dict[str, object] = {} if until is None else {"until": until}
+        known = {name: value for name, value in more.items() if value is not None}
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
-            journal.tell(event, {**said, **limit})
+            journal.tell(event, {**said, "source": "group", **known})
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """

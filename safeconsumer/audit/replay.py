@@ -112,6 +112,7 @@ class Replay:
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
         heard: of holds from elsewhere, by scope and owner, and when.
+        lifted: of those that it took for lifted, and when.
         delivered: when polls returned records, and the first of each.
         was_shown: whether it ever says what ``paused()`` returned.
         was_hidden: whether it paused or resumed and does not say that.
@@ -145,6 +146,7 @@ class Replay:
         self._let: list[Let] = []
         self._let_work: list[tuple[Placed, Let]] = []
         self.heard: list[tuple[Key, float]] = []
+        self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_shown = self.was_hidden = False
         self._changed = 0
@@ -349,6 +351,8 @@ class Replay:
             self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
         remote = [hold for hold in ended if hold.is_remote]
+        if fact["why"] != EXPIRED:
+            self.lifted += ((hold.key, ended_at(fact)) for hold in remote)
         self._let += [_let(hold, fact) for hold in remote]
         self._let_work += [(hold, _let(hold, fact)) for hold in remote]
         if ended:

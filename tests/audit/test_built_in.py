@@ -22,7 +22,7 @@ from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.errors import HookTypeError
+from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
@@ -540,3 +540,15 @@ def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 
     """A typed error, before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
+
+
+def test_a_lift_for_the_group_that_failed_is_written_as_failed(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """Whether it was done nobody knows; here there is no control."""
+    consumer = clients.consumer(SafeConsumer, "orders", group="g", journal=tmp_path)
+    with pytest.raises(SafeConsumerError):
+        consumer.resume_group("orders")
+    consumer.close()
+    told = of(journal_of(tmp_path), "group-lift")
+    assert [one["ok"] for one in told] == [None, False]

@@ -134,17 +134,80 @@ def test_an_end_that_no_ownership_had_is_not_believed() -> None:
     assert broken([told("returns:0")]) == {"S1"}
 
 
+def unjudged(fleet: Fleet) -> set[str]:
+    verdicts = check([one.journal() for one in fleet]).values()
+    return {name for one in verdicts for name in one.unjudged}
+
+
 def test_a_lift_that_no_operator_asked_for_is_not_believed() -> None:
-    """What the member heard is its own word; when it was lifted is the operator's."""
+    """
+    What the member heard is its own word; when it was lifted is the operator's.
+
+    If no journal has a lift, a command may have done it, which keeps none: then nobody
+    knows.
+    """
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000).then("group-hold", **said)
     one = Telling().assigned(TP)
     one.at = 1010.0
     one.then("hold", scope="orders", owner="operator:eve")
     one.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    assert broken([operator, one]) == {"S1"}
+    assert (broken([operator, one]), unjudged([operator, one])) == (set(), {"S1"})
     operator.at = 1010.1
-    assert broken([operator.then("group-lift", **said), one]) == set()
+    operator.then("group-lift", **said)
+    assert (broken([operator, one]), unjudged([operator, one])) == (set(), set())
+    early = Telling("operator", group="", at=1000).then("group-hold", **said)
+    early.at = 1020.0
+    assert broken([early.then("group-lift", **said), one]) == {"S1"}
+
+
+def test_a_hold_that_is_placed_again_has_the_limit_it_was_given_last() -> None:
+    """The last word counts (G4): in the journal of one operator, or of two."""
+    said = {"scope": "orders", "owner": "eve", "group": "g"}
+    for second in ("operator", "another"):
+        first = Telling("operator", group="", at=1000).then("group-hold", **said)
+        then = first if second == "operator" else Telling(second, group="")
+        then.at = 1500.0
+        then.then("group-hold", **said, until=1600.0)
+        for at, found in ((1550.0, {"G2"}), (2000.0, set())):
+            one = Telling("b", at=at).assigned(TP).poll(TP, 0, 2)
+            assert broken([first, one, *([then] if then is not first else [])]) == found
+
+
+def test_whether_a_lift_that_failed_was_done_nobody_knows() -> None:
+    """What came after it was asked for is neither right nor wrong."""
+    said = {"scope": "orders", "owner": "eve", "group": "g"}
+    operator = Telling("operator", group="", at=1000).then("group-hold", **said)
+    operator.at = 1500.0
+    operator.then("group-lift", **said).then("group-lift", **said, ok=False)
+    late = Telling("b", at=2000).assigned(TP).poll(TP, 0, 2)
+    assert broken([operator, late]) == set()
+    assert unjudged([operator, late]) == {"G2"}
+    early = Telling("b", at=1400).assigned(TP).poll(TP, 0, 2)
+    assert broken([operator, early]) == {"G2"}
+    operator.at = 1800.0
+    operator.then("group-lift", **said)
+    assert broken([operator, late]) | unjudged([operator, late]) == set()
+
+
+def test_another_hold_of_that_name_tells_nothing_of_this_one() -> None:
+    """Neither the group's own of an operator's, nor one that was over long before."""
+    said = {"scope": "orders", "owner": "app", "group": "g"}
+
+    def heard(owner: str, **source: str) -> Fleet:
+        own = Telling("m", group="g", at=500).then("group-hold", **said, **source)
+        own.then("group-lift", **said, **source)
+        own.at = 1999.0
+        own.then("group-hold", **said, **source)
+        one = Telling("b", at=2000).assigned(TP)
+        return [own, one.then("hold", scope="orders", owner=owner)]
+
+    assert unjudged(heard("group:app", source="group")) == set()
+    assert unjudged(heard("operator:app", source="group")) == {"G2"}
+    assert unjudged(heard("operator:app")) == set()
+    over = Telling("m", group="g", at=500).then("group-hold", **said)
+    over.then("group-lift", **said)
+    assert unjudged([over, heard("group:app")[1]]) == {"G2"}
 
 
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
