@@ -139,6 +139,7 @@ class _Apart:
         # What a partition that is named later must know of what came before: of each
         # hold, by scope and owner, the entry that placed it and what came after that.
         self._holds: dict[tuple[str, str], list[Entry]] = {}
+        self._lifting: dict[object, dict[tuple[str, str], list[Entry]]] = {}
         self._takers: Mapping[str, Callable[[Entry], Told]] = {
             "acked": self._acked,
             "assigned": self._owned,
@@ -276,10 +277,17 @@ class _Apart:
             match entry.event, entry["op"]:
                 case ("hold", _) | ("return", "pause") if entry["ok"] is not False:
                     self._holds[key] = [entry]
-                case "call", "resume":
-                    self._holds.pop(key, None)
+                case "call", "resume" if key in self._holds:
+                    lifting = self._lifting.setdefault(entry["id"], {})
+                    lifting[key] = self._holds.pop(key)
+                case "return", "resume":
+                    again = self._lifting.get(entry["id"], {}).pop(key, None)
+                    if again is not None and entry["ok"] is False:
+                        self._holds.setdefault(key, again)
                 case "lift", _ if key in self._holds:
                     self._holds[key].append(entry)
+        if entry.event == "return":
+            self._lifting.pop(entry["id"], None)
 
     # ------------------------------------------------------------ of all partitions
 

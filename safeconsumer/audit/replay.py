@@ -236,6 +236,8 @@ class Replay:
         self._flying.discard(fact["id"])
         if fact["ok"] is False:
             self._asked.pop(fact["id"], None)
+            if fact["op"] == "resume":
+                self._hold(fact)
             return
         match fact["op"]:
             case "pause":

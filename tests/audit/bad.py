@@ -28,6 +28,18 @@ def s1_wrong_owner() -> Fleet:
     return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
 
 
+def s1_after_a_resume_that_failed() -> Fleet:
+    # It raised: nothing was lifted (P4).
+    told = Telling().assigned(TP).pause("orders").resume("orders", ok=False)
+    return [told.poll(TP, 0, 2)]
+
+
+def s1_gained_after_a_resume_that_failed() -> Fleet:
+    # The partition is heard of only later.
+    told = Telling().pause("orders").resume("orders", ok=False)
+    return [told.assigned(TP).poll(TP, 0, 2)]
+
+
 def s1_placed_again() -> Fleet:
     # An earlier hold's end, written down late, does not end the next one.
     told = Telling().assigned(TP).pause("orders")
@@ -397,6 +409,7 @@ def w10_never_heard() -> Fleet:
 
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
+    *(s1_after_a_resume_that_failed, s1_gained_after_a_resume_that_failed),
     *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
     *(s2_acknowledged, s3, s3_not_owned, s4_kept_through_a_loss),
     s6_in_a_group_that_began_anew,

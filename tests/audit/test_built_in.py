@@ -542,6 +542,7 @@ def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
 
+@pytest.mark.any_broker
 def test_a_lift_for_the_group_that_failed_is_written_as_failed(
     clients: Clients, tmp_path: Path
 ) -> None:
