@@ -16,7 +16,7 @@ from safeconsumer import events
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.reading import covered, tp_text
+from safeconsumer.audit.reading import covered, scope_text, tp_text
 from safeconsumer.audit.recorded import holds_hook, scopes_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.consumer import SafeConsumer
@@ -375,7 +375,7 @@ class JournalingConsumer(SafeConsumer):
     ) -> None:
         seconds = checked_duration(for_)
         journal = self._safe_journaling
-        said: dict[str, object] = {"scopes": [str(one) for one in found]}
+        said: dict[str, object] = {"scopes": [scope_text(one) for one in found]}
         said["owner"] = owner
         said["lifetime"] = checked_lifetime(lifetime or self._safe_lifetime).value
         if seconds is not None:
@@ -390,7 +390,7 @@ class JournalingConsumer(SafeConsumer):
         self, keys: Sequence[HoldKey], *, all_of: str | None = None
     ) -> tuple[Hold, ...]:
         owner = all_of or (keys[0][1] if keys else APP)
-        said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
+        said = {"scopes": [scope_text(scope) for scope, _ in keys], "owner": owner}
         scopes = tuple(scope for scope, _ in keys)
         around = self._safe_journaling.around
         with around("resume", said, lambda: self._safe_seen(scopes)):
@@ -402,7 +402,7 @@ class JournalingConsumer(SafeConsumer):
         journal = self._safe_journaling.writer
         number, at = journal.number, journal.now()
         view = self._safe_ledger.view()  # one look: a gate may open at any moment
-        here = covered(map(str, named), view.partitions())
+        here = covered(map(scope_text, named), view.partitions())
         return {
             "seen": number,
             "seen_at": at,

@@ -10,7 +10,7 @@ from safeconsumer._kafka.handover.carrying import ARRIVED
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import ENDED, EXPIRED
-from safeconsumer.audit.reading import covered, tp_of, tp_text
+from safeconsumer.audit.reading import covered, scope_text, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
@@ -102,7 +102,11 @@ class Recorded:
         Lift every hold of an owner, and write it down as :meth:`resume`.
         """
         owner = kwargs.get("owner", "app")
-        held = [str(one.scope) for one in self._consumer.holds() if one.owner == owner]
+        held = [
+            scope_text(one.scope)
+            for one in self._consumer.holds()
+            if one.owner == owner
+        ]
         with self._calls.around("resume", self._hold(held, kwargs), self._seen(held)):
             return self._consumer.resume_all(**kwargs)
 
@@ -249,14 +253,14 @@ def _purged(
 
 
 def _named(hold: Hold) -> dict[str, object]:
-    return {"scope": str(hold.scope), "owner": hold.owner}
+    return {"scope": scope_text(hold.scope), "owner": hold.owner}
 
 
 def scopes_text(targets: Iterable[Any]) -> list[str]:
     """
     Return what ``pause`` was given as journals name it.
     """
-    return [str(scopes.of(one)) for one in targets]
+    return [scope_text(scopes.of(one)) for one in targets]
 
 
 def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's types

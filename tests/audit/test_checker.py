@@ -9,7 +9,8 @@ import pytest
 from safeconsumer.audit import checker
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import covered, covering
+from safeconsumer.audit.recorded import scopes_text
 from safeconsumer.errors import JournalError
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
@@ -107,6 +108,17 @@ def test_partitions_do_not_touch_each_other() -> None:
 )
 def test_scopes_are_read_by_the_judge_itself(scope: str, *, covers: bool) -> None:
     assert covering(scope)(("orders", 0)) is covers
+
+
+def test_a_partition_of_a_topic_that_is_called_re() -> None:
+    """S1: as a journal names it, it is no pattern."""
+    (scope,) = scopes_text([("re", 0)])
+    assert covering(scope)(("re", 0))
+    assert not covering(scope)(("re", 1))
+    assert covered([scope], [("re", 0), ("re", 1)]) == {("re", 0)}
+    assert scopes_text([("orders", 0), "re", "re:0"]) == ["orders:0", "re", "re:0"]
+    told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
+    assert broken([told.poll("re:0", 0, 2)]) == {"S1"}
 
 
 @pytest.mark.parametrize(
