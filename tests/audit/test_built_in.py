@@ -22,6 +22,7 @@ from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.cli.against import topic_journal
 from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
@@ -553,3 +554,14 @@ def test_a_lift_for_the_group_that_failed_is_written_as_failed(
     consumer.close()
     told = of(journal_of(tmp_path), "group-lift")
     assert [one["ok"] for one in told] == [None, False]
+
+
+@pytest.mark.any_broker
+def test_a_topic_is_read_whole_whatever_partitions_journals_name(
+    clients: Clients,
+) -> None:
+    """What nobody read of a partition, and no journal names it, is there as well."""
+    topic = filled(clients, 3, 20)
+    found = topic_journal(clients._broker.client_config, [(topic, 1)])
+    told = {one["tp"]: (one["first"], one["last"]) for one in found.entries}
+    assert told == {f"{topic}:{number}": (0, 19) for number in range(3)}
