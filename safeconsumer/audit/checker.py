@@ -176,6 +176,8 @@ class Trial:
         ]
         if hidden:
             yield "S7", f"{hidden[0]} does not say what paused() returned"
+        if not members and not self._case.group and len(self._acked.runs):
+            yield "S2", "no journal says who read what was acknowledged"
         near = self._settings.patience + self._settings.clock_skew
         heard = sorted({two for one in members.values() for two in one.heard})
         for (scope, owner), at in heard:
