@@ -130,6 +130,7 @@ class _Apart:
         self._cases: dict[str, Address] = {}
         self._last: Entry | None = None
         self._poll: tuple[object, int] = (None, 0)
+        self._delivered = 0
         self._polling: int | None = None
         self._polls = 0
         self._running: Mapping[str, Any] = {}
@@ -186,6 +187,7 @@ class _Apart:
                 self._polls += 1
                 fact.polls += 1
             fact.called = self._called(entry)
+            self._delivered = entry.number
         yield self._cases[name], fact
 
     def _before(self, name: str) -> Told:
@@ -201,7 +203,7 @@ class _Apart:
     def _called(self, entry: Entry) -> int:
         after = entry["after"]  # a step of an iteration, which writes no call
         if after is not None:
-            return int(after) + 1
+            return max(int(after), self._delivered) + 1
         call, number = self._poll
         return number if call == entry["poll"] else entry.number
 
@@ -229,6 +231,7 @@ class _Apart:
             self._poll = entry["id"], entry.number
             self._polling = entry.number
         else:
+            self._poll = None, 0  # nothing is returned by it any more
             self._polling = None
             self._polls += entry["ok"] is not False
 
