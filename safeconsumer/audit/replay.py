@@ -114,8 +114,8 @@ class Replay:
         heard: of holds from elsewhere, by scope and owner, and when.
         lifted: of those that it took for lifted, and when.
         delivered: when polls returned records, and the first of each.
-        was_shown: whether it ever says what ``paused()`` returned.
-        was_hidden: whether it paused or resumed and does not say that.
+        was_hidden: whether it ever paused or resumed and does not say what ``paused()``
+            returned then.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -148,7 +148,7 @@ class Replay:
         self.heard: list[tuple[Key, float]] = []
         self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
-        self.was_shown = self.was_hidden = False
+        self.was_hidden = False
         self._changed = 0
         self._flying: set[object] = set()
         self.handled = Handled(self._find)
@@ -255,7 +255,6 @@ class Replay:
         if fact["paused"] is None:
             self.was_hidden = self.was_hidden or self._is_owned
             return
-        self.was_shown = True
         held = self._holds.standing(fact.at)
         if not fact["assigned"] or not self._was_still(fact, held):
             return

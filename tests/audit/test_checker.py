@@ -278,6 +278,39 @@ def test_a_step_of_an_iteration_waits_from_its_begin_on() -> None:
         assert broken([told]) == found
 
 
+def test_what_was_delivered_is_of_a_call_under_way() -> None:
+    """S1: naming a poll that had returned, or the journal's begin, excuses nothing."""
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    told = Telling().assigned(TP).poll().pause("orders")
+    assert broken([told.then("deliver", **run, poll=1)]) == {"S1"}
+    told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
+    run = {"tp": TP, "from": 2, "next": 3, "first": 2, "last": 2, "count": 1}
+    told.then("deliver", **run, after=told.journal().entries[-1].number)
+    then = {"tp": TP, "from": 3, "next": 4, "first": 3, "last": 3, "count": 1}
+    found = check([told.then("deliver", **then, after=0).journal()])
+    (verdict,) = found.values()
+    assert [(one.check, one.offset) for one in verdict.findings] == [
+        ("S1", 2),
+        ("S1", 3),
+    ]
+
+
+def test_what_paused_returned_must_be_told_each_time() -> None:
+    """S7: told once and then no more is not judged."""
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    told.resume("orders", assigned=[TP], paused=[]).pause("orders")
+    assert (broken([told]), unjudged([told])) == (set(), {"S7"})
+
+
+def test_an_offset_that_none_can_follow_is_no_records() -> None:
+    """The largest of 64 bits can be a position, and no record has it."""
+    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 1)
+    with pytest.raises(JournalError, match="last must be an offset"):
+        told.journal()
+    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 2)
+    assert broken([told]) == set()
+
+
 def test_another_threads_change_between_look_and_entry_is_no_fault() -> None:
     """S7: what paused() returned is compared if nothing changed meanwhile."""
     seen = {"assigned": [TP], "paused": [], "gated": []}
