@@ -205,7 +205,8 @@ class _Apart:
         if after is not None:
             return max(int(after), self._delivered) + 1
         call, number = self._poll
-        return number if call == entry["poll"] else entry.number
+        is_its = call is not None and call == entry["poll"]
+        return number if is_its else entry.number
 
     def _owned(self, entry: Entry) -> Told:
         said = {"generation": entry["generation"]}

@@ -283,6 +283,10 @@ def test_what_was_delivered_is_of_a_call_under_way() -> None:
     run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
     told = Telling().assigned(TP).poll().pause("orders")
     assert broken([told.then("deliver", **run, poll=1)]) == {"S1"}
+    told = Telling().assigned(TP).poll().pause("orders")
+    assert broken([told.then("deliver", **run)]) == {"S1"}
+    told = Telling().assigned(TP).pause("orders")
+    assert broken([told.then("deliver", **run)]) == {"S1"}
     told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
     run = {"tp": TP, "from": 2, "next": 3, "first": 2, "last": 2, "count": 1}
     told.then("deliver", **run, after=told.journal().entries[-1].number)
