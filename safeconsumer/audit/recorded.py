@@ -168,8 +168,24 @@ class Recorded:
 
     def _offsets(self, offsets: Any) -> dict[str, int]:  # noqa: ANN401 - the consumer's
         if offsets is None:
-            return dict(self._came.next)
+            return {name: self._reached(name) for name in [*self._came.next]}
         return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
+
+    def _reached(self, name: str) -> int:
+        # A client commits its position, which goes on over markers of transactions.
+        known = self._came.next[name]
+        ask = getattr(self._consumer, "position", None)
+        tp = next((tp for tp in self._assigned() if tp_text(tp) == name), None)
+        now = None if ask is None or tp is None else ask(tp)
+        if now is None or now <= known:
+            return known
+        self._journal.write("moved", {"tp": name, "from": known, "next": now})
+        self._came.begins_at(tp_of(name), now)
+        return int(now)
+
+    def _assigned(self) -> Iterable[Any]:
+        ask = getattr(self._consumer, "assignment", None)
+        return () if ask is None else ask()
 
     # ------------------------------------------------------------ ownership
 
