@@ -62,6 +62,17 @@ class Acknowledged:
         )
         return min(found, default=None)
 
+    def next_after(self, at: float) -> int | None:
+        """
+        Return an offset that was written after a moment; None if only others were.
+
+        Where nothing was written at all, the first.
+        """
+        later = (
+            last for last, then in zip(self._last, self._at, strict=True) if then > at
+        )
+        return min(later, default=None if self._last else 0)
+
 
 def missing(
     case: Address, members: Members, acknowledged: Acknowledged, *, is_drained: bool
@@ -145,7 +156,11 @@ def slow_resumes(
     """
     for member, one in members.items():
         for wait in one.waits:
-            there = _appended(wait, acknowledged)
+            offset = _expected(wait, members.values(), acknowledged, skew)
+            if offset is None:
+                yield "L1", "nobody tells from where on what was resumed was to be read"
+                continue
+            there = _appended(wait, offset, acknowledged)
             known = -math.inf if there is None else there + skew
             if wait.until - max(wait.resumed, known) <= patience:
                 continue
@@ -164,7 +179,7 @@ def slow_resumes(
                 check="L1",
                 case=case,
                 member=member,
-                offset=wait.offset,
+                offset=offset,
                 evidence=f"entry {wait.entry}: {said}",
                 basis=Basis.CLOCKS if there > wait.resumed - skew else Basis.TIME,
                 at=wait.until,
@@ -172,10 +187,28 @@ def slow_resumes(
             )
 
 
-def _appended(wait: Waited, acknowledged: Acknowledged) -> float | None:
+def _expected(
+    wait: Waited, members: Iterable[Replay], acknowledged: Acknowledged, skew: float
+) -> int | None:
+    # Where nothing came in an ownership, it was to begin no later than what others had
+    # before, and no later than what was written once it was resumed.
+    if wait.offset is not None:
+        return wait.offset
+    known = [
+        most
+        for one in members
+        for epoch in one.epochs
+        if epoch.at < wait.resumed - skew
+        for most in (epoch.commits.most, *(run.end for run in epoch.runs))
+    ]
+    most = -1 if wait.was_sought else max(known, default=-1)
+    return most if most >= 0 else acknowledged.next_after(wait.resumed + skew)
+
+
+def _appended(wait: Waited, offset: int, acknowledged: Acknowledged) -> float | None:
     if wait.written is not None:
         return wait.written
-    return acknowledged.time_of(wait.offset)
+    return acknowledged.time_of(offset)
 
 
 # ---------------------------------------------------------------- holds of operators

@@ -37,20 +37,22 @@ class Waited:
         resumed: when the last hold was gone.
         until: when the record came, or the journal ended.
         polls: how many returned meanwhile.
-        offset: of the record, or where one was expected.
+        offset: of the record, or where one was expected; None: that is not known.
         written: when the broker appended it, if it tells.
         created: what its producer says, if only that is told.
         is_delivered: whether it came at all.
+        was_sought: whether a seek moved it to where nobody tells.
     """
 
     entry: int
     resumed: float
     until: float
     polls: int
-    offset: int
+    offset: int | None
     written: float | None = None
     created: float | None = None
     is_delivered: bool = True
+    was_sought: bool = False
 
 
 @define
@@ -360,7 +362,8 @@ class Replay:
             self._let_flow(fact)
 
     def _let_flow(self, fact: Fact) -> None:
-        if self._is_owned and not self._holds.standing(fact.at):
+        is_quiet = bool(self._holds.standing(fact.at)) or bool(fact["gated"])
+        if self._is_owned and not is_quiet:
             self._resumed = _Resumed(fact.at, fact.polls)
 
     # ------------------------------------------------------------ ownership
@@ -382,6 +385,7 @@ class Replay:
 
     def _revoked(self, fact: Fact) -> None:
         self._changed = fact.number
+        self._over(fact)
         if self._is_owned:
             is_lost = self.epochs[-1].was_lost = fact.event == "lost"
             self._departed_in = None if is_lost else fact["generation"]
@@ -494,7 +498,13 @@ class Replay:
             self._wait(fact, since, polls, fact["first"])
 
     def _wait(
-        self, fact: Fact, since: float, polls: int, offset: int, *, came: bool = True
+        self,
+        fact: Fact,
+        since: float,
+        polls: int,
+        offset: int | None,
+        *,
+        came: bool = True,
     ) -> None:
         self.waits.append(
             Waited(
@@ -506,13 +516,18 @@ class Replay:
                 written=fact["written"],
                 created=fact["created"],
                 is_delivered=came,
+                was_sought=offset is None and self._was_moved(),
             )
         )
 
+    def _was_moved(self) -> bool:
+        return bool(self.epochs[-1].runs) or self.epochs[-1].was_sought
+
     def _over(self, fact: Fact) -> None:
-        # Where the journal ends: what was resumed, and polled for, may never have come.
+        # Where the journal ends, or the ownership does: what was resumed, and polled
+        # for, may never have come.
         resumed = self._resumed
-        if resumed is None or self._position is None or not self._is_owned:
+        if resumed is None or not self._is_owned:
             return
         polls = fact.polls - resumed.polls
         if polls > self._POLLS and fact.at - resumed.at > self._patience:

@@ -244,6 +244,36 @@ def test_what_was_resumed_and_polled_for_must_come() -> None:
     assert broken([told, late.then("acked", tp=TP, first=0, last=9)]) == set()
 
 
+def test_what_was_resumed_must_come_although_nothing_came_before() -> None:
+    """L1: as of a partition gained under a hold; and before it departs again."""
+
+    def resumed(told: Telling, **more: object) -> Telling:
+        told.pause("orders").call("resume", more, scopes=["orders"], owner="app")
+        for _ in range(40):
+            told.poll()
+        return told
+
+    def wrong(*fleet: Telling) -> tuple[set[str], bool]:
+        return broken([*fleet]), "L1" in unjudged([*fleet])
+
+    early = Telling("p", group="", at=900).then("acked", tp=TP, first=0, last=9)
+    late = Telling("p", group="", at=1001).then("acked", tp=TP, first=0, last=9)
+    gained = resumed(Telling("b").assigned(TP, generation=2))
+    assert wrong(gained) == (set(), False)  # perhaps nothing was there
+    assert wrong(gained, early) == (set(), True)  # nor where it was to begin
+    assert wrong(gained, late) == ({"L1"}, False)
+    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    assert wrong(before, gained, early) == ({"L1"}, False)
+    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 10).commit(TP, 10)
+    assert wrong(before.revoked(TP), gained, early) == (set(), False)
+    gated = resumed(Telling("b").assigned(TP), gated=[TP])
+    assert wrong(gated, late) == (set(), False)  # of a gate nobody tells when it opens
+    sought = Telling().assigned(TP).poll(TP, 0, 5).call("seek", offsets={TP: None})
+    assert wrong(resumed(sought), early) == (set(), True)  # perhaps to the end
+    told = resumed(Telling().assigned(TP).poll(TP, 0, 5)).revoked(TP)
+    assert wrong(told, early) == ({"L1"}, False)
+
+
 @pytest.mark.parametrize(
     ("created", "acked", "found", "unjudged"),
     [
