@@ -65,13 +65,19 @@ class TopicJournal:
 
 def topic_journal(base: Mapping[str, Any], partitions: Iterable[Named]) -> TopicJournal:
     """
-    Read partitions from their beginning to the end they have now, committed records.
+    Read topics from their beginning to the end they have now, committed records.
+
+    Every partition of theirs: what nobody read of one no journal names.
+
+    Args:
+        base: how to reach the broker.
+        partitions: those that journals name.
 
     Raises:
         CommandError: the broker stopped answering.
         KafkaError: the topics cannot be read.
     """
-    tps = [TopicPartition(*tp) for tp in partitions]
+    named = {TopicPartition(*tp) for tp in partitions}
     consumer = KafkaConsumer(
         **base,
         group_id=None,
@@ -79,12 +85,19 @@ def topic_journal(base: Mapping[str, Any], partitions: Iterable[Named]) -> Topic
         isolation_level="read_committed",
     )
     try:
+        tps = sorted(named.union(_all_of(consumer, {tp.topic for tp in named})))
         consumer.assign(tps)
         consumer.seek_to_beginning(*tps)
         found = _read(consumer, tps)
     finally:
         consumer.close(autocommit=False)
     return found
+
+
+def _all_of(consumer: Any, topics: Iterable[str]) -> Iterator[TopicPartition]:  # noqa: ANN401 - kafka-python is untyped
+    for topic in topics:
+        for number in consumer.partitions_for_topic(topic) or ():
+            yield TopicPartition(topic, number)
 
 
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
