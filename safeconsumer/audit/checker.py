@@ -29,6 +29,9 @@ CHECKS = (
     *("W4", "W5", "W7", "W10"),
 )
 
+# What nobody can judge of a group's members without knowing which group it is.
+_OF_THE_GROUP = ("S2", "S4", "S6", "G2")
+
 Watch = Callable[[Address, Replay, Fact], None]
 
 # What a clean verdict rests on; of S4 and S6 it depends on what is known.
@@ -158,6 +161,7 @@ class Trial:
                 findings.append(one)
             else:
                 unjudged["L1"] = one
+        findings = [one for one in findings if not _is_moot(one, unjudged)]
         epochs = [epoch for one in members.values() for epoch in one.epochs]
         starts = basis_of(epochs)
         return Verdict(
@@ -174,12 +178,24 @@ class Trial:
         ]
         if hidden:
             yield "S7", f"{hidden[0]} does not say what paused() returned"
+        grouped = self._grouped(members)
+        if grouped:
+            for check in _OF_THE_GROUP:
+                yield check, grouped
         known = {(one["scope"], one["owner"] or "") for one in self._control}
         heard = {key for one in members.values() for key in one.heard}
         for scope, owner in sorted(heard):
             if ":" in owner and (scope, owner.partition(":")[2]) not in known:
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 break
+
+    def _grouped(self, members: Mapping[str, Replay]) -> str:
+        # Who names a generation was in a group: perhaps in another one each.
+        if not self._case.group:
+            for name, one in members.items():
+                if any(epoch.is_numbered for epoch in one.epochs):
+                    return f"{name} was in a group, and does not say in which"
+        return ""
 
     def _findings(
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
@@ -199,6 +215,11 @@ class Trial:
         yield from fleet.delivered_though_held(case, members, spans, skew)
         yield from fleet.taken_for_lifted(case, members, spans, skew)
         yield from fleet.begun_though_held(case, members, spans, patience, skew)
+
+
+def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
+    is_of_the_group = one.check in _OF_THE_GROUP and one.check in unjudged
+    return is_of_the_group and one.check != "G2" and one.basis is not Basis.ORDER
 
 
 def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:

@@ -143,6 +143,7 @@ class _Apart:
             "acked": self._acked,
             "assigned": self._owned,
             "call": self._call,
+            "group": self._belongs,
             "group-hold": self._control,
             "group-lift": self._control,
             "hold": self._hold,
@@ -167,12 +168,26 @@ class _Apart:
         return () if name is None else self._about(name, entry, fields)
 
     def end(self) -> Told:
-        last = self._last
         for name in list(self._acks):
             yield self._acknowledged(name)
+        yield from self._over()
+
+    def _over(self) -> Told:
+        last = self._last
         if last is not None:
             for case in self._cases.values():
                 yield case, self._fact(last, {}, event=OVER)
+
+    def _belongs(self, entry: Entry) -> Told:
+        if entry["group"] == self._group:
+            return
+        yield from self._over()
+        if self._cases or self._group:  # what was told so far is another consumer's
+            self._cases.clear()
+            self._holds.clear()
+            self._departed.clear()
+            self._working = None
+        self._group = entry["group"]
 
     # ------------------------------------------------------------ of one partition
 

@@ -179,6 +179,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "group-lift": _HOLD,
     "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
     "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
+    "group": {"group": _TEXT},
     "working": {"order": _TEXT},
     "handle": {
         **_RECORD,

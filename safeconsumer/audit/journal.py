@@ -5,6 +5,8 @@ Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "gro
 ..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
 the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 
+- ``group``: ``group``, to which all that follows belongs, in place of the head's: of a
+  writer that is given to a consumer;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``

@@ -66,6 +66,7 @@ class Journaling:
             else JournalWriter(journal, member=str(client_id), group=str(group or ""))
         )
         self.group = str(group or "")
+        self.writer.belong_to(self.group)
         self._calls = Calls(self.writer)
         self.came = Deliveries(self.writer)
         self._write_holds = holds_hook(self.writer)
