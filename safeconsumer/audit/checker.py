@@ -22,7 +22,13 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
-from safeconsumer.audit.starts import basis_of, wrong_starts
+from safeconsumer.audit.starts import (
+    Start,
+    basis_of,
+    starts_of,
+    wrong_commits,
+    wrong_starts,
+)
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
@@ -178,6 +184,12 @@ class Trial:
         ]
         if hidden:
             yield "S7", f"{hidden[0]} does not say what paused() returned"
+        known = {id(one.epoch) for one in self._starts(members)}
+        for name, one in members.items():
+            for epoch, offset in one.unplaced:
+                if offset and (epoch.was_sought or id(epoch) not in known):
+                    said = f"{name} committed {offset}, and nobody tells where it stood"
+                    yield "S5", said
         grouped = self._grouped(members)
         if grouped:
             for check in _OF_THE_GROUP:
@@ -188,6 +200,11 @@ class Trial:
             if ":" in owner and (scope, owner.partition(":")[2]) not in known:
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 break
+
+    def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        strays = [one.strays for one in members.values()]
+        return starts_of(epochs, strays, self._settings.clock_skew)
 
     def _grouped(self, members: Mapping[str, Replay]) -> str:
         # Who names a generation was in a group: perhaps in another one each.
@@ -206,8 +223,9 @@ class Trial:
             yield from one.findings()
         yield from _late_commits(members.values())
         epochs = [epoch for one in members.values() for epoch in one.epochs]
-        strays = [one.strays for one in members.values()]
-        yield from wrong_starts(case, epochs, strays, skew)
+        starts, basis = self._starts(members), basis_of(epochs)
+        yield from wrong_starts(case, starts, basis)
+        yield from wrong_commits(case, starts, basis)
         yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)

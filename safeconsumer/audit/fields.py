@@ -169,6 +169,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "created": _or_none(_TIME),
         "written": _or_none(_TIME),
     },
+    "begins": {"tp": _PARTITION, "offset": _WHOLE},
     "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},
     "assigned": _OWNED,
     "revoked": _OWNED,

@@ -19,6 +19,8 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   before the step of an iteration that yielded it, with ``asked``, when the step began;
   of the first record ``written``, when the broker appended it, or ``created``, when its
   producer says that it was made, seconds since the epoch;
+- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: what was
+  committed, or where the client's own rule leads;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with

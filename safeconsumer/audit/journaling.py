@@ -138,9 +138,11 @@ class Journaling:
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """
-        Take note of a position that was set.
+        Write a position that was set.
         """
         self.came.begins_at(tp, offset)
+        said = {"tp": tp_text(tp), "offset": offset}
+        self._quietly(lambda: self.writer.write("begins", said))
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before = self.came.next.get(tp_text(tp))
@@ -292,7 +294,7 @@ class JournalingConsumer(SafeConsumer):
         """
         with self._safe_seeking({partition: offset}):
             super().seek(partition, offset)
-            self._safe_journaling.begins_at(partition, offset)  # upstream tells nobody
+            self._safe_journaling.came.begins_at(partition, offset)  # upstream does not
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """

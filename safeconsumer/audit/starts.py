@@ -1,6 +1,8 @@
 """
 Where ownerships began, compared with what had been committed: S4 and S6.
 
+And what they committed, where only others tell whether they may: S5.
+
 Members are on several hosts, so which of two ownerships was earlier is not asked of
 their clocks where the group's generations tell: a broker accepts commits of a
 generation only until the next one has begun. Where no generation is known clocks are
@@ -51,26 +53,31 @@ def basis_of(epochs: Iterable[Epoch]) -> Basis:
     return Basis.GENERATIONS if is_known else Basis.CLOCKS
 
 
-def wrong_starts(
-    case: Address, epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
-) -> Iterator[Finding]:
+def starts_of(
+    epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
+) -> list[Start]:
     """
-    Yield ownerships that began later or earlier than what was committed (S4, S6).
+    Return the ownerships before which something is known to be committed.
 
     Args:
-        case: the group and the partition.
-        epochs: all ownerships; those of each member in their order.
+        epochs: all of them; those of each member in their order.
         strays: commits of members that never had the partition.
         skew: seconds by which clocks may differ.
     """
-    basis = basis_of(epochs)
-    if basis is Basis.CLOCKS:
-        found = _by_clocks(epochs, strays, skew)
-    else:
-        found = _by_generations(epochs, strays, skew)
-    for start in found:
+    if basis_of(epochs) is Basis.CLOCKS:
+        return list(_by_clocks(epochs, strays, skew))
+    return list(_by_generations(epochs, strays, skew))
+
+
+def wrong_starts(
+    case: Address, starts: Iterable[Start], basis: Basis
+) -> Iterator[Finding]:
+    """
+    Yield ownerships that began later or earlier than what was committed (S4, S6).
+    """
+    for start in starts:
         epoch = start.epoch
-        if epoch.was_sought or _is_kept(start):
+        if not epoch.runs or epoch.was_sought or _is_kept(start):
             continue
         at = epoch.runs[0].start
         if at > start.high:
@@ -79,6 +86,32 @@ def wrong_starts(
         elif at < start.low and at < start.delivered:
             said = f"began again at {at}, {start.low} was committed"
             yield _finding("S6", case, epoch, at, said, basis)
+
+
+def wrong_commits(
+    case: Address, starts: Iterable[Start], basis: Basis
+) -> Iterator[Finding]:
+    """
+    Yield commits below what was committed before, or above it without a delivery (S5).
+    """
+    for start in starts:
+        epoch = start.epoch
+        if epoch.sure is None or not epoch.was_assigned:
+            continue
+        least, most = epoch.sure
+        if least < start.low:
+            said = f"committed {least}, {start.low} was committed before"
+            yield _finding("S5", case, epoch, least, said, basis)
+        elif not epoch.runs and most > max(start.high, _kept_end(start)):
+            said = f"committed {most}, {start.high} was, and nothing came since"
+            yield _finding("S5", case, epoch, most, said, basis)
+
+
+def _kept_end(start: Start) -> int:
+    before = start.before
+    if before is None or before.member != start.epoch.member or before.was_lost:
+        return -1
+    return before.runs[-1].end
 
 
 def _is_kept(start: Start) -> bool:
@@ -105,7 +138,7 @@ class _Known:
         """
         Return the start of an ownership; None if nothing is known to be committed.
         """
-        if self.low is None or not epoch.runs:
+        if self.low is None or not (epoch.runs or epoch.sure):
             return None
         low, high = self.low, self.most
         for commits in maybe:

@@ -147,6 +147,19 @@ def test_a_lift_that_no_operator_asked_for_is_not_believed() -> None:
     assert broken([operator.then("group-lift", **said), one]) == set()
 
 
+def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
+    """S5: perhaps it begins there, perhaps it passes over what was written."""
+    told = Telling().assigned(TP)
+    for fleet in (
+        [told.commit(TP, 20)],
+        [Telling().assigned(TP).call("seek", offsets={TP: None}).commit(TP, 20)],
+    ):
+        (verdict,) = check([one.journal() for one in fleet]).values()
+        assert (verdict.findings, set(verdict.unjudged)) == ((), {"S5"})
+    (verdict,) = check([told.poll(TP, 20, 22).journal()]).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000)
