@@ -184,10 +184,10 @@ class Trial:
         ]
         if hidden:
             yield "S7", f"{hidden[0]} does not say what paused() returned"
-        known = {id(one.epoch) for one in self._starts(members)}
+        placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
             for epoch, offset in one.unplaced:
-                if offset and (epoch.was_sought or id(epoch) not in known):
+                if offset and (epoch.was_sought or id(epoch) not in placed):
                     said = f"{name} committed {offset}, and nobody tells where it stood"
                     yield "S5", said
         grouped = self._grouped(members)

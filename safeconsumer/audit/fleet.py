@@ -97,10 +97,12 @@ def _missing(
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
         # What lies before the first delivery may have been read before there were
-        # journals, what lies after the last one may still come.
+        # journals, what lies after the last one may still come, unless the position
+        # went over it and that is committed.
         if not covered:
             return
-        written = between(written, covered.starts[0], covered.ends[-1])
+        over = (min(one.sure[1], one.end) for one in epochs if one.sure is not None)
+        written = between(written, covered.starts[0], max(covered.ends[-1], *over, 0))
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
         yield _of_offsets("S2", case, start, said)

@@ -124,6 +124,13 @@ class Epoch:
         return known and generation == self.generation + 1  # type: ignore[operator]  # known
 
     @property
+    def end(self) -> int:
+        """
+        The highest position that it reached; -1: nothing came.
+        """
+        return max((run.end for run in self.runs), default=-1)
+
+    @property
     def was_sought(self) -> bool:
         """
         Whether somebody chose where it begins.

@@ -96,6 +96,20 @@ def s2_moved_over() -> Fleet:
     return [producer, told.poll(TP, 7, 10)]
 
 
+def s2_moved_over_and_committed() -> Fleet:
+    # So it is, though nothing comes after it.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    return [producer, told.then("moved", tp=TP, from_=5, next=10).commit(TP, 10)]
+
+
+def s2_passed_over_and_committed() -> Fleet:
+    # By the position after a poll.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 4, "count": 5}
+    return [producer, Telling().assigned(TP).then("deliver", **run).commit(TP, 10)]
+
+
 def s3() -> Fleet:
     # A gap within one ownership, delivered by another member later.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).poll(TP, 7, 9).revoked(TP)
@@ -421,6 +435,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
         s6,
         s6_after_a_missed_generation,
     ),
+    *(s2_moved_over_and_committed, s2_passed_over_and_committed),
     *(s4_after_a_seek_that_failed, s4_off_its_seek, s5_backwards),
     *(s5_below_the_one_before, s5_after_a_seek, s5_before_anything_came),
     *(s5_beyond_its_begin, s5_and_nothing_came),
