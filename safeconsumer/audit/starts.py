@@ -53,6 +53,17 @@ def basis_of(epochs: Iterable[Epoch]) -> Basis:
     return Basis.GENERATIONS if is_known else Basis.CLOCKS
 
 
+def _basis_of(start: Start, basis: Basis) -> Basis:
+    # That nobody else had it between is one process's own to say if the partition was
+    # given back at once; else it takes every journal.
+    before, epoch = start.before, start.epoch
+    if basis is not Basis.ORDER:
+        return basis
+    if before is not None and before.owned_since == epoch.owned_since:
+        return basis
+    return Basis.GENERATIONS if epoch.is_numbered else Basis.CLOCKS
+
+
 def starts_of(
     epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
 ) -> list[Start]:
@@ -82,10 +93,10 @@ def wrong_starts(
         at = epoch.runs[0].start
         if at > start.high:
             said = f"an ownership began at {at}, {start.low} was committed"
-            yield _finding("S4", case, epoch, start.low, said, basis)
+            yield _finding("S4", case, epoch, start.low, said, _basis_of(start, basis))
         elif at < start.low and at < start.delivered:
             said = f"began again at {at}, {start.low} was committed"
-            yield _finding("S6", case, epoch, at, said, basis)
+            yield _finding("S6", case, epoch, at, said, _basis_of(start, basis))
 
 
 def wrong_commits(
@@ -101,10 +112,10 @@ def wrong_commits(
         least, most = epoch.sure
         if least < start.low:
             said = f"committed {least}, {start.low} was committed before"
-            yield _finding("S5", case, epoch, least, said, basis)
+            yield _finding("S5", case, epoch, least, said, _basis_of(start, basis))
         elif not epoch.runs and most > max(start.high, _kept_end(start)):
             said = f"committed {most}, {start.high} was, and nothing came since"
-            yield _finding("S5", case, epoch, most, said, basis)
+            yield _finding("S5", case, epoch, most, said, _basis_of(start, basis))
 
 
 def _kept_end(start: Start) -> int:

@@ -9,7 +9,9 @@ import pytest
 from safeconsumer.audit import checker
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covering
+from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.errors import JournalError
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
@@ -158,6 +160,17 @@ def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
         assert (verdict.findings, set(verdict.unjudged)) == ((), {"S5"})
     (verdict,) = check([told.poll(TP, 20, 22).journal()]).values()
     assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
+def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> None:
+    """S4: with the other's journal missing it may be right; given back at once, not."""
+    for generation, basis in ((2, Basis.ORDER), (3, Basis.GENERATIONS)):
+        told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+        told.assigned(TP, generation=generation).poll(TP, 20, 25)
+        (verdict,) = check([told.journal()]).values()
+        found = {one.basis for one in verdict.findings if one.check == "S4"}
+        assert found == {basis}
+    assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
