@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, groupby
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
@@ -32,6 +32,7 @@ class Start:
         low: the lowest offset that may have been committed last.
         high: the highest offset that may have been.
         delivered: the offset after everything that had been delivered.
+        was_anothers: whether another member had it since the one before.
     """
 
     epoch: Epoch
@@ -39,6 +40,7 @@ class Start:
     low: int
     high: int
     delivered: int
+    was_anothers: bool = False
 
 
 def basis_of(epochs: Iterable[Epoch]) -> Basis:
@@ -122,16 +124,13 @@ def _kept_end(start: Start) -> int:
     before = start.before
     if before is None or before.member != start.epoch.member or before.was_lost:
         return -1
-    return before.runs[-1].end
+    return -1 if start.was_anothers else before.runs[-1].end
 
 
 def _is_kept(start: Start) -> bool:
     # What a rebalance gives back goes on where it was, committed or not. After a loss
     # the work on it may have been dropped.
-    before, epoch = start.before, start.epoch
-    if before is None or before.member != epoch.member or before.was_lost:
-        return False
-    return before.runs[-1].end == epoch.runs[0].start
+    return _kept_end(start) == start.epoch.runs[0].start
 
 
 @define
@@ -199,13 +198,23 @@ def _by_generations(
             )
             start = own.start(epoch, maybe)
             if start is not None:
-                yield start
+                yield evolve(start, was_anothers=_was_anothers(start, ranks[:number]))
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
             last = epoch.commits.last
             if last is not None:
                 lasts[epoch.member] = last
         known.low = min(lasts.values(), default=known.low)
+
+
+def _was_anothers(start: Start, ranks: Sequence[_Rank]) -> bool:
+    before, epoch = start.before, start.epoch
+    for rank in reversed(ranks):
+        if before is None or before in rank.epochs:
+            return False
+        if any(one.member != epoch.member for one in rank.epochs):
+            return True
+    return False
 
 
 def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:

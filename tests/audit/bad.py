@@ -140,6 +140,14 @@ def s4_kept_through_a_loss() -> Fleet:
     return [told.assigned(TP, generation=3).poll(TP, 9, 12)]
 
 
+def s4_though_another_had_it_between() -> Fleet:
+    # It goes on where it was, and the other one had no record.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).revoked(TP, generation=2)
+    one.at = 3000.0
+    return [one.assigned(TP, generation=3).poll(TP, 9, 12), two]
+
+
 def s5() -> Fleet:
     # More is committed than was delivered.
     return [Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 6)]
@@ -436,6 +444,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
         s6_after_a_missed_generation,
     ),
     *(s2_moved_over_and_committed, s2_passed_over_and_committed),
+    s4_though_another_had_it_between,
     *(s4_after_a_seek_that_failed, s4_off_its_seek, s5_backwards),
     *(s5_below_the_one_before, s5_after_a_seek, s5_before_anything_came),
     *(s5_beyond_its_begin, s5_and_nothing_came),
