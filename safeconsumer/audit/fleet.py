@@ -122,8 +122,10 @@ def not_done(
     spans = [span for one in parts for span in one.handled.done]
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    for start, end in uncovered(merged(acknowledged.runs), covered):
-        said = f"nobody completed acknowledged offsets {start} to {end - 1}"
+    workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
+    came = (span for epoch in workers for span in epoch.came)
+    for start, end in uncovered(merged([*acknowledged.runs, *came]), covered):
+        said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
 
 

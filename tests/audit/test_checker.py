@@ -79,6 +79,15 @@ def test_what_no_handler_completed_is_missing_once_drained() -> None:
     assert broken(fleet) == set()
 
 
+def test_what_came_and_no_handler_completed_is_missing_once_drained() -> None:
+    """W5: what a poll returned is there, whatever producers tell."""
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 5)
+    fleet = [told.handle(TP, 0, 1)]
+    assert broken(fleet, Settings(is_drained=True)) == {"W5"}
+    told.handle(TP, 2, 3, 4)
+    assert broken(fleet, Settings(is_drained=True)) == set()
+
+
 def test_partitions_do_not_touch_each_other() -> None:
     """
     Each is judged alone.
