@@ -163,6 +163,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "last": _WHOLE,
         "count": _WHOLE,
         "gaps": _or_none(_SPANS),
+        "peek": _or_none(("true or false", _is_flag)),
         "poll": _or_none(_KEY),
         "after": _or_none(_WHOLE),
         "asked": _or_none(_TIME),

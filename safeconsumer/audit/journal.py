@@ -17,6 +17,7 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
   before the step of an iteration that yielded it, with ``asked``, when the step began;
+  ``peek`` true if the position stays where it was (``poll(update_offsets=False)``);
   of the first record ``written``, when the broker appended it, or ``created``, when its
   producer says that it was made, seconds since the epoch;
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: what was

@@ -209,12 +209,19 @@ class Journaling:
             self.writer.write_running()
 
     def delivered(
-        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
+        self,
+        records: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+        call: int,
+        *,
+        is_peek: bool,
     ) -> None:
         """
-        Write what a ``poll`` returns.
+        Write what a ``poll`` returns; the position stays where it is at a peek.
         """
         for tp, several in records.items():
+            if is_peek:
+                self.came.peeked(tp, several, poll=call)
+                continue
             end = None if self._parts is None else self._parts.next_position(tp)
             self.came.came(tp, several, end, poll=call)
 
@@ -258,7 +265,7 @@ class JournalingConsumer(SafeConsumer):
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         with self._safe_again_if_unwritten(records), journal.around("poll") as call:
             records |= super().poll(timeout_ms, max_records, update_offsets)
-            journal.delivered(records, call)
+            journal.delivered(records, call, is_peek=not update_offsets)
         return records
 
     def __next__(self) -> ConsumerRecord:

@@ -65,8 +65,10 @@ class Recorded:
         """
         with self._calls.around("poll") as call:
             polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
+            moves_on = [*args[2:], kwargs.get("update_offsets", True)][0]
+            write = self._came.came if moves_on else self._came.peeked
             for tp, records in polled.items():
-                self._came.came(tp, records, poll=call)
+                write(tp, records, poll=call)
         return polled
 
     def __iter__(self) -> Self:

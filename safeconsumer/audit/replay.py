@@ -173,6 +173,7 @@ class Replay:
         self._sought_times = 0  # in this ownership
         self._seeks: dict[object, _Sought] = {}
         self._sought_at = 0
+        self._peeked = -1  # up to where records came that are to come again
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
@@ -332,7 +333,7 @@ class Replay:
     def _stands_at(self, position: int) -> None:
         self._position = position
         for asked in self._blind:
-            if asked.offset > position:
+            if asked.offset > max(position, self._peeked):
                 asked.evidence = f"committed {asked.offset} at {position}"
                 self._accuse(asked)
         self._blind.clear()
@@ -384,7 +385,7 @@ class Replay:
         latest, times = self._latest, self._sought_times
         asked = _Asked(fact, offset, latest, self._is_owned, times)
         self._asked[fact["id"]] = asked
-        if self._position is not None and offset > self._position:
+        if self._position is not None and offset > max(self._position, self._peeked):
             asked.evidence = (
                 f"committed {offset}, delivered only up to {self._position}"
             )
@@ -484,6 +485,7 @@ class Replay:
         if not self._is_owned:
             self._is_owned = True
             self._leave_position()
+            self._peeked = -1
             self._sought_times = 0
             self._seeks.clear()
             generation = fact["generation"]
@@ -514,6 +516,12 @@ class Replay:
             self.epochs.append(now)
             self._is_owned = True
         self._check_held(fact)
+        if fact["peek"]:  # it is to come again, whatever is committed until then
+            self._peeked = max(self._peeked, fact["next"])
+            self._check_liveness(fact)
+            self._check_let(fact)
+            self._came(fact)
+            return
         self._check_order(fact)
         if self._blind:
             self._stands_at(fact["from"])

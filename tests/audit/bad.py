@@ -525,6 +525,12 @@ def committed_where_it_begins() -> Fleet:
     return [one, two]
 
 
+def peeked() -> Fleet:
+    # poll(update_offsets=False): it comes again, and may be committed before.
+    told = Telling().assigned(TP).poll(TP, 0, 5).poll(TP, 5, 9, peek=True)
+    return [told.commit(TP, 9).poll(TP, 5, 9).poll(TP, 9, 12)]
+
+
 def expired() -> Fleet:
     # A hold with a limit ends by itself.
     told = Telling().assigned(TP)
@@ -702,7 +708,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     committed_while_nobody_owned_it,
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(resumed_before_it_was_owned, transactional_and_acknowledged),
-    *(sought_and_committed, committed_where_it_begins),
+    *(peeked, sought_and_committed, committed_where_it_begins),
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),

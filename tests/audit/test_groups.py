@@ -53,6 +53,26 @@ def test_one_writer_serves_consumers_of_several_groups_in_turn(
 
 
 @pytest.mark.any_broker
+def test_what_is_polled_without_moving_on_comes_again(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """``poll(update_offsets=False)`` of a correct program is no fault."""
+    topic = filled(clients, 1)
+    consumer = clients.consumer(SafeConsumer, group=uuid4().hex, journal=tmp_path)
+    consumer.assign([TopicPartition(topic, 0)])
+    first: dict[Any, Any] = {}
+    while not first:
+        first = consumer.poll(1000, update_offsets=False)
+    got: dict[Any, list[int]] = {}
+    poll_until(consumer, has(got, 20), got=got)
+    consumer.commit()
+    consumer.close()
+    (path,) = tmp_path.glob("*.journal")
+    (verdict,) = check([read(path)]).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
+@pytest.mark.any_broker
 def test_another_client_tells_its_group_by_its_settings(
     clients: Clients, tmp_path: Path
 ) -> None:
