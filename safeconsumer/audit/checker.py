@@ -190,6 +190,9 @@ class Trial:
                 if offset and (epoch.was_sought or id(epoch) not in placed):
                     said = f"{name} committed {offset}, and nobody tells where it stood"
                     yield "S5", said
+        if any(one.may_be_anew for one in self._starts(members)):
+            said = "the group counts its generations anew, perhaps without its commits"
+            yield from (("S4", said), ("S5", said), ("S6", said))
         grouped = self._grouped(members)
         if grouped:
             for check in _OF_THE_GROUP:

@@ -33,6 +33,9 @@ class Start:
         high: the highest offset that may have been.
         delivered: the offset after everything that had been delivered.
         was_anothers: whether another member had it since the one before.
+        may_be_anew: whether the group counts its generations from the start again, and
+            reads from where it ever began: its commits may be gone, as Kafka's are with
+            a group that is deleted. Nobody can tell that from a group that lost them.
     """
 
     epoch: Epoch
@@ -41,6 +44,7 @@ class Start:
     high: int
     delivered: int
     was_anothers: bool = False
+    may_be_anew: bool = False
 
 
 def basis_of(epochs: Iterable[Epoch]) -> Basis:
@@ -92,6 +96,8 @@ def wrong_starts(
         epoch = start.epoch
         if not epoch.runs or epoch.was_sought or _is_kept(start):
             continue
+        if start.may_be_anew:
+            continue
         at = epoch.runs[0].start
         if at > start.high:
             said = f"an ownership began at {at}, {start.low} was committed"
@@ -109,7 +115,7 @@ def wrong_commits(
     """
     for start in starts:
         epoch = start.epoch
-        if epoch.sure is None or not epoch.was_assigned:
+        if epoch.sure is None or not epoch.was_assigned or start.may_be_anew:
             continue
         least, most = epoch.sure
         if least < start.low:
@@ -198,7 +204,12 @@ def _by_generations(
             )
             start = own.start(epoch, maybe)
             if start is not None:
-                yield evolve(start, was_anothers=_was_anothers(start, ranks[:number]))
+                before = ranks[:number]
+                yield evolve(
+                    start,
+                    was_anothers=_was_anothers(start, before),
+                    may_be_anew=_may_be_anew(start, before),
+                )
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
             last = epoch.commits.last
@@ -215,6 +226,16 @@ def _was_anothers(start: Start, ranks: Sequence[_Rank]) -> bool:
         if any(one.member != epoch.member for one in rank.epochs):
             return True
     return False
+
+
+def _may_be_anew(start: Start, ranks: Sequence[_Rank]) -> bool:
+    earlier = [epoch for rank in ranks for epoch in rank.epochs]
+    if not earlier or not start.epoch.runs or not start.epoch.is_numbered:
+        return False
+    generation = start.epoch.generation or 0
+    is_smaller = all((one.generation or 0) > generation for one in ranks[-1].epochs)
+    begins = (one.runs[0].start for one in earlier if one.runs)
+    return is_smaller and start.epoch.runs[0].start <= min(begins, default=-1)
 
 
 def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:

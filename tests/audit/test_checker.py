@@ -182,6 +182,17 @@ def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> N
     assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
 
 
+def test_a_group_that_was_deleted_may_read_everything_again() -> None:
+    """Its commits are gone with it: neither wrong, nor clean."""
+    one = Telling("a").assigned(TP, generation=5).poll(TP, 0, 9).commit(TP, 9)
+    one.revoked(TP, generation=5)
+    two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 0, 5)
+    fleet = [one, two.commit(TP, 5).poll(TP, 5, 12).commit(TP, 12)]
+    (verdict,) = check([told.journal() for told in fleet]).values()
+    assert verdict.findings == ()
+    assert set(verdict.unjudged) == {"S4", "S5", "S6"}
+
+
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000)
