@@ -99,7 +99,8 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     Return the cases that facts are about, and whose facts each of them needs.
 
     A partition that was written to is a case of each group that reads its topic; if
-    none does, a case of no group, ``""``: nobody delivered what was acknowledged.
+    none does, a case of no group, ``""``: nobody delivered what was acknowledged. Who
+    reads in no group, beside groups, has asked for what it names alone.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}
@@ -110,6 +111,7 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     for one in found:
         if one.group is None:
             groups = readers.get(one.topic, {""})
+            groups = groups - {""} or groups
             cases.update(evolve(one, group=group) for group in groups)
     return {
         case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
