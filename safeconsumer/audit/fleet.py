@@ -70,7 +70,7 @@ def missing(
 
     Members of no group share nothing: each is to deliver what lies between its first
     record and its last; together they are to have everything, once drained.
-    What a seek passed over is missing as well: only the program knows whether it may be.
+    What a seek passed over is missing, too: only the program knows whether it may be.
     """
     if not case.group and not is_drained:
         for member in members.values():

@@ -187,7 +187,10 @@ class _Rank:
 def _by_generations(
     epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
 ) -> Iterator[Start]:
-    ranks = _ranked([one for one in epochs if one.was_assigned], skew)
+    assigned = [one for one in epochs if one.was_assigned]
+    is_alone = len({one.member for one in epochs}) <= 1
+    # One process tells its own order, whatever its generations were.
+    ranks = [_Rank([one]) for one in assigned] if is_alone else _ranked(assigned, skew)
     loose = [one.commits for one in epochs if not one.was_assigned]
     known = _Known()
     for number, rank in enumerate(ranks):

@@ -220,6 +220,13 @@ def s6() -> Fleet:
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 4, 12)]
 
 
+def s6_by_hand_after_the_group() -> Fleet:
+    # What it committed itself comes again, though no generation tells.
+    told = Telling().assigned(TP, generation=3).poll(TP, 0, 9).commit(TP, 9)
+    told.revoked(TP, generation=3).assigned(TP, generation=-1)
+    return [told.poll(TP, 4, 12)]
+
+
 def s6_and_a_seek_long_after() -> Fleet:
     # A seek excuses what comes after it.
     fleet = s6()
@@ -448,6 +455,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(s4_after_a_seek_that_failed, s4_off_its_seek, s5_backwards),
     *(s5_below_the_one_before, s5_after_a_seek, s5_before_anything_came),
     *(s5_beyond_its_begin, s5_and_nothing_came),
+    s6_by_hand_after_the_group,
     *(s6_and_a_seek_long_after, s6_and_a_seek_that_failed),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
