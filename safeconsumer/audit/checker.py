@@ -22,12 +22,21 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
-from safeconsumer.audit.starts import basis_of, wrong_starts
+from safeconsumer.audit.starts import (
+    Start,
+    basis_of,
+    starts_of,
+    wrong_commits,
+    wrong_starts,
+)
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
+
+# What nobody can judge of a group's members without knowing which group it is.
+_OF_THE_GROUP = ("S2", "S4", "S6", "G2")
 
 Watch = Callable[[Address, Replay, Fact], None]
 
@@ -158,6 +167,7 @@ class Trial:
                 findings.append(one)
             else:
                 unjudged[one[0]] = one[1]
+        findings = [one for one in findings if not _is_moot(one, unjudged)]
         epochs = [epoch for one in members.values() for epoch in one.epochs]
         starts = basis_of(epochs)
         return Verdict(
@@ -179,13 +189,44 @@ class Trial:
             )
         if not members and not self._case.group and len(self._acked.runs):
             yield "S2", "no journal says who read what was acknowledged"
+        placed = {id(one.epoch) for one in self._starts(members)}
+        for name, one in members.items():
+            for epoch, offset in one.unplaced:
+                if offset and (epoch.was_sought or id(epoch) not in placed):
+                    said = f"{name} committed {offset}, and nobody tells where it stood"
+                    yield "S5", said
+        if any(one.may_be_anew for one in self._starts(members)):
+            said = "the group counts its generations anew, perhaps without its commits"
+            yield from (("S4", said), ("S5", said), ("S6", said))
+        grouped = self._grouped(members)
+        if grouped:
+            for check in _OF_THE_GROUP:
+                yield check, grouped
+        yield from self._unknown_holds(members, spans)
+
+    def _unknown_holds(
+        self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
+    ) -> Iterator[tuple[str, str]]:
         near = self._settings.patience + self._settings.clock_skew
         heard = sorted({two for one in members.values() for two in one.heard})
         for (scope, owner), at in heard:
             is_remote = ":" in owner
             if is_remote and not fleet.is_known((scope, owner), at, spans, near):
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
-                break
+                return
+
+    def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        strays = [one.strays for one in members.values()]
+        return starts_of(epochs, strays, self._settings.clock_skew)
+
+    def _grouped(self, members: Mapping[str, Replay]) -> str:
+        # Who names a generation was in a group: perhaps in another one each.
+        if not self._case.group:
+            for name, one in members.items():
+                if any(epoch.is_numbered for epoch in one.epochs):
+                    return f"{name} was in a group, and does not say in which"
+        return ""
 
     def _findings(
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
@@ -196,13 +237,19 @@ class Trial:
             yield from one.findings()
         yield from _late_commits(members.values())
         epochs = [epoch for one in members.values() for epoch in one.epochs]
-        strays = [one.strays for one in members.values()]
-        yield from wrong_starts(case, epochs, strays, skew)
+        starts, basis = self._starts(members), basis_of(epochs)
+        yield from wrong_starts(case, starts, basis)
+        yield from wrong_commits(case, starts, basis)
         yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)
         yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
         yield from fleet.though_held(case, members, spans, patience, skew)
+
+
+def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
+    is_of_the_group = one.check in _OF_THE_GROUP and one.check in unjudged
+    return is_of_the_group and one.check != "G2" and one.basis is not Basis.ORDER
 
 
 def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:

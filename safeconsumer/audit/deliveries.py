@@ -72,6 +72,24 @@ class Deliveries:
             self._journal.write("deliver", {**run, **more, **when})
             self.next[name] = after
 
+    def peeked(
+        self,
+        tp: TopicPartition,
+        records: Sequence[Any],
+        **more: object,
+    ) -> None:
+        """
+        Write what came in one call, after which it is to come again.
+
+        Raises:
+            JournalError: it could not be written.
+        """
+        when = _written(records[0])
+        for offsets in _rising([one.offset for one in records]):
+            ends = {"from": offsets[0], "next": offsets[-1] + 1}
+            run = {"tp": tp_text(tp), **ends, **_said(offsets), "peek": True}
+            self._journal.write("deliver", {**run, **more, **when})
+
 
 def _written(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
     # Only a broker's time says when a record was appended; a producer's is its own.

@@ -99,7 +99,8 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     Return the cases that facts are about, and whose facts each of them needs.
 
     A partition that was written to is a case of each group that reads its topic; if
-    none does, a case of no group, ``""``: nobody delivered what was acknowledged.
+    none does, a case of no group, ``""``: nobody delivered what was acknowledged. Who
+    reads in no group, beside groups, has asked for what it names alone.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}
@@ -110,6 +111,7 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     for one in found:
         if one.group is None:
             groups = readers.get(one.topic, {""})
+            groups = groups - {""} or groups
             cases.update(evolve(one, group=group) for group in groups)
     return {
         case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
@@ -145,6 +147,7 @@ class _Apart:
             "acked": self._acked,
             "assigned": self._owned,
             "call": self._call,
+            "group": self._belongs,
             "group-hold": self._control,
             "group-lift": self._control,
             "hold": self._hold,
@@ -169,12 +172,26 @@ class _Apart:
         return () if name is None else self._about(name, entry, fields)
 
     def end(self) -> Told:
-        last = self._last
         for name in list(self._acks):
             yield self._acknowledged(name)
+        yield from self._over()
+
+    def _over(self) -> Told:
+        last = self._last
         if last is not None:
             for case in self._cases.values():
                 yield case, self._fact(last, {}, event=OVER)
+
+    def _belongs(self, entry: Entry) -> Told:
+        if entry["group"] == self._group:
+            return
+        yield from self._over()
+        if self._cases or self._group:  # what was told so far is another consumer's
+            self._cases.clear()
+            self._holds.clear()
+            self._departed.clear()
+            self._working = None
+        self._group = entry["group"]
 
     # ------------------------------------------------------------ of one partition
 

@@ -82,6 +82,7 @@ def missing(
 
     Members of no group share nothing: each is to deliver what lies between its first
     record and its last; together they are to have everything, once drained.
+    What a seek passed over is missing, too: only the program knows whether it may be.
     """
     if not case.group and not is_drained:
         for member in members.values():
@@ -109,10 +110,12 @@ def _missing(
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
         # What lies before the first delivery may have been read before there were
-        # journals, what lies after the last one may still come.
+        # journals, what lies after the last one may still come, unless the position
+        # went over it and that is committed.
         if not covered:
             return
-        written = between(written, covered.starts[0], covered.ends[-1])
+        over = (min(one.sure[1], one.end) for one in epochs if one.sure is not None)
+        written = between(written, covered.starts[0], max(covered.ends[-1], *over, 0))
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
         yield _of_offsets("S2", case, start, said)
@@ -132,8 +135,10 @@ def not_done(
     spans = [span for one in parts for span in one.handled.done]
     plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
     covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    for start, end in uncovered(merged(acknowledged.runs), covered):
-        said = f"nobody completed acknowledged offsets {start} to {end - 1}"
+    workers = [epoch for one in parts if one.is_working for epoch in one.epochs]
+    came = (span for epoch in workers for span in epoch.came)
+    for start, end in uncovered(merged([*acknowledged.runs, *came]), covered):
+        said = f"nobody completed offsets {start} to {end - 1}"
         yield _of_offsets("W5", case, start, said)
 
 

@@ -5,6 +5,8 @@ Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "gro
 ..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
 the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 
+- ``group``: ``group``, to which all that follows belongs, in place of the head's: of a
+  writer that is given to a consumer;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
@@ -15,8 +17,11 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
   before the step of an iteration that yielded it, with ``asked``, when the step began;
+  ``peek`` true if the position stays where it was (``poll(update_offsets=False)``);
   of the first record ``written``, when the broker appended it, or ``created``, when its
   producer says that it was made, seconds since the epoch;
+- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: what was
+  committed, or where the client's own rule leads;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with

@@ -66,6 +66,7 @@ class Journaling:
             else JournalWriter(journal, member=str(client_id), group=str(group or ""))
         )
         self.group = str(group or "")
+        self.writer.belong_to(self.group)
         self._calls = Calls(self.writer)
         self.came = Deliveries(self.writer)
         self._write_holds = holds_hook(self.writer)
@@ -137,9 +138,11 @@ class Journaling:
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """
-        Take note of a position that was set.
+        Write a position that was set.
         """
         self.came.begins_at(tp, offset)
+        said = {"tp": tp_text(tp), "offset": offset}
+        self._quietly(lambda: self.writer.write("begins", said))
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before = self.came.next.get(tp_text(tp))
@@ -206,12 +209,19 @@ class Journaling:
             self.writer.write_running()
 
     def delivered(
-        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]], call: int
+        self,
+        records: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+        call: int,
+        *,
+        is_peek: bool,
     ) -> None:
         """
-        Write what a ``poll`` returns.
+        Write what a ``poll`` returns; the position stays where it is at a peek.
         """
         for tp, several in records.items():
+            if is_peek:
+                self.came.peeked(tp, several, poll=call)
+                continue
             end = None if self._parts is None else self._parts.next_position(tp)
             self.came.came(tp, several, end, poll=call)
 
@@ -255,7 +265,7 @@ class JournalingConsumer(SafeConsumer):
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         with self._safe_again_if_unwritten(records), journal.around("poll") as call:
             records |= super().poll(timeout_ms, max_records, update_offsets)
-            journal.delivered(records, call)
+            journal.delivered(records, call, is_peek=not update_offsets)
         return records
 
     def __next__(self) -> ConsumerRecord:
@@ -291,7 +301,7 @@ class JournalingConsumer(SafeConsumer):
         """
         with self._safe_seeking({partition: offset}):
             super().seek(partition, offset)
-            self._safe_journaling.begins_at(partition, offset)  # upstream tells nobody
+            self._safe_journaling.came.begins_at(partition, offset)  # upstream does not
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """

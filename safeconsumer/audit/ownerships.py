@@ -117,9 +117,11 @@ class Epoch:
         came: the offsets of its records, without what the position passed over.
         commits: what was asked to be committed in it, or soon after.
         was_assigned: whether somebody said that it began; else records just came.
-        was_sought: whether somebody moved the position.
+        seeks: how many seeks came before its first record, and did not fail.
         was_lost: whether it ended without the member's doing.
         has_committed: whether a commit of it was acknowledged.
+        sure: of what was committed before any seek, the lowest and the highest offset;
+            None: nothing was acknowledged.
         generation: of the group, if it is known; -1 is none.
         owned_since: when it began, or the one before it if the very next generation
             gave the partition back: nobody else can have owned it between.
@@ -132,9 +134,10 @@ class Epoch:
     came: Spans = field(factory=Spans)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
-    was_sought: bool = False
+    seeks: int = 0
     was_lost: bool = False
     has_committed: bool = False
+    sure: tuple[int, int] | None = None
     generation: int | None = None
     owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
 
@@ -144,6 +147,20 @@ class Epoch:
         """
         known = self.generation is not None and not self.was_lost
         return known and generation == self.generation + 1  # type: ignore[operator]  # known
+
+    @property
+    def end(self) -> int:
+        """
+        The highest position that it reached; -1: nothing came.
+        """
+        return max((run.end for run in self.runs), default=-1)
+
+    @property
+    def was_sought(self) -> bool:
+        """
+        Whether somebody chose where it begins.
+        """
+        return self.seeks > 0
 
     @property
     def is_numbered(self) -> bool:

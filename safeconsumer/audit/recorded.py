@@ -30,6 +30,11 @@ class Recorded:
         consumer: the one that works.
         journal: where it is written down.
         generation: tells the group's generation, if somebody knows it.
+        group: the consumer group; None: the ``group_id`` of the consumer's ``config``,
+            or the journal's own group if it has none.
+
+    Raises:
+        JournalError: it could not be written whose journal it is.
     """
 
     def __init__(
@@ -38,12 +43,16 @@ class Recorded:
         journal: JournalWriter,
         *,
         generation: Callable[[], int] | None = None,
+        group: str | None = None,
     ) -> None:
         self._consumer = consumer
         self._journal = journal
         self._generation = generation
         self._calls = Calls(journal)
         self._came = Deliveries(journal)
+        found = group or _group_of(consumer)
+        if found:
+            journal.belong_to(found)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
         return getattr(self._consumer, name)
@@ -56,8 +65,10 @@ class Recorded:
         """
         with self._calls.around("poll") as call:
             polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
+            moves_on = [*args[2:], kwargs.get("update_offsets", True)][0]
+            write = self._came.came if moves_on else self._came.peeked
             for tp, records in polled.items():
-                self._came.came(tp, records, poll=call)
+                write(tp, records, poll=call)
         return polled
 
     def __iter__(self) -> Self:
@@ -213,6 +224,12 @@ class Recorded:
         known = {} if self._generation is None else {"generation": self._generation()}
         if names:
             self._journal.write(event, {"partitions": names, **known})
+
+
+def _group_of(consumer: Any) -> str:  # noqa: ANN401 - any client
+    config = getattr(consumer, "config", None)
+    known = config.get("group_id") if isinstance(config, Mapping) else None
+    return known if isinstance(known, str) else ""
 
 
 def holds_hook(journal: JournalWriter) -> Hook:

@@ -83,6 +83,42 @@ class Let:
     entry: int = 0
 
 
+@define(eq=False)
+class _Asked:
+    """
+    A commit, from its call on.
+
+    Attributes:
+        fact: that tells of the call.
+        offset: what is to be committed.
+        epoch: the ownership in which it was asked for; None: there was none yet.
+        was_owned: whether that had not ended.
+        seeks: how many seeks that ownership had had.
+        evidence: what is wrong with it, or "".
+        is_sure: whether it was acknowledged.
+    """
+
+    fact: Fact
+    offset: int
+    epoch: Epoch | None
+    was_owned: bool
+    seeks: int
+    evidence: str = ""
+    is_sure: bool = False
+
+
+@frozen
+class _Sought:
+    """
+    What a seek changed, which one that failed did not.
+    """
+
+    epoch: Epoch
+    position: int | None
+    committed: int
+    is_at_start: bool
+
+
 @frozen
 class _Resumed:
     at: float
@@ -136,7 +172,14 @@ class Replay:
         self._holds = Holds()
         self._suspicions: list[_Suspicion] = []
         self._unheld: list[tuple[Fact, Callable[[], None]]] = []
-        self._asked: dict[object, tuple[str, Epoch | None, bool]] = {}
+        self._asked: dict[object, _Asked] = {}
+        self._blind: list[_Asked] = []  # at a position that nobody has told yet
+        self._unplaced: list[_Asked] = []  # of those, where nobody told it
+        self._committed_up_to = -1  # in this ownership, since the last seek
+        self._sought_times = 0  # in this ownership
+        self._seeks: dict[object, _Sought] = {}
+        self._sought_at = 0
+        self._peeked = -1  # up to where records came that are to come again
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
@@ -160,6 +203,7 @@ class Replay:
         self._excused: set[tuple[int, int]] = set()
         self._takers: dict[str, Callable[[Fact], None]] = {
             "assigned": self._assigned,
+            "begins": self._begins,
             "call": self._call,
             "completed": self.handled.completed,
             "deliver": self._deliver,
@@ -228,11 +272,8 @@ class Replay:
             self._flying.add(fact["id"])
         if fact["op"] == "commit":
             self._commits(fact)
-        elif fact["op"] == "seek":
-            self._position = None
-            self.handled.sought()
-            if self.epochs:
-                self.epochs[-1].was_sought = True
+        elif fact["op"] == "seek" and self._is_owned:
+            self._seek(fact)
 
     def _return(self, fact: Fact) -> None:
         self._flying.discard(fact["id"])
@@ -240,6 +281,7 @@ class Replay:
             self._asked.pop(fact["id"], None)
             if fact["op"] == "resume":
                 self._hold(fact)
+            self._failed_to_seek(fact)
             return
         match fact["op"]:
             case "pause":
@@ -252,6 +294,71 @@ class Replay:
                 self._changed = fact.number
             case "commit":
                 self._committed(fact)
+            case "seek":
+                self._sought(fact)
+
+    # ------------------------------------------------------------ positions
+
+    def _seek(self, fact: Fact) -> None:
+        # Until it returns nobody can say where it stands.
+        epoch = self.epochs[-1]
+        is_at_start = not epoch.runs
+        self._seeks[fact["id"]] = _Sought(
+            epoch, self._position, self._committed_up_to, is_at_start
+        )
+        epoch.seeks += is_at_start
+        self._leave_position()
+        self._sought_times += 1
+
+    def _sought(self, fact: Fact) -> None:
+        self.handled.sought()
+        sought = self._seeks.pop(fact["id"], None)
+        if sought is None or sought.epoch is not self._latest:
+            return
+        self._sought_at = fact.number
+        if self._position is None and fact["offset"] is not None:
+            self._stands_at(fact["offset"])
+
+    def _failed_to_seek(self, fact: Fact) -> None:
+        sought = self._seeks.pop(fact["id"], None)
+        if sought is None:
+            return
+        sought.epoch.seeks -= sought.is_at_start
+        if sought.epoch is self._latest and self._position is None:
+            self._sought_times -= 1
+            self._committed_up_to = sought.committed
+            if sought.position is not None:
+                self._stands_at(sought.position)
+
+    def _begins(self, fact: Fact) -> None:
+        # Its own word: where nothing else tells, and never in place of that.
+        if self._is_owned and self._position is None:
+            self._stands_at(fact["offset"])
+
+    def _leave_position(self) -> None:
+        self._position = None
+        self._committed_up_to = -1
+        self._unplaced += self._blind
+        self._blind.clear()
+
+    def _stands_at(self, position: int) -> None:
+        self._position = position
+        for asked in self._blind:
+            if asked.offset > max(position, self._peeked):
+                asked.evidence = f"committed {asked.offset} at {position}"
+                self._accuse(asked)
+        self._blind.clear()
+
+    @property
+    def unplaced(self) -> Iterator[tuple[Epoch, int]]:
+        """
+        What was committed at a position that nobody told, in which ownership.
+        """
+        for asked in (*self._unplaced, *self._blind):
+            if asked.is_sure and asked.epoch is not None:
+                yield asked.epoch, asked.offset
+
+    # ------------------------------------------------------------ what paused() says
 
     def _check_paused(self, fact: Fact) -> None:
         if fact["paused"] is None:
@@ -285,26 +392,45 @@ class Replay:
         if offset is None:
             return
         self._commits_of(self._latest).add(fact.at, offset, is_sure=False)
-        evidence = ""
-        if self._position is not None and offset > self._position:
-            evidence = f"committed {offset}, delivered only up to {self._position}"
+        latest, times = self._latest, self._sought_times
+        asked = _Asked(fact, offset, latest, self._is_owned, times)
+        self._asked[fact["id"]] = asked
+        if self._position is not None and offset > max(self._position, self._peeked):
+            asked.evidence = (
+                f"committed {offset}, delivered only up to {self._position}"
+            )
         elif not self._is_owned:
-            evidence = _NOT_OWNED
-        self._asked[fact["id"]] = evidence, self._latest, self._is_owned
+            asked.evidence = _NOT_OWNED
+        elif offset < self._committed_up_to:
+            before = self._committed_up_to
+            asked.evidence = f"committed {offset}, {before} was committed before"
+        elif self._position is None:
+            self._blind.append(asked)
         if self.is_working:
             self.handled.committing(fact, offset)
 
     def _committed(self, fact: Fact) -> None:
         offset = fact["offset"]
-        unknown = "", self._latest, False
-        evidence, epoch, was_owned = self._asked.pop(fact["id"], unknown)
-        if epoch is not None and was_owned:
+        if offset is None:
+            return
+        unknown = _Asked(fact, offset, self._latest, was_owned=False, seeks=0)
+        asked = self._asked.pop(fact["id"], unknown)
+        asked.fact, asked.is_sure = fact, True
+        epoch = asked.epoch
+        self._commits_of(epoch).add(fact.at, offset, is_sure=True)
+        if epoch is not None and asked.was_owned:
             epoch.has_committed = True
-        if offset is not None:
-            self._commits_of(epoch).add(fact.at, offset, is_sure=True)
-            if evidence:
-                self._find("S5", fact, offset, evidence)
-                self._tell_late(evidence)
+            if epoch is self._latest and asked.seeks == self._sought_times:
+                self._committed_up_to = max(self._committed_up_to, offset)
+            if not asked.seeks:
+                low, high = epoch.sure or (offset, offset)
+                epoch.sure = min(low, offset), max(high, offset)
+        self._accuse(asked)
+
+    def _accuse(self, asked: _Asked) -> None:
+        if asked.evidence and asked.is_sure:
+            self._find("S5", asked.fact, asked.offset, asked.evidence)
+            self._tell_late(asked.evidence)
 
     @property
     def _latest(self) -> Epoch | None:
@@ -372,7 +498,10 @@ class Replay:
         self._changed = fact.number
         if not self._is_owned:
             self._is_owned = True
-            self._position = None
+            self._leave_position()
+            self._peeked = -1
+            self._sought_times = 0
+            self._seeks.clear()
             generation = fact["generation"]
             began = Epoch(member=fact.member, at=fact.at, generation=generation)
             self.generations.add(-1 if generation is None else generation)
@@ -403,7 +532,15 @@ class Replay:
             self._is_owned = True
         self.delivered.add(fact.at, fact["first"])
         self._check_held(fact)
+        if fact["peek"]:  # it is to come again, whatever is committed until then
+            self._peeked = max(self._peeked, fact["next"])
+            self._check_liveness(fact)
+            self._check_let(fact)
+            self._came(fact)
+            return
         self._check_order(fact)
+        if self._blind:
+            self._stands_at(fact["from"])
         self._check_liveness(fact)
         self._check_let(fact)
         self._went_on(fact, fact.at)
@@ -414,6 +551,8 @@ class Replay:
     def _moved(self, fact: Fact) -> None:
         # Over what is no record: markers of transactions, what was compacted away.
         if self._is_owned:
+            if self._blind:
+                self._stands_at(fact["from"])
             self._went_on(fact, math.inf)
 
     def _went_on(self, fact: Fact, at: float) -> None:
@@ -476,7 +615,8 @@ class Replay:
         if not start <= first <= last < end or fact["count"] > last - first + 1:
             evidence = f"offsets {first} to {last} do not lie in {start} to {end - 1}"
             self._find("S3", fact, first, evidence)
-        if self._position is None:
+        called = fact.number if fact.called is None else fact.called
+        if self._position is None or called < self._sought_at:
             return
         if start > self._position:
             evidence = f"went on at {start}; {self._position} was next"

@@ -1,6 +1,8 @@
 """
 Where ownerships began, compared with what had been committed: S4 and S6.
 
+And what they committed, where only others tell whether they may: S5.
+
 Members are on several hosts, so which of two ownerships was earlier is not asked of
 their clocks where the group's generations tell: a broker accepts commits of a
 generation only until the next one has begun. Where no generation is known clocks are
@@ -12,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, groupby
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
@@ -30,6 +32,10 @@ class Start:
         low: the lowest offset that may have been committed last.
         high: the highest offset that may have been.
         delivered: the offset after everything that had been delivered.
+        was_anothers: whether another member had it since the one before.
+        may_be_anew: whether the group counts its generations from the start again, and
+            reads from where it ever began: its commits may be gone, as Kafka's are with
+            a group that is deleted. Nobody can tell that from a group that lost them.
     """
 
     epoch: Epoch
@@ -37,6 +43,8 @@ class Start:
     low: int
     high: int
     delivered: int
+    was_anothers: bool = False
+    may_be_anew: bool = False
 
 
 def basis_of(epochs: Iterable[Epoch]) -> Basis:
@@ -51,43 +59,84 @@ def basis_of(epochs: Iterable[Epoch]) -> Basis:
     return Basis.GENERATIONS if is_known else Basis.CLOCKS
 
 
-def wrong_starts(
-    case: Address, epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
-) -> Iterator[Finding]:
+def _basis_of(start: Start, basis: Basis) -> Basis:
+    # That nobody else had it between is one process's own to say if the partition was
+    # given back at once; else it takes every journal.
+    before, epoch = start.before, start.epoch
+    if basis is not Basis.ORDER:
+        return basis
+    if before is not None and before.owned_since == epoch.owned_since:
+        return basis
+    return Basis.GENERATIONS if epoch.is_numbered else Basis.CLOCKS
+
+
+def starts_of(
+    epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
+) -> list[Start]:
     """
-    Yield ownerships that began later or earlier than what was committed (S4, S6).
+    Return the ownerships before which something is known to be committed.
 
     Args:
-        case: the group and the partition.
-        epochs: all ownerships; those of each member in their order.
+        epochs: all of them; those of each member in their order.
         strays: commits of members that never had the partition.
         skew: seconds by which clocks may differ.
     """
-    basis = basis_of(epochs)
-    if basis is Basis.CLOCKS:
-        found = _by_clocks(epochs, strays, skew)
-    else:
-        found = _by_generations(epochs, strays, skew)
-    for start in found:
+    if basis_of(epochs) is Basis.CLOCKS:
+        return list(_by_clocks(epochs, strays, skew))
+    return list(_by_generations(epochs, strays, skew))
+
+
+def wrong_starts(
+    case: Address, starts: Iterable[Start], basis: Basis
+) -> Iterator[Finding]:
+    """
+    Yield ownerships that began later or earlier than what was committed (S4, S6).
+    """
+    for start in starts:
         epoch = start.epoch
-        if epoch.was_sought or _is_kept(start):
+        if not epoch.runs or epoch.was_sought or _is_kept(start):
+            continue
+        if start.may_be_anew:
             continue
         at = epoch.runs[0].start
         if at > start.high:
             said = f"an ownership began at {at}, {start.low} was committed"
-            yield _finding("S4", case, epoch, start.low, said, basis)
+            yield _finding("S4", case, epoch, start.low, said, _basis_of(start, basis))
         elif at < start.low and at < start.delivered:
             said = f"began again at {at}, {start.low} was committed"
-            yield _finding("S6", case, epoch, at, said, basis)
+            yield _finding("S6", case, epoch, at, said, _basis_of(start, basis))
+
+
+def wrong_commits(
+    case: Address, starts: Iterable[Start], basis: Basis
+) -> Iterator[Finding]:
+    """
+    Yield commits below what was committed before, or above it without a delivery (S5).
+    """
+    for start in starts:
+        epoch = start.epoch
+        if epoch.sure is None or not epoch.was_assigned or start.may_be_anew:
+            continue
+        least, most = epoch.sure
+        if least < start.low:
+            said = f"committed {least}, {start.low} was committed before"
+            yield _finding("S5", case, epoch, least, said, _basis_of(start, basis))
+        elif not epoch.runs and most > max(start.high, _kept_end(start)):
+            said = f"committed {most}, {start.high} was, and nothing came since"
+            yield _finding("S5", case, epoch, most, said, _basis_of(start, basis))
+
+
+def _kept_end(start: Start) -> int:
+    before = start.before
+    if before is None or before.member != start.epoch.member or before.was_lost:
+        return -1
+    return -1 if start.was_anothers else before.runs[-1].end
 
 
 def _is_kept(start: Start) -> bool:
     # What a rebalance gives back goes on where it was, committed or not. After a loss
     # the work on it may have been dropped.
-    before, epoch = start.before, start.epoch
-    if before is None or before.member != epoch.member or before.was_lost:
-        return False
-    return before.runs[-1].end == epoch.runs[0].start
+    return _kept_end(start) == start.epoch.runs[0].start
 
 
 @define
@@ -105,7 +154,7 @@ class _Known:
         """
         Return the start of an ownership; None if nothing is known to be committed.
         """
-        if self.low is None or not epoch.runs:
+        if self.low is None or not (epoch.runs or epoch.sure):
             return None
         low, high = self.low, self.most
         for commits in maybe:
@@ -138,7 +187,10 @@ class _Rank:
 def _by_generations(
     epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
 ) -> Iterator[Start]:
-    ranks = _ranked([one for one in epochs if one.was_assigned], skew)
+    assigned = [one for one in epochs if one.was_assigned]
+    is_alone = len({one.member for one in epochs}) <= 1
+    # One process tells its own order, whatever its generations were.
+    ranks = [_Rank([one]) for one in assigned] if is_alone else _ranked(assigned, skew)
     loose = [one.commits for one in epochs if not one.was_assigned]
     known = _Known()
     for number, rank in enumerate(ranks):
@@ -155,13 +207,38 @@ def _by_generations(
             )
             start = own.start(epoch, maybe)
             if start is not None:
-                yield start
+                before = ranks[:number]
+                yield evolve(
+                    start,
+                    was_anothers=_was_anothers(start, before),
+                    may_be_anew=_may_be_anew(start, before),
+                )
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
             last = epoch.commits.last
             if last is not None:
                 lasts[epoch.member] = last
         known.low = min(lasts.values(), default=known.low)
+
+
+def _was_anothers(start: Start, ranks: Sequence[_Rank]) -> bool:
+    before, epoch = start.before, start.epoch
+    for rank in reversed(ranks):
+        if before is None or before in rank.epochs:
+            return False
+        if any(one.member != epoch.member for one in rank.epochs):
+            return True
+    return False
+
+
+def _may_be_anew(start: Start, ranks: Sequence[_Rank]) -> bool:
+    earlier = [epoch for rank in ranks for epoch in rank.epochs]
+    if not earlier or not start.epoch.runs or not start.epoch.is_numbered:
+        return False
+    generation = start.epoch.generation or 0
+    is_smaller = all((one.generation or 0) > generation for one in ranks[-1].epochs)
+    begins = (one.runs[0].start for one in earlier if one.runs)
+    return is_smaller and start.epoch.runs[0].start <= min(begins, default=-1)
 
 
 def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:

@@ -47,7 +47,7 @@ class JournalWriter:
     Args:
         folder: where journals are kept; made if it is not there.
         member: names the process for people; a random part is added.
-        group: its consumer group.
+        group: its consumer group; a consumer that is given the writer says its own.
         clock: seconds that never go back.
         wall: seconds since the epoch.
         part_bytes: a part of this size or more is followed by the next one; None: of
@@ -78,7 +78,7 @@ class JournalWriter:
         self._part_seconds = _checked("part_seconds", part_seconds)
         self._folder = Path(folder)
         self._member = member
-        self._group = group
+        self._group = self._first_group = group
         self._clock = clock
         self._wall = wall
         self._offset = _offset(clock, wall)
@@ -103,6 +103,17 @@ class JournalWriter:
         The number of the last entry; 0 before the first.
         """
         return self._number
+
+    def belong_to(self, group: str) -> None:
+        """
+        Have what is written from here on count for a consumer group; "" is none.
+
+        Raises:
+            JournalError: as :meth:`write`.
+        """
+        if group != self._group:
+            self.write("group", {"group": group})
+            self._group = group
 
     def now(self) -> float:
         """
@@ -200,6 +211,7 @@ class JournalWriter:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._number = 0
+        self._first_group = self._group
         self._name = f"{self._member}-{self._pid}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -233,7 +245,8 @@ class JournalWriter:
         # Nobody sees a part without its head: it gets its name when that is written.
         name = self._name if part == 1 else f"{self._name}.{part:06}"
         path = self._folder / f"{name.replace('/', '_')}.journal"
-        head = {"journal": VERSION, "member": self._name, "group": self._group}
+        group = self._first_group  # of all parts, so that they are found together
+        head = {"journal": VERSION, "member": self._name, "group": group}
         now = self.now()
         if part == 1:
             self._first = now

@@ -108,6 +108,20 @@ def s2_moved_over() -> Fleet:
     return [producer, told.poll(TP, 7, 10)]
 
 
+def s2_moved_over_and_committed() -> Fleet:
+    # So it is, though nothing comes after it.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    return [producer, told.then("moved", tp=TP, from_=5, next=10).commit(TP, 10)]
+
+
+def s2_passed_over_and_committed() -> Fleet:
+    # By the position after a poll.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 4, "count": 5}
+    return [producer, Telling().assigned(TP).then("deliver", **run).commit(TP, 10)]
+
+
 def s3() -> Fleet:
     # A gap within one ownership, delivered by another member later.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).poll(TP, 7, 9).revoked(TP)
@@ -138,6 +152,14 @@ def s4_kept_through_a_loss() -> Fleet:
     return [told.assigned(TP, generation=3).poll(TP, 9, 12)]
 
 
+def s4_though_another_had_it_between() -> Fleet:
+    # It goes on where it was, and the other one had no record.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).revoked(TP, generation=2)
+    one.at = 3000.0
+    return [one.assigned(TP, generation=3).poll(TP, 9, 12), two]
+
+
 def s5() -> Fleet:
     # More is committed than was delivered.
     return [Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 6)]
@@ -155,10 +177,81 @@ def s5_given_to_another() -> Fleet:
     return [one.commit(TP, 5), two]
 
 
+def s4_after_a_seek_that_failed() -> Fleet:
+    # It goes back, and the seek is no excuse.
+    told = Telling().assigned(TP).poll(TP, 0, 9)
+    told.call("seek", {"ok": False}, offsets={TP: 3})
+    return [told.poll(TP, 3, 12)]
+
+
+def s4_off_its_seek() -> Fleet:
+    # It was to go on at 3.
+    told = Telling().assigned(TP).poll(TP, 0, 9).call("seek", offsets={TP: 3})
+    return [told.poll(TP, 2, 12)]
+
+
+def s5_backwards() -> Fleet:
+    # Less is committed than was before.
+    return [Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9).commit(TP, 3)]
+
+
+def s5_below_the_one_before() -> Fleet:
+    # The next owner takes back what was committed.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 12)
+    return [one, two.commit(TP, 5)]
+
+
+def s5_after_a_seek() -> Fleet:
+    # A seek tells where it stands, and nothing came since.
+    told = Telling().assigned(TP).poll(TP, 0, 5).call("seek", offsets={TP: 3})
+    return [told.commit(TP, 5)]
+
+
+def s5_before_anything_came() -> Fleet:
+    # What is committed first lies beyond where reading began.
+    return [Telling().assigned(TP).commit(TP, 5).poll(TP, 0, 5)]
+
+
+def s5_beyond_its_begin() -> Fleet:
+    # It says where it stands, and commits more.
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    return [told.commit(TP, 20)]
+
+
+def s5_and_nothing_came() -> Fleet:
+    # The next owner commits what nobody has delivered.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).commit(TP, 20)
+    return [one, two]
+
+
 def s6() -> Fleet:
     # What comes twice had been committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 4, 12)]
+
+
+def s6_by_hand_after_the_group() -> Fleet:
+    # What it committed itself comes again, though no generation tells.
+    told = Telling().assigned(TP, generation=3).poll(TP, 0, 9).commit(TP, 9)
+    told.revoked(TP, generation=3).assigned(TP, generation=-1)
+    return [told.poll(TP, 4, 12)]
+
+
+def s6_and_a_seek_long_after() -> Fleet:
+    # A seek excuses what comes after it.
+    fleet = s6()
+    fleet[1].call("seek", offsets={TP: 12})
+    return fleet
+
+
+def s6_and_a_seek_that_failed() -> Fleet:
+    # Nothing moved.
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2)
+    two.call("seek", {"ok": False}, offsets={TP: 4})
+    return [one, two.poll(TP, 4, 12)]
 
 
 def s6_after_a_missed_generation() -> Fleet:
@@ -423,6 +516,13 @@ BAD: tuple[Callable[[], Fleet], ...] = (
         s6,
         s6_after_a_missed_generation,
     ),
+    *(s2_moved_over_and_committed, s2_passed_over_and_committed),
+    s4_though_another_had_it_between,
+    *(s4_after_a_seek_that_failed, s4_off_its_seek, s5_backwards),
+    *(s5_below_the_one_before, s5_after_a_seek, s5_before_anything_came),
+    *(s5_beyond_its_begin, s5_and_nothing_came),
+    s6_by_hand_after_the_group,
+    *(s6_and_a_seek_long_after, s6_and_a_seek_that_failed),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
     *(g2_never_heard, g2_never_heard_when_given_back, s1_taken_for_lifted),
@@ -481,6 +581,30 @@ def sought() -> Fleet:
     # A seek moves the position on purpose.
     told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9)
     return [told.call("seek", offsets={TP: 3}).poll(TP, 3, 12)]
+
+
+def sought_and_committed() -> Fleet:
+    # Back on purpose, also for the group; and forward before anything came.
+    told = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9)
+    told.call("seek", offsets={TP: 3}).commit(TP, 3).poll(TP, 3, 6).commit(TP, 6)
+    told.call("seek", offsets={TP: None}).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2)
+    return [told, two.call("seek", offsets={TP: 9}).commit(TP, 9).poll(TP, 9, 12)]
+
+
+def committed_where_it_begins() -> Fleet:
+    # An ownership has a committed floor from the first, and again after a rebalance.
+    one = Telling("a").assigned(TP).then("begins", tp=TP, offset=7).commit(TP, 7)
+    one.poll(TP, 7, 9).revoked(TP).assigned(TP, generation=2).commit(TP, 9)
+    one.revoked(TP, generation=2)
+    two = Telling("b", at=2000).assigned(TP, generation=3).commit(TP, 9)
+    return [one, two]
+
+
+def peeked() -> Fleet:
+    # poll(update_offsets=False): it comes again, and may be committed before.
+    told = Telling().assigned(TP).poll(TP, 0, 5).poll(TP, 5, 9, peek=True)
+    return [told.commit(TP, 9).poll(TP, 5, 9).poll(TP, 9, 12)]
 
 
 def expired() -> Fleet:
@@ -660,6 +784,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     committed_while_nobody_owned_it,
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(resumed_before_it_was_owned, transactional_and_acknowledged),
+    *(peeked, sought_and_committed, committed_where_it_begins),
     *(killed_before_the_commit, sought, expired, held_for_the_group),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),

@@ -9,8 +9,10 @@ import pytest
 from safeconsumer.audit import checker
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covered, covering
 from safeconsumer.audit.recorded import scopes_text
+from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
 from safeconsumer.errors import JournalError
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
@@ -76,6 +78,15 @@ def test_what_no_handler_completed_is_missing_once_drained() -> None:
     fleet[-1].assigned(TP, generation=2).poll(TP, 5, 10).handle(TP, 6, 7, 8, 9)
     assert broken(fleet, Settings(is_drained=True)) == {"W5"}
     assert broken(fleet) == set()
+
+
+def test_what_came_and_no_handler_completed_is_missing_once_drained() -> None:
+    """W5: what a poll returned is there, whatever producers tell."""
+    told = Telling().then("working", order="key").assigned(TP).poll(TP, 0, 5)
+    fleet = [told.handle(TP, 0, 1)]
+    assert broken(fleet, Settings(is_drained=True)) == {"W5"}
+    told.handle(TP, 2, 3, 4)
+    assert broken(fleet, Settings(is_drained=True)) == set()
 
 
 def test_partitions_do_not_touch_each_other() -> None:
@@ -220,6 +231,41 @@ def test_another_hold_of_that_name_tells_nothing_of_this_one() -> None:
     over = Telling("m", group="g", at=500).then("group-hold", **said)
     over.then("group-lift", **said)
     assert unjudged([over, heard("group:app")[1]]) == {"G2"}
+
+
+def test_a_commit_at_a_position_that_nobody_tells_is_not_judged() -> None:
+    """S5: perhaps it begins there, perhaps it passes over what was written."""
+    told = Telling().assigned(TP)
+    for fleet in (
+        [told.commit(TP, 20)],
+        [Telling().assigned(TP).call("seek", offsets={TP: None}).commit(TP, 20)],
+    ):
+        (verdict,) = check([one.journal() for one in fleet]).values()
+        assert (verdict.findings, set(verdict.unjudged)) == ((), {"S5"})
+    (verdict,) = check([told.poll(TP, 20, 22).journal()]).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
+def test_what_another_may_have_had_between_is_proved_by_no_single_journal() -> None:
+    """S4: with the other's journal missing it may be right; given back at once, not."""
+    for generation, basis in ((2, Basis.ORDER), (3, Basis.GENERATIONS)):
+        told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+        told.assigned(TP, generation=generation).poll(TP, 20, 25)
+        (verdict,) = check([told.journal()]).values()
+        found = {one.basis for one in verdict.findings if one.check == "S4"}
+        assert found == {basis}
+    assert status_of(rows_of(verdict), is_complete=False) == UNKNOWN
+
+
+def test_a_group_that_was_deleted_may_read_everything_again() -> None:
+    """Its commits are gone with it: neither wrong, nor clean."""
+    one = Telling("a").assigned(TP, generation=5).poll(TP, 0, 9).commit(TP, 9)
+    one.revoked(TP, generation=5)
+    two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 0, 5)
+    fleet = [one, two.commit(TP, 5).poll(TP, 5, 12).commit(TP, 12)]
+    (verdict,) = check([told.journal() for told in fleet]).values()
+    assert verdict.findings == ()
+    assert set(verdict.unjudged) == {"S4", "S5", "S6"}
 
 
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:

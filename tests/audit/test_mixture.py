@@ -130,6 +130,16 @@ def test_members_of_no_group_do_not_stand_for_each_other() -> None:
     assert found(journals, Settings()) == {Address("", "orders", 0): {"S2"}}
 
 
+def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
+    """Groups are to have every partition; somebody who looked at one, that one."""
+    ours = Telling("a").assigned(TP, "orders:1").poll(TP, 0, 5).poll("orders:1", 0, 5)
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
+    producer.then("acked", tp="orders:1", first=0, last=4)
+    look = Telling("debug", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
+    journals = [one.journal() for one in (ours, producer, look)]
+    assert found(journals, Settings(is_drained=True)) == {}
+
+
 def test_an_operators_hold_binds_its_group_alone() -> None:
     operator = Telling("operator", group="", at=900)
     operator.then("group-hold", scope="orders", owner="eve", group="one")

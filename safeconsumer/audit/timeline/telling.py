@@ -244,7 +244,7 @@ class Watching:
         process = self._processes.get(member)
         if process is None:
             process = self._processes[member] = _Process(group=group)
-        if process.group is None:  # what is written is of no group
+        if not process.group and group is not None:  # what is written is of no group
             process.group = group
         process.began, process.ended = min(process.began, at), max(process.ended, at)
         return process
@@ -369,8 +369,11 @@ class _Noted:
 
     @property
     def entries(self) -> Iterator[Entry]:
+        group = self.source.group
         for entry in self.source.entries:
-            self.note(self.source.group, entry)
+            if entry.event == "group":
+                group = entry["group"]
+            self.note(group, entry)
             yield entry
 
 
