@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 from urllib.parse import quote
 
 from attrs import define, frozen
@@ -180,7 +180,8 @@ def missing(
     for member in sorted({member for member, _ in found} - known.keys()):
         yield (
             f"the pack has facts of the journal of {member}, and not that it is "
-            "complete: pack again, or look for files that are missing"
+            f"complete: look for files that are missing in {JOURNALS}, or pack that "
+            "journal again"
         )
 
 
@@ -196,7 +197,9 @@ def pack(
     Put journals into a pack, which is made, or added to.
 
     What is packed and unchanged is left as it is. A process that is killed leaves a
-    pack that is whole; packing again goes on where it was.
+    pack that is whole; packing again goes on where it was. Nothing else that is there
+    is ever removed: facts whose file in ``journals`` is away may be all that is left of
+    a journal.
 
     Args:
         journals: whole ones.
@@ -210,10 +213,12 @@ def pack(
         OSError: the folder cannot be written.
     """
     _arrow()
-    with _locked(folder):
-        known = newest(_known(folder))
-        _tidy(folder, {one.run for one in known.values()})
+    with _locked(folder) as mark:
+        every = list(_known(folder))
+        known = newest(every)
+        _tidy(folder, _begun(mark) - {one.run for one in every})
         done, writing = Packed(), _Writing(folder)
+        _begin(mark, writing.run)
         for journal in journals:
             before = known.get(journal.member)
             if before is not None and _is_same(journal, before):
@@ -224,8 +229,10 @@ def pack(
             done.added += before is None
             if writing.is_full():
                 writing.flush()
+                _begin(mark)
                 say(done)
         writing.flush()
+        _begin(mark)
     return done
 
 
@@ -239,7 +246,7 @@ def _is_same(journal: Packable, known: Known) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[TextIO]:
     mark = folder / _MARK
     if folder.exists() and not mark.exists() and any(folder.iterdir()):
         message = (
@@ -249,22 +256,34 @@ def _locked(folder: Path) -> Iterator[None]:
         raise JournalError(message)
     for name in (FACTS, JOURNALS):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    with mark.open("a") as file:
+    with mark.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             message = f"another process packs into {folder} now"
             raise JournalError(message) from error
-        yield  # the lock ends with the file, or with the process
+        yield file  # the lock ends with the file, or with the process
+
+
+def _begun(mark: TextIO) -> set[str]:
+    # The run that was killed before any of it counted, if there is one.
+    mark.seek(0)
+    return set(mark.read().split())
+
+
+def _begin(mark: TextIO, *runs: str) -> None:
+    mark.truncate(0)
+    mark.write("\n".join(runs))
+    mark.flush()
 
 
 def _tidy(folder: Path, runs: set[str]) -> None:
-    # What a killed process left: files without their last name, and of runs of which
-    # nothing counts.
+    # What a killed process left: files without their last name, and those of its run,
+    # of which nothing counts.
     for path in (folder / FACTS).rglob("*.parquet"):
-        if path.name.startswith(".") or path.name.partition("-")[0] not in runs:
+        if path.name.startswith(".") or path.name.partition("-")[0] in runs:
             path.unlink()
-    for path in (folder / JOURNALS).glob(".*"):
+    for path in (folder / JOURNALS).glob(".*.parquet"):
         path.unlink()
 
 
@@ -275,7 +294,7 @@ class _Writing:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._run = uuid.uuid4().hex[:12]
+        self.run = uuid.uuid4().hex[:12]
         self._files = 0
         self._rows: dict[Address, list[list[object]]] = {}
         self._waiting = 0
@@ -283,12 +302,14 @@ class _Writing:
         self._journals: list[Known] = []
 
     def take(self, journal: Packable, before: Known | None) -> Known:
+        # Before it is read: what its process writes meanwhile is for the next time.
+        size = journal.size
         seq = last = 0
         for address, fact in facts(journal):
             rows = self._rows.get(address)
             if rows is None:
                 rows = self._rows[address] = [[] for _ in COLUMNS]
-            values = row_of(address, fact, self._run, seq)
+            values = row_of(address, fact, self.run, seq)
             for column, value in zip(rows, values, strict=True):
                 column.append(value)
             seq, last = seq + 1, max(last, fact.number)
@@ -305,8 +326,8 @@ class _Writing:
             member=journal.member,
             group=journal.group,
             began=journal.began,
-            run=self._run,
-            size=journal.size,
+            run=self.run,
+            size=size,
             entries=last,
             facts=seq,
         )
@@ -346,7 +367,7 @@ class _Writing:
         ]
         table = arrow.Table.from_arrays(arrays, names=list(types))
         self._files += 1
-        name = f"{self._run}-{self._files:06}.parquet"
+        name = f"{self.run}-{self._files:06}.parquet"
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f".{name}"
         parquet.write_table(table, unfinished, compression="zstd")

@@ -6,15 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
-from safeconsumer.audit.stream import sources
+from safeconsumer.audit.stream import Joined, Lines, sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import papers
@@ -230,7 +231,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from safeconsumer.audit import packs
-from safeconsumer.audit.stream import sources
+from safeconsumer.audit.stream import Joined, Lines, sources
 
 left, rename = int(sys.argv[3]), Path.rename
 packs._ROWS = 10
@@ -287,3 +288,52 @@ def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
     assert "nobody delivered offsets 5 to 7" in both.stdout
     assert run(*(tmp_path / f"pack-{name}" for name in "xyz")).stdout == both.stdout
     assert run(tmp_path / "pack-x").exit_code == 0
+
+
+def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
+    """
+    A file of the index may turn up again, and the journal itself may be gone.
+    """
+    pack, away = tmp_path / "pack", tmp_path / "away.parquet"
+    folder = written(tmp_path / "one", bad.s1())
+    packed(folder, pack)
+    before = run(pack)
+    assert before.exit_code == 1
+    (index,) = (pack / JOURNALS).iterdir()
+    index.rename(away)
+    assert "pack again" not in run(pack).stderr
+    other = Telling("other").assigned("audit:0").poll("audit:0", 0, 5)
+    packed(written(tmp_path / "two", [other]), pack)
+    done = run(pack)
+    assert (done.exit_code, "not that it is complete" in done.stderr) == (2, True)
+    away.rename(index)
+    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+    assert run(pack).exit_code == 1
+    index.unlink()
+    packed(folder, pack)
+    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+
+
+def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
+    tmp_path: Path,
+) -> None:
+    """
+    What came meanwhile is not taken for packed.
+    """
+
+    class Living(Joined):
+        @property
+        def entries(self) -> Iterator[Entry]:
+            yield from super().entries
+            path.write_text(whole)
+
+    (told,) = bad.s1()
+    whole = told.text()
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    path = folder / "a.journal"
+    path.write_text("\n".join(told.lines[:4]) + "\n")
+    pack(iter([Living([Lines(path)])]), tmp_path / "pack")
+    assert run(folder, tmp_path / "pack").exit_code == 1
+    assert packed(folder, tmp_path / "pack") == Packed(grown=1)
+    assert run(tmp_path / "pack").exit_code == 1
