@@ -134,8 +134,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
         _check(journals, packed, master)
         with _evidence(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
-            more = (topic_journal(base(), tps),) if tps else ()
+            more, unread = _in_topics(base, tps)
             rows, troubles = given.judged(settings, more)
+            troubles = *troubles, *unread
             count = len(given)
             if packed is not None and isinstance(given, Papers):
                 _pack(given, packed, troubles)
@@ -187,6 +188,15 @@ def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]
     auditing = importlib.import_module("safeconsumer.spark.auditing")
     with session(master, "safeconsumer audit") as spark, auditing.shipped(spark):
         yield auditing.SparkPacks(spark, journals)
+
+
+def _in_topics(
+    base: Callable[[], dict[str, Any]], tps: Sequence[TopicPartition]
+) -> tuple[Sequence[Source], Sequence[str]]:
+    if not tps:
+        return (), ()
+    journal, troubles = topic_journal(base(), tps)
+    return (journal,), troubles
 
 
 def _named(text: str) -> TopicPartition:
