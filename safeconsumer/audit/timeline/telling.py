@@ -278,15 +278,18 @@ class Watching:
         if not chosen:
             raise _nothing(verdicts)
         window = _Window(start, end)
+        lanes = [self._lane(verdicts[case], window) for case in chosen]
+        found = sum(len(one.findings) for one in verdicts.values())
         return Timeline(
             start=start,
             end=end,
             origin=origin,
             until=until,
-            lanes=[self._lane(verdicts[case], window) for case in chosen],
+            lanes=lanes,
             members=self._members({case.group for case in chosen}, window),
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
+            elsewhere=found - sum(len(lane.findings) for lane in lanes),
             is_packed=self._is_packed,
         )
 
@@ -315,6 +318,7 @@ class Watching:
         wrong = {
             (one.member, one.entry) for one in verdict.findings if one.check == "S1"
         }
+        wrong.update(_against_the_group(verdict, members, self._skew))
         runs = [
             evolve(run, is_wrong=(name, number) in wrong)
             for name, seen in members.items()
@@ -329,6 +333,7 @@ class Watching:
             parked=window.inside(one for one in points if one.kind == "parked"),
             purged=window.inside(one for one in points if one.kind == "purged"),
             findings=[one for one in verdict.findings if window.is_inside(one.at)],
+            unjudged=verdict.unjudged,
         )
 
     def _members(self, groups: set[str | None], window: "_Window") -> list[MemberLane]:
@@ -408,6 +413,23 @@ def _of_the_group(
                         start=min(starts),
                         end=until,
                     )
+
+
+def _against_the_group(
+    verdict: Verdict, members: Mapping[str, _Seen], skew: float
+) -> Iterator[tuple[str, int]]:
+    # What G2 is about: it names the first delivery of an ownership, not each.
+    names = {one.member for one in verdict.findings if one.check == "G2"}
+    for name in names & members.keys():
+        bound = [
+            (epoch.at, min(end, span.end - skew))
+            for span in verdict.group_holds
+            for epoch, end in members[name].owned
+            if fleet.binds(span, epoch, skew)
+        ]
+        for number, run in members[name].runs:
+            if any(start <= run.at < end for start, end in bound):
+                yield name, number
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
