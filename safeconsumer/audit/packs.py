@@ -11,6 +11,7 @@ what is new; a journal that went on replaces what it said before.
 
 import fcntl
 import json
+import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -125,9 +126,13 @@ class Packed:
 
 def is_pack(path: Path) -> bool:
     """
-    Tell whether a folder is a pack.
+    Tell whether a folder is a pack, or what is left of one.
+
+    A folder that is only called like one of its own is none.
     """
-    return (path / JOURNALS).is_dir() or (path / _MARK).exists()
+    if (path / _MARK).exists() or any((path / FACTS).glob("group=*")):
+        return True
+    return any((path / JOURNALS).glob("[!.]*.parquet"))
 
 
 @lru_cache(maxsize=4096)
@@ -406,28 +411,31 @@ class Packs:
     """
     Packs in folders of this machine, read together.
 
-    A process that is in several of them counts where most of it is.
+    A process that is in several of them counts where most of it is. A pack that cannot
+    be read, is of a newer version, or lacks something is left out, and named: what the
+    others prove is true all the same.
 
     Args:
-        folders: the packs.
+        folders: the packs; one that is named twice counts once.
 
     Attributes:
         known: what counts of each member; what is taken out of it is passed over.
+        troubles: which packs are left out, and why.
 
     Raises:
-        JournalError: one cannot be read, is of a newer version, or lacks something.
+        JournalError: two processes have one name.
         MissingExtraError: pyarrow is missing.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
-        self.known = newest(one for folder in folders for one in _known(folder))
-        counts: Counter[tuple[str, str]] = Counter()
-        for path in self._files():
-            counts.update(_rows(path, ("member", "run")))
-        for trouble in missing(self.known, counts):
-            message = f"{', '.join(map(str, folders))}: {trouble}"
-            raise JournalError(message)
+        self.troubles: list[str] = []
+        self._whole: dict[Path, dict[str, Known]] = {}
+        for folder in {one.resolve(): one for one in folders}.values():
+            try:
+                self._whole[folder] = _whole(folder)
+            except JournalError as error:
+                self.troubles.append(str(error))
+        self.known = newest(one for own in self._whole.values() for one in own.values())
 
     def told(self, only: TopicPartition | None = None) -> Told:
         """
@@ -439,8 +447,7 @@ class Packs:
         Raises:
             JournalError: something is broken.
         """
-        valid = {(one.member, one.run) for one in self.known.values()}
-        for path in self._files():
+        for path, valid in self._files():
             for text, *rest in _rows(path, tuple(COLUMNS)):
                 address = address_of(text)
                 if only is not None and (address.topic, address.partition) != only:
@@ -463,10 +470,16 @@ class Packs:
             for name, entries in found.items()
         ]
 
-    def _files(self) -> Iterator[Path]:
-        # By name: what is said of an address comes in its order.
-        for folder in self._folders:
-            yield from sorted((folder / FACTS).rglob("[!.]*.parquet"))
+    def _files(self) -> Iterator[tuple[Path, set[tuple[str, str]]]]:
+        # With what counts in them: of a pack and its copy only the first.
+        left = dict(self.known)
+        for folder, own in self._whole.items():
+            here = [one for name, one in own.items() if left.get(name) == one]
+            valid = {(one.member, one.run) for one in here}
+            for one in here:
+                del left[one.member]
+            for path in _parquet(folder / FACTS) if valid else ():
+                yield path, valid
 
 
 def _entry(fact: Fact, name: str) -> Entry:
@@ -487,8 +500,34 @@ def _fact(path: Path, row: Sequence[Any]) -> Fact:
     return Fact(member, number, at, event, fields, called, polls)
 
 
+def _whole(folder: Path) -> dict[str, Known]:
+    known = newest(_known(folder))
+    counts: Counter[tuple[str, str]] = Counter()
+    for path in _parquet(folder / FACTS):
+        counts.update(_rows(path, ("member", "run")))
+    for trouble in missing(known, counts):
+        message = f"{folder}: {trouble}"
+        raise JournalError(message)
+    return known
+
+
+def _parquet(folder: Path) -> list[Path]:
+    # By name: what is said of an address comes in its order.
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            message = f"{folder} cannot be listed: {error}"
+            raise JournalError(message) from error
+
+    return sorted(
+        Path(place, name)
+        for place, _, names in os.walk(folder, onerror=refuse)
+        for name in names
+        if name.endswith(".parquet") and not name.startswith(".")
+    )
+
+
 def _known(folder: Path) -> Iterator[Known]:
-    for path in sorted((folder / JOURNALS).glob("[!.]*.parquet")):
+    for path in _parquet(folder / JOURNALS):
         for version, *values in _rows(path, tuple(OF_JOURNALS)):
             check_version(str(folder), version)
             yield Known(**dict(zip(list(OF_JOURNALS)[1:], values, strict=True)))

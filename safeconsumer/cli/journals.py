@@ -2,6 +2,7 @@
 The journals that a command is given, read as far as they can be.
 """
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -90,13 +91,15 @@ def papers(given: Sequence[Path]) -> Papers:
     Raises:
         MissingExtraError: there is a pack, and pyarrow is missing.
     """
-    folders = [path for path in given if is_pack(path)]
-    found, troubles = sources(files([path for path in given if path not in folders]))
+    readable, folders, unlisted = _listed(given)
+    found, troubles = sources(files(readable))
+    troubles += unlisted
     try:
         packs = Packs(folders)
     except JournalError as error:
         packs = Packs(())
         troubles.append(str(error))
+    troubles += packs.troubles
     journals: list[Joined] = []
     for one in found:
         known = packs.known.get(one.member)
@@ -104,6 +107,23 @@ def papers(given: Sequence[Path]) -> Papers:
             journals.append(one)
             packs.known.pop(one.member, None)
     return Papers(journals=journals, packs=packs, troubles=troubles)
+
+
+def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
+    # All, and which are packs. A folder that may not be listed looks like an empty one
+    # to whoever globs.
+    found: list[Path] = []
+    packs: list[Path] = []
+    troubles: list[str] = []
+    for path in given:
+        try:
+            if path.is_dir():
+                os.scandir(path).close()
+            packs += [path] if is_pack(path) else []
+            found.append(path)
+        except OSError as error:
+            troubles.append(f"{path} cannot be listed: {error}")
+    return found, packs, troubles
 
 
 def files(given: Sequence[Path], *patterns: str) -> list[Path]:

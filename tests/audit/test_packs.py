@@ -337,3 +337,44 @@ def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
     assert run(folder, tmp_path / "pack").exit_code == 1
     assert packed(folder, tmp_path / "pack") == Packed(grown=1)
     assert run(tmp_path / "pack").exit_code == 1
+
+
+def test_what_a_whole_pack_proves_is_said_beside_a_broken_one(tmp_path: Path) -> None:
+    """
+    The broken one is named, and it alone.
+    """
+    good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
+    for name, fleet in (("proves", bad.s1()), ("lacks", [good])):
+        packed(written(tmp_path / f"{name}-fleet", fleet), tmp_path / name)
+    next((tmp_path / "lacks" / FACTS).rglob("*.parquet")).unlink()
+    done = run(tmp_path / "proves", tmp_path / "lacks")
+    assert (done.exit_code, "S1  orders:0 of g  1 x" in done.stdout) == (1, True)
+    assert f"{tmp_path / 'lacks'}: the pack has" in done.stderr
+    assert str(tmp_path / "proves") not in done.stderr
+
+
+def test_a_pack_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> None:
+    """
+    As copies of journals do.
+    """
+    pack, copy = tmp_path / "pack", tmp_path / "copy"
+    packed(written(tmp_path / "fleet", bad.s1()), pack)
+    shutil.copytree(pack, copy)
+    expected = run(pack).stdout
+    assert "S1" in expected
+    assert run(pack, pack, pack / ".." / "pack").stdout == expected
+    assert run(pack, copy).stdout == expected
+
+
+def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) -> None:
+    """
+    One with a folder "journals" in it, and a pack into which somebody laid a journal.
+    """
+    folder, pack = written(tmp_path / "fleet", bad.s1()), tmp_path / "pack"
+    (folder / JOURNALS).mkdir()
+    assert run(folder).exit_code == 1
+    good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
+    packed(written(tmp_path / "good", [good]), pack)
+    assert run(pack).exit_code == 0
+    written(pack, bad.s1())
+    assert run(pack).exit_code == 1

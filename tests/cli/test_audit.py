@@ -2,8 +2,11 @@
 ``safeconsumer audit``: its lines, its report and its exit status.
 """
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -130,3 +133,23 @@ def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
     done = run(folder)
     assert (done.exit_code, "S2  orders:0 of two  1 x" in done.output) == (1, True)
     assert "(by offsets)" in done.output
+
+
+def test_a_folder_that_may_not_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Status 2, and it is named.
+    """
+    good = written(tmp_path / "mine", bad.held_and_let_go())
+    theirs = written(tmp_path / "theirs", bad.s1())
+    listed = os.scandir
+
+    def refused(path: Any) -> Any:  # noqa: ANN401 - of a path; root may list anything
+        if Path(path) == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    done = run(good, theirs)
+    assert (done.exit_code, f"{theirs} cannot be listed" in done.stderr) == (2, True)
