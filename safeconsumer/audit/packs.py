@@ -10,8 +10,10 @@ what is new; a journal that went on replaces what it said before.
 """
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +37,9 @@ FACTS, JOURNALS = "facts", "journals"
 
 # Rows that are kept before they are written; some 300 bytes each.
 _ROWS = 200_000
+
+# Of the name of a folder, in bytes, less "group=" and a digest; systems allow 255.
+_LONGEST = 200
 
 _MARK = "_pack"
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
@@ -399,6 +404,9 @@ def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ..
 def _place(address: Address) -> Path:
     # For people, and for who reads some of it; what counts stands in the file.
     group = quote(address.group, safe="") if address.group else _NOTHING
+    if len(group) > _LONGEST:
+        digest = hashlib.sha256(group.encode()).hexdigest()[:16]
+        group = f"{re.sub('%.?$', '', group[:_LONGEST])}-{digest}"
     number = _NOTHING if address.partition < 0 else str(address.partition)
     topic = address.topic or _NOTHING
     return Path(f"group={group}", f"topic={topic}", f"partition={number}")

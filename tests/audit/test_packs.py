@@ -378,3 +378,32 @@ def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) ->
     assert run(pack).exit_code == 0
     written(pack, bad.s1())
     assert run(pack).exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["\u8ba2" * 85, "g" * 300, "%" * 249])
+def test_a_group_of_any_name_can_be_packed(tmp_path: Path, name: str) -> None:
+    """
+    The folder has as much of it as fits; another group has another folder.
+    """
+    fleet = [
+        Telling(f"m{n}", group=f"{name}{n}").assigned(TP).poll(TP, 0, 5)
+        for n in range(2)
+    ]
+    packed(written(tmp_path / "fleet", fleet), tmp_path / "pack")
+    assert len(list((tmp_path / "pack" / FACTS).iterdir())) == 2
+    assert run(tmp_path / "pack").stdout == run(tmp_path / "fleet").stdout
+
+
+@pytest.mark.parametrize("topic", ["/../../../../x", "a\0b", "..", "t" * 250])
+def test_a_topic_that_kafka_does_not_allow_is_in_no_pack(
+    tmp_path: Path, topic: str
+) -> None:
+    """
+    Its journal is broken, and nothing is written, inside or outside.
+    """
+    told = Telling().then("assigned", partitions=[f"{topic}:0"])
+    folder = written(tmp_path / "fleet", [told])
+    done = run(folder, "--pack", tmp_path / "pack")
+    assert done.exit_code == 2
+    assert "a list of partitions" in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
