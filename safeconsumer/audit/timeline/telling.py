@@ -5,6 +5,7 @@ Reads journals for a picture: the judge's replay goes ahead, and is looked at ea
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -12,8 +13,8 @@ from attrs import define, evolve, field, frozen
 from safeconsumer.audit import fleet
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
-from safeconsumer.audit.holding import Key, Placed, keys
-from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.holding import Key, Placed, ended_at, keys
+from safeconsumer.audit.journal import EXPIRED, Entry, Source
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
@@ -81,7 +82,8 @@ class _Seen:
 
     def __init__(self) -> None:
         self._open: dict[Key, tuple[Placed, float]] = {}
-        self._spans: list[tuple[Placed, float, float]] = []
+        # Of each key one after the other.
+        self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
         self._is_owned = False
         self.owned: list[tuple[Epoch, float]] = []
         self.let: list[tuple[Let, float]] = []
@@ -124,24 +126,31 @@ class _Seen:
         for key, (placed, start) in list(self._open.items()):
             if now.get(key) is not placed:
                 del self._open[key]
-                self._spans.append((placed, start, min(fact.at, placed.until)))
+                span = placed, start, min(fact.at, placed.until)
+                self._spans.setdefault(key, []).append(span)
         for key, placed in now.items():
             self._open.setdefault(key, (placed, fact.at))
 
     def _cut(self, lift: Fact) -> None:
-        over = frozenset(keys(lift))
-        self._spans = [
-            (placed, start, min(end, placed.ended(lift).until))
-            if placed.key in over and placed.is_ended_by(lift)
-            else (placed, start, end)
-            for placed, start, end in self._spans
-        ]
+        # Backwards, as far as the end that is told of may reach: a journal of a day may
+        # have a thousand times as many spans as that.
+        for key in keys(lift):
+            own = self._spans.get(key, [])
+            for number in reversed(range(len(own))):
+                placed, start, end = own[number]
+                if placed.is_ended_by(lift):
+                    own[number] = placed, start, min(end, placed.ended(lift).until)
+                elif lift["why"] == EXPIRED:
+                    break  # nor is any before it
+                moment = ended_at(lift) if placed.is_remote else lift["departed_at"]
+                if moment is None or start <= moment:
+                    break  # those before were over
 
     def held(self, member: str) -> Iterator[Held]:
         """
         Yield the holds, once the journal has ended.
         """
-        for placed, start, end in self._spans:
+        for placed, start, end in chain.from_iterable(self._spans.values()):
             if start < end:
                 yield Held(
                     member=member,
