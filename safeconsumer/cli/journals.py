@@ -25,11 +25,13 @@ class Papers:
     Journals and packs that a command is given.
 
     Attributes:
-        journals: of files.
+        files: every journal that is there as files.
+        journals: those of them that are read.
         packs: what is packed and is none of these.
         troubles: what cannot be read, and why.
     """
 
+    files: Sequence[Joined]
     journals: Sequence[Joined]
     packs: Packs
     troubles: Sequence[str]
@@ -106,7 +108,7 @@ def papers(given: Sequence[Path]) -> Papers:
         if known is None or (known.began, known.size) != (one.began, one.size):
             journals.append(one)
             packs.known.pop(one.member, None)
-    return Papers(journals=journals, packs=packs, troubles=troubles)
+    return Papers(files=found, journals=journals, packs=packs, troubles=troubles)
 
 
 def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:

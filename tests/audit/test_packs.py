@@ -158,7 +158,8 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "fleet", bad.s1())
     before = sorted(folder.iterdir())
     done = run(folder, "--pack", folder)
-    assert (done.exit_code, "is no pack" in done.stderr) == (2, True)
+    assert (done.exit_code, "is no pack" in done.stderr) == (1, True)
+    assert "S1  orders:0" in done.stdout  # the verdict stands whatever is packed
     assert sorted(folder.iterdir()) == before
 
 
@@ -407,3 +408,23 @@ def test_a_topic_that_kafka_does_not_allow_is_in_no_pack(
     assert done.exit_code == 2
     assert "a list of partitions" in done.stderr
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
+    """
+    Whatever another pack has that is read as evidence; and the verdict comes first.
+    """
+    folder = written(tmp_path / "fleet", bad.s1())
+    one, two = tmp_path / "one", tmp_path / "two"
+    packed(folder, one)
+    assert "0 went on, 1 as they were" in run(folder, one, "--pack", one).stderr
+    assert "1 new" in run(folder, one, "--pack", two).stderr
+    assert run(two).stdout == run(one).stdout
+    (folder / "x.journal").write_text("broken\n")
+    done = run(folder, "--pack", two)
+    assert (done.exit_code, "S1  orders:0" in done.stdout) == (1, True)
+    assert "not packed" in done.stderr
+    (tmp_path / "file").write_text("")
+    good = Telling().assigned(TP).poll(TP, 0, 5)
+    done = run(written(tmp_path / "good", [good]), "--pack", tmp_path / "file" / "x")
+    assert (done.exit_code, "cannot be written" in done.stderr) == (2, True)
