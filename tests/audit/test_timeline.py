@@ -320,3 +320,21 @@ def test_a_day_of_pauses_that_expire_is_told_in_time() -> None:
         lane = only_lane(told)
     assert len(lane.held) == 200
     assert compared < 200 * 10
+
+
+def test_members_that_are_called_alike_and_live_at_one_time_have_lanes() -> None:
+    """
+    As all are whose client_id is kafka-python's; a restarted one goes on in its lane.
+    """
+    fleet = [
+        Telling("kafka-python-11-0123abcd", at=0).assigned(TP).poll().revoked(TP),
+        Telling("kafka-python-12-0123abce", at=0.1).assigned(OTHER).poll().poll(),
+        Telling("kafka-python-13-0123abcf", at=9).assigned(TP, generation=2).poll(),
+    ]
+    timeline = told_of(*fleet)
+    assert [one.name for one in timeline.members] == [
+        "kafka-python-11",
+        "kafka-python-12",
+    ]
+    assert [len(one.processes) for one in timeline.members] == [2, 1]
+    assert len(set(timeline.letters.values())) == 2

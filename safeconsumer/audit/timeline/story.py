@@ -194,6 +194,8 @@ class MemberLane:
     """
     What happened to one member; a restarted one goes on in its lane.
 
+    Processes of one name that live at one time are members each.
+
     Attributes:
         group: its consumer group.
         name: without what only distinguishes its processes.

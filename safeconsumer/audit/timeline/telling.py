@@ -32,6 +32,7 @@ from safeconsumer.errors import JournalError
 
 # What JournalWriter adds to a member's name: its process, and a part by chance.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
+_BY_CHANCE = re.compile(r"-[0-9a-f]{8}$")
 
 _MOVES = frozenset({"assigned", "revoked", "lost"})
 
@@ -362,9 +363,10 @@ class Watching:
                     point for one in own.values() for point in one.moves.values()
                 ),
             )
-            for (group, name), own in sorted(
+            for (group, _), known in sorted(
                 found.items(), key=lambda item: (item[0][0], _counted(item[0][1]))
             )
+            for name, own in _one_after_the_other(known)
         ]
 
 
@@ -453,6 +455,27 @@ def _merged(held: Iterable[Held]) -> list[Held]:
             own.append(one)
     every = (one for own in found.values() for one in own)
     return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+
+
+def _one_after_the_other(
+    processes: Mapping[str, _Process],
+) -> Iterator[tuple[str, dict[str, _Process]]]:
+    # A member that was restarted has one lane; members that live at one time have each
+    # their own, also if all are called alike, as kafka-python calls clients.
+    lanes: list[dict[str, _Process]] = []
+    for name, one in sorted(processes.items(), key=lambda item: item[1].began):
+        free = (
+            lane
+            for lane in lanes
+            if all(other.ended <= one.began for other in lane.values())
+        )
+        lane = next(free, None)
+        if lane is None:
+            lanes.append(lane := {})
+        lane[name] = one
+    short = _OF_A_PROCESS if len(lanes) == 1 else _BY_CHANCE
+    for own in lanes:
+        yield short.sub("", next(iter(own))), own
 
 
 def _order(case: Address) -> tuple[str, str, int]:
