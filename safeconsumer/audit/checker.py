@@ -47,7 +47,7 @@ class Settings:
 
     Attributes:
         patience: seconds for L1, and for an operator's hold to reach those who own the
-            partition already (W10).
+            partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
@@ -104,8 +104,8 @@ class Trial:
     """
     :func:`judge` for whoever has facts one by one, and many cases at a time.
 
-    Memory grows with ownerships, commits, and gaps between what was delivered; not with
-    records.
+    Memory grows with ownerships, commits, polls that returned records, and gaps between
+    what was delivered; not with records.
     """
 
     def __init__(
@@ -150,14 +150,14 @@ class Trial:
         Return what is found, once all facts were taken.
         """
         members = dict(sorted(self._members.items()))
-        unjudged = dict(self._unjudged(members))
         findings: list[Finding] = []
-        spans = fleet.spans_of(self._control, self._settings.clock_skew)
+        spans = fleet.spans_of(self._control, members, self._settings.clock_skew)
+        unjudged = dict(self._unjudged(members, spans))
         for one in self._findings(members, spans):
             if isinstance(one, Finding):
                 findings.append(one)
             else:
-                unjudged["L1"] = one
+                unjudged[one[0]] = one[1]
         epochs = [epoch for one in members.values() for epoch in one.epochs]
         starts = basis_of(epochs)
         return Verdict(
@@ -168,22 +168,28 @@ class Trial:
             unjudged=unjudged,
         )
 
-    def _unjudged(self, members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
-        hidden = [
-            name for name, one in members.items() if one.was_hidden > one.was_shown
-        ]
+    def _unjudged(
+        self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
+    ) -> Iterator[tuple[str, str]]:
+        hidden = [name for name, one in members.items() if one.was_hidden]
         if hidden:
-            yield "S7", f"{hidden[0]} does not say what paused() returned"
-        known = {(one["scope"], one["owner"] or "") for one in self._control}
-        heard = {key for one in members.values() for key in one.heard}
-        for scope, owner in sorted(heard):
-            if ":" in owner and (scope, owner.partition(":")[2]) not in known:
+            yield (
+                "S7",
+                f"{hidden[0]} does not say each time what paused() returned",
+            )
+        if not members and not self._case.group and len(self._acked.runs):
+            yield "S2", "no journal says who read what was acknowledged"
+        near = self._settings.patience + self._settings.clock_skew
+        heard = sorted({two for one in members.values() for two in one.heard})
+        for (scope, owner), at in heard:
+            is_remote = ":" in owner
+            if is_remote and not fleet.is_known((scope, owner), at, spans, near):
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 break
 
     def _findings(
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
-    ) -> Iterator[Finding | str]:
+    ) -> Iterator[Finding | tuple[str, str]]:
         case, skew = self._case, self._settings.clock_skew
         patience, is_drained = self._settings.patience, self._settings.is_drained
         for one in members.values():
@@ -196,9 +202,7 @@ class Trial:
         if is_drained:
             yield from fleet.not_done(case, members, self._acked)
         yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
-        yield from fleet.delivered_though_held(case, members, spans, skew)
-        yield from fleet.taken_for_lifted(case, members, spans, skew)
-        yield from fleet.begun_though_held(case, members, spans, patience, skew)
+        yield from fleet.though_held(case, members, spans, patience, skew)
 
 
 def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:

@@ -130,6 +130,7 @@ class _Apart:
         self._cases: dict[str, Address] = {}
         self._last: Entry | None = None
         self._poll: tuple[object, int] = (None, 0)
+        self._delivered = 0
         self._polling: int | None = None
         self._polls = 0
         self._running: Mapping[str, Any] = {}
@@ -139,6 +140,7 @@ class _Apart:
         # What a partition that is named later must know of what came before: of each
         # hold, by scope and owner, the entry that placed it and what came after that.
         self._holds: dict[tuple[str, str], list[Entry]] = {}
+        self._lifting: dict[object, dict[tuple[str, str], list[Entry]]] = {}
         self._takers: Mapping[str, Callable[[Entry], Told]] = {
             "acked": self._acked,
             "assigned": self._owned,
@@ -185,6 +187,7 @@ class _Apart:
                 self._polls += 1
                 fact.polls += 1
             fact.called = self._called(entry)
+            self._delivered = entry.number
         yield self._cases[name], fact
 
     def _before(self, name: str) -> Told:
@@ -200,9 +203,10 @@ class _Apart:
     def _called(self, entry: Entry) -> int:
         after = entry["after"]  # a step of an iteration, which writes no call
         if after is not None:
-            return int(after) + 1
+            return max(int(after), self._delivered) + 1
         call, number = self._poll
-        return number if call == entry["poll"] else entry.number
+        is_its = call is not None and call == entry["poll"]
+        return number if is_its else entry.number
 
     def _owned(self, entry: Entry) -> Told:
         said = {"generation": entry["generation"]}
@@ -228,6 +232,7 @@ class _Apart:
             self._poll = entry["id"], entry.number
             self._polling = entry.number
         else:
+            self._poll = None, 0  # nothing is returned by it any more
             self._polling = None
             self._polls += entry["ok"] is not False
 
@@ -276,10 +281,17 @@ class _Apart:
             match entry.event, entry["op"]:
                 case ("hold", _) | ("return", "pause") if entry["ok"] is not False:
                     self._holds[key] = [entry]
-                case "call", "resume":
-                    self._holds.pop(key, None)
+                case "call", "resume" if key in self._holds:
+                    lifting = self._lifting.setdefault(entry["id"], {})
+                    lifting[key] = self._holds.pop(key)
+                case "return", "resume":
+                    again = self._lifting.get(entry["id"], {}).pop(key, None)
+                    if again is not None and entry["ok"] is False:
+                        self._holds.setdefault(key, again)
                 case "lift", _ if key in self._holds:
                     self._holds[key].append(entry)
+        if entry.event == "return":
+            self._lifting.pop(entry["id"], None)
 
     # ------------------------------------------------------------ of all partitions
 

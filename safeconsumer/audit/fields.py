@@ -56,6 +56,10 @@ def _is_whole(value: object) -> bool:
     return type(value) is int and 0 <= value <= _MAX_OFFSET
 
 
+def _is_offset(value: object) -> bool:
+    return _is_whole(value) and value != _MAX_OFFSET
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -117,6 +121,8 @@ def _or_none(rule: tuple[str, Check]) -> tuple[str, Check]:
 
 _TIME = ("a number", is_time)
 _WHOLE = ("a whole number, 0 or more", _is_whole)
+# Of a record, which another may follow.
+_OFFSET = ("an offset, 0 or more, that another can follow", _is_offset)
 _TEXT = ("text", _is_text)
 _KEY = ("a whole number or text", _is_key)
 _PARTITION = ("a partition, topic:number", _is_partition)
@@ -140,7 +146,7 @@ _CALL = {
     "seen": _or_none(_WHOLE),
     "seen_at": _or_none(_TIME),
 }
-_RECORD = {"tp": _PARTITION, "offset": _WHOLE}
+_RECORD = {"tp": _PARTITION, "offset": _OFFSET}
 _OWNED = {"partitions": _PARTITIONS}
 _HOLD = {
     "scope": _SCOPE,
@@ -149,6 +155,8 @@ _HOLD = {
     "since": _or_none(_TIME),
     "why": _or_none(_TEXT),
     "group": _or_none(_TEXT),
+    "source": _or_none(_TEXT),
+    "ok": _or_none(("true or false", _is_flag)),
 }
 
 _EVERYWHERE = {"tp": _or_none(_PARTITION), "partitions": _or_none(_PARTITIONS)}
@@ -159,8 +167,8 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "tp": _PARTITION,
         "from": _WHOLE,
         "next": _WHOLE,
-        "first": _WHOLE,
-        "last": _WHOLE,
+        "first": _OFFSET,
+        "last": _OFFSET,
         "count": _WHOLE,
         "gaps": _or_none(_SPANS),
         "poll": _or_none(_KEY),
@@ -190,7 +198,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "handled": {**_RECORD, "id": _KEY, "ok": ("true or false", _is_flag)},
     "completed": {**_RECORD, "why": _TEXT},
     "running": {"records": ("lists of offsets by partition", _records)},
-    "acked": {"tp": _PARTITION, "first": _WHOLE, "last": _WHOLE},
+    "acked": {"tp": _PARTITION, "first": _OFFSET, "last": _OFFSET},
     "fault": {
         "id": _KEY,
         "kind": _TEXT,

@@ -12,10 +12,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Let, Replay, Waited
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
@@ -60,6 +61,17 @@ class Acknowledged:
             at for last, at in zip(self._last, self._at, strict=True) if last >= offset
         )
         return min(found, default=None)
+
+    def next_after(self, at: float) -> int | None:
+        """
+        Return an offset that was written after a moment; None if only others were.
+
+        Where nothing was written at all, the first.
+        """
+        later = (
+            last for last, then in zip(self._last, self._at, strict=True) if then > at
+        )
+        return min(later, default=None if self._last else 0)
 
 
 def missing(
@@ -134,7 +146,7 @@ def slow_resumes(
     acknowledged: Acknowledged,
     patience: float,
     skew: float,
-) -> Iterator[Finding | str]:
+) -> Iterator[Finding | tuple[str, str]]:
     """
     Yield resumes after which what was there did not come (L1), or why that is unknown.
 
@@ -144,7 +156,11 @@ def slow_resumes(
     """
     for member, one in members.items():
         for wait in one.waits:
-            there = _appended(wait, acknowledged)
+            offset = _expected(wait, members.values(), acknowledged, skew)
+            if offset is None:
+                yield "L1", "nobody tells from where on what was resumed was to be read"
+                continue
+            there = _appended(wait, offset, acknowledged)
             known = -math.inf if there is None else there + skew
             if wait.until - max(wait.resumed, known) <= patience:
                 continue
@@ -153,7 +169,8 @@ def slow_resumes(
                 continue
             if there is None:
                 if wait.is_delivered:
-                    yield "nobody tells when records that came late were appended"
+                    said = "nobody tells when records that came late were appended"
+                    yield "L1", said
                 continue
             waited = wait.until - max(wait.resumed, known)
             what = "" if wait.is_delivered else ", and nothing came"
@@ -162,7 +179,7 @@ def slow_resumes(
                 check="L1",
                 case=case,
                 member=member,
-                offset=wait.offset,
+                offset=offset,
                 evidence=f"entry {wait.entry}: {said}",
                 basis=Basis.CLOCKS if there > wait.resumed - skew else Basis.TIME,
                 at=wait.until,
@@ -170,10 +187,28 @@ def slow_resumes(
             )
 
 
-def _appended(wait: Waited, acknowledged: Acknowledged) -> float | None:
+def _expected(
+    wait: Waited, members: Iterable[Replay], acknowledged: Acknowledged, skew: float
+) -> int | None:
+    # Where nothing came in an ownership, it was to begin no later than what others had
+    # before, and no later than what was written once it was resumed.
+    if wait.offset is not None:
+        return wait.offset
+    known = [
+        most
+        for one in members
+        for epoch in one.epochs
+        if epoch.at < wait.resumed - skew
+        for most in (epoch.commits.most, *(run.end for run in epoch.runs))
+    ]
+    most = -1 if wait.was_sought else max(known, default=-1)
+    return most if most >= 0 else acknowledged.next_after(wait.resumed + skew)
+
+
+def _appended(wait: Waited, offset: int, acknowledged: Acknowledged) -> float | None:
     if wait.written is not None:
         return wait.written
-    return acknowledged.time_of(wait.offset)
+    return acknowledged.time_of(offset)
 
 
 # ---------------------------------------------------------------- holds of operators
@@ -187,58 +222,127 @@ class Span:
     Attributes:
         scope: what it covers.
         owner: whose it is.
+        source: who may place such holds, operators or the group; None: not told.
         start: when it was acknowledged.
-        end: before its lift was asked for, by the clock of who asked, and before it
-            expires; ``inf`` if neither is told.
+        end: until when it was surely in force: before any lift of it, whether that was
+            done or not, and before it expires; ``inf`` if neither is told.
+        latest: until when it may have been.
         is_limited: whether it is told when it expires.
     """
 
     scope: str
     owner: str
+    source: str | None = None
     start: float
     end: float
+    latest: float
     is_limited: bool
 
 
-def spans_of(control: Sequence[Fact], skew: float) -> list[Span]:
+def spans_of(control: Sequence[Fact], members: Members, skew: float) -> list[Span]:
     """
-    Return when holds of the group were surely in force.
+    Return when holds of the group were in force.
 
     A lift ends each hold of its scope and owner that may have been placed before it: in
-    the same journal by the order of entries, else by clocks.
+    the same journal by the order of entries, else by clocks. A hold that is placed
+    again has the limit that it was given last.
+
+    Where nobody knows of a lift but the members that heard of it, because it was done
+    by a command that keeps no journal, nothing is known for sure of that hold.
     """
+    holds = [one for one in control if one.event == "group-hold"]
     lifts = [one for one in control if one.event == "group-lift"]
+    heard = [one for part in members.values() for one in part.lifted]
     return [
-        Span(
-            scope=hold["scope"],
-            owner=hold["owner"] or "",
-            start=hold.at,
-            end=_end_of(hold, lifts, skew),
-            is_limited=hold["until"] is not None,
-        )
-        for hold in sorted(control, key=lambda one: one.at)
-        if hold.event == "group-hold"
+        _span(hold, holds, lifts, heard, skew)
+        for hold in sorted(holds, key=lambda one: one.at)
     ]
 
 
-def _end_of(hold: Fact, lifts: Iterable[Fact], skew: float) -> float:
-    ends = [
-        lift.at
-        for lift in lifts
-        if (lift["scope"], lift["owner"]) == (hold["scope"], hold["owner"])
-        and _may_follow(hold, lift, skew)
-    ]
-    return (
-        min(ends, default=math.inf)
-        if hold["until"] is None
-        else min([*ends, float(hold["until"])])
+def _span(
+    hold: Fact,
+    holds: Iterable[Fact],
+    lifts: Iterable[Fact],
+    heard: Iterable[tuple[Key, float]],
+    skew: float,
+) -> Span:
+    again = [one for one in holds if _is_next(hold, one, skew)]
+    lifts = [one for one in lifts if _is_next(hold, one, skew)]
+    failed = [one for one in lifts if one["ok"] is False]
+    asked = [one for one in lifts if one["ok"] is not False]
+    undone = _undone(asked, failed)
+    done = [one.at for one in asked if one not in undone]
+    limits = [one["until"] for one in (hold, *again) if one["until"] is not None]
+    span = Span(
+        scope=hold["scope"],
+        owner=hold["owner"] or "",
+        source=hold["source"],
+        start=hold.at,
+        end=min([*(one.at for one in asked), *limits], default=math.inf),
+        latest=min([*done, *limits], default=math.inf),
+        is_limited=hold["until"] is not None,
     )
+    next_ = min((one.at for one in again), default=math.inf)
+    is_lifted = min(done, default=math.inf) <= next_ and done
+    others = (at for key, at in heard if _is_of(span, key))
+    if not is_lifted and any(span.start - skew <= at < next_ for at in others):
+        return evolve(span, end=span.start)
+    return span
 
 
-def _may_follow(hold: Fact, lift: Fact, skew: float) -> bool:
-    if hold.member == lift.member:
-        return lift.number > hold.number
-    return lift.at >= hold.at - skew
+def _undone(asked: Sequence[Fact], failed: Iterable[Fact]) -> list[Fact]:
+    # Lifts that failed, as far as who asked for them can tell.
+    found: list[Fact] = []
+    for end in failed:
+        own = [one for one in asked if one.member == end.member]
+        found += [one for one in own if one.number < end.number][-1:]
+    return found
+
+
+def _is_next(hold: Fact, other: Fact, skew: float) -> bool:
+    names = {one["source"] for one in (hold, other)} - {None}
+    same = (hold["scope"], hold["owner"]) == (other["scope"], other["owner"])
+    return same and len(names) <= 1 and _may_follow(hold, other, skew)
+
+
+def _may_follow(hold: Fact, other: Fact, skew: float) -> bool:
+    if hold.member == other.member:
+        return other.number > hold.number
+    return other.at >= hold.at - skew
+
+
+def though_held(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding | tuple[str, str]]:
+    """
+    Yield what was done under holds of the group, or why a check cannot tell (G2).
+
+    It cannot where a hold may have been lifted and may not.
+    """
+    sure = list(_though_held(case, members, spans, patience, skew))
+    yield from sure
+    spans = [evolve(one, end=one.latest) for one in spans]
+    known = {one.check for one in sure}
+    for one in _though_held(case, members, spans, patience, skew):
+        if one.check not in known:
+            yield one.check, f"nobody tells when it was lifted: {one.evidence}"
+
+
+def _though_held(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding]:
+    yield from delivered_though_held(case, members, spans, skew)
+    yield from delivered_long_after(case, members, spans, patience, skew)
+    yield from taken_for_lifted(case, members, spans, skew)
+    yield from begun_though_held(case, members, spans, patience, skew)
 
 
 def binds(span: Span, epoch: Epoch, skew: float) -> bool:
@@ -272,24 +376,65 @@ def delivered_though_held(
                 break
 
 
+def delivered_long_after(
+    case: Address,
+    members: Members,
+    spans: Sequence[Span],
+    patience: float,
+    skew: float,
+) -> Iterator[Finding]:
+    """
+    Yield deliveries of members that owned the partition before it was held (G2).
+
+    They may go on until they hear of it, for as long as patience allows. From then on
+    their own journals tell (S1).
+    """
+    for member, part in members.items():
+        for span in spans:
+            first = _delivered_unheard(part, span, patience, skew)
+            if first is not None:
+                at, offset = first
+                said = (
+                    f"delivered {offset} {at - span.start:.1f} s after {span.scope} "
+                    "was held for the group"
+                )
+                yield _by_clocks("G2", case, member, first, said)
+
+
+def _delivered_unheard(
+    part: Replay, span: Span, patience: float, skew: float
+) -> tuple[float, int] | None:
+    known = (at for key, at in part.heard if _is_of(span, key))
+    heard = min((at for at in known if at >= span.start - skew), default=math.inf)
+    start, end = span.start + patience + skew, min(span.end - skew, heard)
+    bound = [one for one in part.epochs if binds(span, one, skew)]
+    for at, offset in part.delivered.between(start, end):
+        if not any(one.at <= at <= one.over for one in bound):
+            return at, offset
+    return None
+
+
 def taken_for_lifted(
     case: Address, members: Members, spans: Sequence[Span], skew: float
 ) -> Iterator[Finding]:
     """
-    Yield deliveries of members that took a hold of the group for lifted too early (S1).
+    Yield what members did that took a hold of the group for lifted too early.
 
-    That it was lifted is what the member says; what counts is when its operator did.
+    S1 for deliveries, W10 for handlers. That it was lifted is what the member says;
+    what counts is when its operator did.
     """
     for member, one in members.items():
         for let in one.let_go:
             span = next((span for span in spans if _is_early(let, span, skew)), None)
             if span is not None:
+                done = "began" if let.check == "W10" else "delivered"
+                what = let.offset if let.check == "W10" else let.count
                 said = (
-                    f"delivered {let.count} while {let.scope} was held by {let.owner}: "
+                    f"{done} {what} while {let.scope} was held by {let.owner}: "
                     "it was taken for lifted"
                 )
                 yield Finding(
-                    check="S1",
+                    check=let.check,
                     case=case,
                     member=member,
                     offset=let.offset,
@@ -310,11 +455,34 @@ def was_in_force(span: Span, let: Let, skew: float) -> bool:
 
     It was too early if the span lasts beyond that.
     """
-    # Members name an operator's holds operator:alice, the group's own group:app.
-    is_same = (let.scope, let.owner.partition(":")[2]) == (span.scope, span.owner)
+    is_same = _is_of(span, (let.scope, let.owner))
     if not is_same or (let.is_expired and not span.is_limited):
         return False
     return span.start + skew < let.ended
+
+
+def is_known(key: Key, at: float, spans: Iterable[Span], near: float) -> bool:
+    """
+    Tell whether a hold that a member heard of is one of those.
+
+    Args:
+        key: its scope and owner, as members name it.
+        at: when it was heard of.
+        spans: holds that operators' journals tell of.
+        near: seconds between what they say and what a member hears.
+    """
+    return any(
+        _is_of(span, key) and span.start - near <= at <= span.latest + near
+        for span in spans
+    )
+
+
+def _is_of(span: Span, heard: Key) -> bool:
+    # Members name an operator's holds operator:alice, the group's own group:app.
+    scope, owner = heard
+    source, _, name = owner.partition(":")
+    is_same = (scope, name) == (span.scope, span.owner)
+    return is_same and span.source in {None, source}
 
 
 def begun_though_held(
@@ -340,15 +508,22 @@ def begun_though_held(
                     f"began {offset} {at - span.start:.1f} s after {span.scope} was "
                     "held for the group"
                 )
-                yield Finding(
-                    check="W10",
-                    case=case,
-                    member=member,
-                    offset=offset,
-                    evidence=said,
-                    basis=Basis.CLOCKS,
-                    at=at,
-                )
+                yield _by_clocks("W10", case, member, first, said)
+
+
+def _by_clocks(
+    check: str, case: Address, member: str, first: tuple[float, int], evidence: str
+) -> Finding:
+    at, offset = first
+    return Finding(
+        check=check,
+        case=case,
+        member=member,
+        offset=offset,
+        evidence=evidence,
+        basis=Basis.CLOCKS,
+        at=at,
+    )
 
 
 def _of_offsets(check: str, case: Address, offset: int, evidence: str) -> Finding:

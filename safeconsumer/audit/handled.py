@@ -10,39 +10,14 @@ or when the next record began, stands before that. A skipped record is the excep
 may be written later, and takes back what was found because of it.
 """
 
-from array import array
 from collections.abc import Callable, Iterator
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.journal import DEAD_LETTER
+from safeconsumer.audit.ownerships import Moments
 from safeconsumer.audit.spans import Spans
-
-
-@define
-class Begun:
-    """
-    When handlers began, and on which offset; sixteen bytes each.
-    """
-
-    at: "array[float]" = field(factory=lambda: array("d"))
-    offset: "array[int]" = field(factory=lambda: array("q"))
-
-    def add(self, at: float, offset: int) -> None:
-        """
-        Take note of one.
-        """
-        self.at.append(at)
-        self.offset.append(offset)
-
-    def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
-        """
-        Yield what began after the one and before the other.
-        """
-        for at, offset in zip(self.at, self.offset, strict=True):
-            if start < at < end:
-                yield at, offset
 
 
 @frozen
@@ -80,7 +55,7 @@ class Handled:
             set()
         )  # in this ownership, perhaps for an earlier one
         self._doubts: dict[int, list[Callable[[], None]]] = {}
-        self.begun = Begun()
+        self.begun = Moments()
         self.done = Spans()
 
     # ------------------------------------------------------------ ownership

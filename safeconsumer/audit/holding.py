@@ -6,7 +6,8 @@ what was called and when that returned, and from what was heard of holds placed
 elsewhere, never from what the consumer says of its own state:
 
 - what a process placed itself is in force from the return of ``pause`` to the call of
-  ``resume``, or to the moment that its call named (``until``);
+  ``resume``, or to the moment that its call named (``until``); from the return of a
+  ``resume`` that failed it is in force again;
 - that it ended with an ownership is believed if it was placed for as long as something
   is owned, or may go along with its partition (hand-over), and an ownership of what it
   covers has really ended since it was asked for;
@@ -120,6 +121,7 @@ class Holds:
     def __init__(self) -> None:
         self._standing: dict[Key, Placed] = {}
         self._asked: dict[object, int] = {}
+        self._resuming: dict[object, tuple[Placed, ...]] = {}
 
     def take(self, fact: Fact) -> Change:
         """
@@ -134,11 +136,15 @@ class Holds:
             case ("hold", _) | ("return", "pause"):
                 return self._place(fact)
             case "call", "resume":
+                over = [self._standing.get(key) for key in keys(fact)]
+                self._resuming[fact["id"]] = tuple(one for one in over if one)
                 return self._end(fact, keys(fact))
+            case "return", "resume":
+                return self._resumed(fact)
             case "lift", _:
                 known = (self._standing.get(key) for key in keys(fact))
-                over = [one for one in known if one and one.is_ended_by(fact)]
-                return self._end(fact, [one.key for one in over])
+                ended = [one for one in known if one and one.is_ended_by(fact)]
+                return self._end(fact, [one.key for one in ended])
         return Change()
 
     def standing(self, at: float, before: float = math.inf) -> list[Placed]:
@@ -159,6 +165,19 @@ class Holds:
         change = self._end(fact, [one.key for one in placed])
         self._standing.update((one.key, one) for one in placed)
         return evolve(change, placed=placed)
+
+    def _resumed(self, fact: Fact) -> Change:
+        over = self._resuming.pop(fact["id"], ())
+        if fact["ok"] is not False:
+            return Change()
+        # Meanwhile it may have been over, or placed anew by another thread.
+        again = tuple(
+            evolve(one, number=fact.number, at=fact.at)
+            for one in over
+            if one.key not in self._standing
+        )
+        self._standing.update((one.key, one) for one in again)
+        return Change(placed=again)
 
     def _end(self, fact: Fact, over: Iterable[Key]) -> Change:
         known = [self._standing.pop(key, None) for key in over]

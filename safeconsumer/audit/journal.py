@@ -37,6 +37,8 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
   control topic, or about to be asked for; ``until`` of a hold that expires;
+  ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift
+  that failed is written again with ``ok`` false: nobody knows whether it was done;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,

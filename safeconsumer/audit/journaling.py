@@ -16,7 +16,7 @@ from safeconsumer import events
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.reading import covered, tp_text
+from safeconsumer.audit.reading import covered, scope_text, tp_text
 from safeconsumer.audit.recorded import holds_hook, scopes_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.consumer import SafeConsumer
@@ -327,27 +327,31 @@ class JournalingConsumer(SafeConsumer):
         super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
         now = self._safe_journaling.writer.now()
         until = None if seconds is None else now + seconds
-        self._safe_tell_group("group-hold", targets, owner, until)
+        self._safe_tell_group("group-hold", targets, owner, until=until)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
         """
         As the parent.
         """
         self._safe_tell_group("group-lift", targets, owner)
-        return super().resume_group(*targets, owner=owner)
+        try:
+            return super().resume_group(*targets, owner=owner)
+        except BaseException:
+            self._safe_tell_group("group-lift", targets, owner, ok=False)
+            raise
 
     def _safe_tell_group(
         self,
         event: str,
         targets: Iterable[Any],
         owner: str,
-        until: float | None = None,
+        **more: float | None,
     ) -> None:
         journal = self._safe_journaling
-        limit: dict[str, object] = {} if until is None else {"until": until}
+        known = {name: value for name, value in more.items() if value is not None}
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
-            journal.tell(event, {**said, **limit})
+            journal.tell(event, {**said, "source": "group", **known})
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -371,7 +375,7 @@ class JournalingConsumer(SafeConsumer):
     ) -> None:
         seconds = checked_duration(for_)
         journal = self._safe_journaling
-        said: dict[str, object] = {"scopes": [str(one) for one in found]}
+        said: dict[str, object] = {"scopes": [scope_text(one) for one in found]}
         said["owner"] = owner
         said["lifetime"] = checked_lifetime(lifetime or self._safe_lifetime).value
         if seconds is not None:
@@ -386,7 +390,7 @@ class JournalingConsumer(SafeConsumer):
         self, keys: Sequence[HoldKey], *, all_of: str | None = None
     ) -> tuple[Hold, ...]:
         owner = all_of or (keys[0][1] if keys else APP)
-        said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
+        said = {"scopes": [scope_text(scope) for scope, _ in keys], "owner": owner}
         scopes = tuple(scope for scope, _ in keys)
         around = self._safe_journaling.around
         with around("resume", said, lambda: self._safe_seen(scopes)):
@@ -398,7 +402,7 @@ class JournalingConsumer(SafeConsumer):
         journal = self._safe_journaling.writer
         number, at = journal.number, journal.now()
         view = self._safe_ledger.view()  # one look: a gate may open at any moment
-        here = covered(map(str, named), view.partitions())
+        here = covered(map(scope_text, named), view.partitions())
         return {
             "seen": number,
             "seen_at": at,

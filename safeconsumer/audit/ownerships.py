@@ -24,6 +24,31 @@ class Delivered:
 
 
 @define
+class Moments:
+    """
+    When something happened, and on which offset; sixteen bytes each.
+    """
+
+    at: "array[float]" = field(factory=lambda: array("d"))
+    offset: "array[int]" = field(factory=lambda: array("q"))
+
+    def add(self, at: float, offset: int) -> None:
+        """
+        Take note of one.
+        """
+        self.at.append(at)
+        self.offset.append(offset)
+
+    def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
+        """
+        Yield what happened after the one and before the other.
+        """
+        for at, offset in zip(self.at, self.offset, strict=True):
+            if start < at < end:
+                yield at, offset
+
+
+@define
 class Commits:
     """
     What was asked for, and what was answered, in order; seventeen bytes each.

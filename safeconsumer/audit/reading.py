@@ -2,7 +2,9 @@
 The judge's own reading of partitions and scopes, which is nobody else's code.
 
 What a scope covers is what the contract says: ``orders:3`` one partition, ``orders`` a
-topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything.
+topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything. In a
+journal alone a partition of a topic named ``re`` is ``re:re:3``, which as a pattern
+would match nothing: no topic's name has a colon.
 """
 
 import re
@@ -21,6 +23,7 @@ _MAX_PARTITION = 2**31 - 1
 # org.apache.kafka.common.internals.Topic: MAX_NAME_LENGTH and LEGAL_CHARS.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NUMBER = re.compile(r"[0-9]{1,10}")
+_OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 _MAX_PATTERN = 4096
 
 # RE2 reads these otherwise than Python does: a class of characters by its name.
@@ -71,7 +74,9 @@ def covering(scope: str) -> Covers:
     """
     if scope == _EVERYTHING:
         return lambda _: True
-    if scope.startswith(_PATTERN):
+    if _OF_RE.fullmatch(scope):
+        scope = scope.removeprefix(_PATTERN)
+    elif scope.startswith(_PATTERN):
         return _matching(scope)
     topic, colon, number = scope.partition(":")
     if not is_topic(topic):
@@ -101,7 +106,7 @@ def covered(
             covers = covering(scope)
         except JournalError:
             continue
-        alone = tp_of(scope) if is_partition(scope) else None
+        alone = _partition_of(scope) if is_partition(scope) else None
         found.update({alone} & tps if alone else filter(covers, tps))
     return found
 
@@ -110,7 +115,22 @@ def is_partition(scope: str) -> bool:
     """
     Tell whether a scope is a single partition.
     """
-    return ":" in scope and not scope.startswith(_PATTERN)
+    is_pattern = scope.startswith(_PATTERN) and not _OF_RE.fullmatch(scope)
+    return ":" in scope and not is_pattern
+
+
+def scope_text(scope: object) -> str:
+    """
+    Return a scope as journals name it.
+    """
+    text = str(scope)
+    is_alone = getattr(scope, "partition", None) is not None
+    is_of_re = is_alone and getattr(scope, "topic", None) == "re"
+    return f"{_PATTERN}{text}" if is_of_re else text
+
+
+def _partition_of(scope: str) -> TopicPartition:
+    return tp_of(scope.removeprefix(_PATTERN) if _OF_RE.fullmatch(scope) else scope)
 
 
 def _matching(scope: str) -> Covers:

@@ -10,7 +10,7 @@ from safeconsumer._kafka.handover.carrying import ARRIVED
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import ENDED, EXPIRED
-from safeconsumer.audit.reading import covered, tp_of, tp_text
+from safeconsumer.audit.reading import covered, scope_text, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
@@ -102,7 +102,11 @@ class Recorded:
         Lift every hold of an owner, and write it down as :meth:`resume`.
         """
         owner = kwargs.get("owner", "app")
-        held = [str(one.scope) for one in self._consumer.holds() if one.owner == owner]
+        held = [
+            scope_text(one.scope)
+            for one in self._consumer.holds()
+            if one.owner == owner
+        ]
         with self._calls.around("resume", self._hold(held, kwargs), self._seen(held)):
             return self._consumer.resume_all(**kwargs)
 
@@ -164,8 +168,24 @@ class Recorded:
 
     def _offsets(self, offsets: Any) -> dict[str, int]:  # noqa: ANN401 - the consumer's
         if offsets is None:
-            return dict(self._came.next)
+            return {name: self._reached(name) for name in [*self._came.next]}
         return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
+
+    def _reached(self, name: str) -> int:
+        # A client commits its position, which goes on over markers of transactions.
+        known = self._came.next[name]
+        ask = getattr(self._consumer, "position", None)
+        tp = next((tp for tp in self._assigned() if tp_text(tp) == name), None)
+        now = None if ask is None or tp is None else ask(tp)
+        if now is None or now <= known:
+            return known
+        self._journal.write("moved", {"tp": name, "from": known, "next": now})
+        self._came.begins_at(tp_of(name), now)
+        return int(now)
+
+    def _assigned(self) -> Iterable[Any]:
+        ask = getattr(self._consumer, "assignment", None)
+        return () if ask is None else ask()
 
     # ------------------------------------------------------------ ownership
 
@@ -249,14 +269,14 @@ def _purged(
 
 
 def _named(hold: Hold) -> dict[str, object]:
-    return {"scope": str(hold.scope), "owner": hold.owner}
+    return {"scope": scope_text(hold.scope), "owner": hold.owner}
 
 
 def scopes_text(targets: Iterable[Any]) -> list[str]:
     """
     Return what ``pause`` was given as journals name it.
     """
-    return [str(scopes.of(one)) for one in targets]
+    return [scope_text(scopes.of(one)) for one in targets]
 
 
 def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's types

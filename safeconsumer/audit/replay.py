@@ -10,9 +10,9 @@ from attrs import define, frozen
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.holding import Holds, Key, Placed, keys
+from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED
-from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
+from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
 _WORKERS_OWN = frozenset(
@@ -37,33 +37,36 @@ class Waited:
         resumed: when the last hold was gone.
         until: when the record came, or the journal ended.
         polls: how many returned meanwhile.
-        offset: of the record, or where one was expected.
+        offset: of the record, or where one was expected; None: that is not known.
         written: when the broker appended it, if it tells.
         created: what its producer says, if only that is told.
         is_delivered: whether it came at all.
+        was_sought: whether a seek moved it to where nobody tells.
     """
 
     entry: int
     resumed: float
     until: float
     polls: int
-    offset: int
+    offset: int | None
     written: float | None = None
     created: float | None = None
     is_delivered: bool = True
+    was_sought: bool = False
 
 
 @define
 class Let:
     """
-    A hold from elsewhere that the member took for over, and what it delivered then.
+    A hold from elsewhere that the member took for over, and what it did then.
 
     Attributes:
         scope: what it covered.
         owner: whose it was.
         ended: when it was over, as the member says.
         is_expired: whether it says that nobody lifted it.
-        delivered: when the first record came after that.
+        check: S1 of deliveries, W10 of handlers.
+        delivered: when the first record came after that, or its handler began.
         offset: its offset.
         count: how many came with it.
         entry: that tells of them; 0: nothing came.
@@ -73,6 +76,7 @@ class Let:
     owner: str
     ended: float
     is_expired: bool
+    check: str = "S1"
     delivered: float = 0.0
     offset: int = 0
     count: int = 0
@@ -109,9 +113,11 @@ class Replay:
         strays: what it committed before it ever had the partition.
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
-        heard: scopes and owners of holds from elsewhere.
-        was_shown: whether it ever says what ``paused()`` returned.
-        was_hidden: whether it paused or resumed and does not say that.
+        heard: of holds from elsewhere, by scope and owner, and when.
+        lifted: of those that it took for lifted, and when.
+        delivered: when polls returned records, and the first of each.
+        was_hidden: whether it ever paused or resumed and does not say what ``paused()``
+            returned then.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -140,8 +146,11 @@ class Replay:
         self.waits: list[Waited] = []
         self.let_go: list[Let] = []
         self._let: list[Let] = []
-        self.heard: set[Key] = set()
-        self.was_shown = self.was_hidden = False
+        self._let_work: list[tuple[Placed, Let]] = []
+        self.heard: list[tuple[Key, float]] = []
+        self.lifted: list[tuple[Key, float]] = []
+        self.delivered = Moments()
+        self.was_hidden = False
         self._changed = 0
         self._flying: set[object] = set()
         self.handled = Handled(self._find)
@@ -229,6 +238,8 @@ class Replay:
         self._flying.discard(fact["id"])
         if fact["ok"] is False:
             self._asked.pop(fact["id"], None)
+            if fact["op"] == "resume":
+                self._hold(fact)
             return
         match fact["op"]:
             case "pause":
@@ -246,7 +257,6 @@ class Replay:
         if fact["paused"] is None:
             self.was_hidden = self.was_hidden or self._is_owned
             return
-        self.was_shown = True
         held = self._holds.standing(fact.at)
         if not fact["assigned"] or not self._was_still(fact, held):
             return
@@ -322,7 +332,7 @@ class Replay:
 
     def _heard_of(self, hold: Placed) -> None:
         # It was in force a little before it was written down.
-        self.heard.add(hold.key)
+        self.heard.append((hold.key, hold.at))
         self._changed = hold.number
         for fact, take_back in self._unheld:
             if hold.at - fact.at <= _WRITTEN_WITHIN:
@@ -334,22 +344,26 @@ class Replay:
         ended = self._holds.take(fact).ended
         over = frozenset(keys(fact))
         for one in self._suspicions:
-            one.holds = [
+            gone = [
                 hold
                 for hold in one.holds
-                if hold.key not in over or not hold.is_over(fact, one.fact)
+                if hold.key in over and hold.is_over(fact, one.fact)
             ]
+            one.holds = [hold for hold in one.holds if hold not in gone]
+            # It was over as the member says: whether it was, its operator knows.
+            self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
-        self._let += (
-            Let(hold.scope, hold.owner, hold.until, fact["why"] == EXPIRED)
-            for hold in ended
-            if hold.is_remote
-        )
+        remote = [hold for hold in ended if hold.is_remote]
+        if fact["why"] != EXPIRED:
+            self.lifted += ((hold.key, ended_at(fact)) for hold in remote)
+        self._let += [_let(hold, fact) for hold in remote]
+        self._let_work += [(hold, _let(hold, fact)) for hold in remote]
         if ended:
             self._let_flow(fact)
 
     def _let_flow(self, fact: Fact) -> None:
-        if self._is_owned and not self._holds.standing(fact.at):
+        is_quiet = bool(self._holds.standing(fact.at)) or bool(fact["gated"])
+        if self._is_owned and not is_quiet:
             self._resumed = _Resumed(fact.at, fact.polls)
 
     # ------------------------------------------------------------ ownership
@@ -371,6 +385,7 @@ class Replay:
 
     def _revoked(self, fact: Fact) -> None:
         self._changed = fact.number
+        self._over(fact)
         if self._is_owned:
             is_lost = self.epochs[-1].was_lost = fact.event == "lost"
             self._departed_in = None if is_lost else fact["generation"]
@@ -386,6 +401,7 @@ class Replay:
             now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
             self.epochs.append(now)
             self._is_owned = True
+        self.delivered.add(fact.at, fact["first"])
         self._check_held(fact)
         self._check_order(fact)
         self._check_liveness(fact)
@@ -439,6 +455,9 @@ class Replay:
         ]
         if held:
             self._suspect("W10", fact, offset, f"began {offset} while", held)
+        began = [one for one in self._let_work if not self._is_excused(one[0], offset)]
+        self.let_go += _done_then(fact, [let for _, let in began])
+        self._let_work = [one for one in self._let_work if one not in began]
         self.handled.began(fact)
 
     def _is_excused(self, hold: Placed, offset: int) -> bool:
@@ -479,7 +498,13 @@ class Replay:
             self._wait(fact, since, polls, fact["first"])
 
     def _wait(
-        self, fact: Fact, since: float, polls: int, offset: int, *, came: bool = True
+        self,
+        fact: Fact,
+        since: float,
+        polls: int,
+        offset: int | None,
+        *,
+        came: bool = True,
     ) -> None:
         self.waits.append(
             Waited(
@@ -491,23 +516,25 @@ class Replay:
                 written=fact["written"],
                 created=fact["created"],
                 is_delivered=came,
+                was_sought=offset is None and self._was_moved(),
             )
         )
 
+    def _was_moved(self) -> bool:
+        return bool(self.epochs[-1].runs) or self.epochs[-1].was_sought
+
     def _over(self, fact: Fact) -> None:
-        # Where the journal ends: what was resumed, and polled for, may never have come.
+        # Where the journal ends, or the ownership does: what was resumed, and polled
+        # for, may never have come.
         resumed = self._resumed
-        if resumed is None or self._position is None or not self._is_owned:
+        if resumed is None or not self._is_owned:
             return
         polls = fact.polls - resumed.polls
         if polls > self._POLLS and fact.at - resumed.at > self._patience:
             self._wait(fact, resumed.at, polls, self._position, came=False)
 
     def _check_let(self, fact: Fact) -> None:
-        for one in self._let:
-            one.delivered, one.entry = fact.at, fact.number
-            one.offset, one.count = fact["first"], fact["count"]
-        self.let_go += self._let
+        self.let_go += _done_then(fact, self._let)
         self._let.clear()
 
     def _parked(self, fact: Fact) -> None:
@@ -559,3 +586,21 @@ class Replay:
             at=fact.at,
             entry=fact.number,
         )
+
+
+def _let(hold: Placed, lift: Fact) -> Let:
+    ended = min(hold.until, ended_at(lift))
+    return Let(hold.scope, hold.owner, ended, lift["why"] == EXPIRED)
+
+
+def _done_then(fact: Fact, several: Iterable[Let]) -> Iterator[Let]:
+    # Only what operators and the group have placed has another word on its end.
+    for one in several:
+        if ":" not in one.owner or fact.event not in {"deliver", "handle"}:
+            continue
+        one.delivered, one.entry = fact.at, fact.number
+        if fact.event == "handle":
+            one.check, one.offset, one.count = "W10", fact["offset"], 1
+        else:
+            one.offset, one.count = fact["first"], fact["count"]
+        yield one

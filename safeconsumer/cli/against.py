@@ -69,7 +69,13 @@ def topic_journal(
     base: Mapping[str, Any], partitions: Iterable[Named]
 ) -> tuple[TopicJournal, list[str]]:
     """
-    Read partitions from their beginning to the end they have now, committed records.
+    Read topics from their beginning to the end they have now, committed records.
+
+    Every partition of theirs: what nobody read of one no journal names.
+
+    Args:
+        base: how to reach the broker.
+        partitions: those that journals name.
 
     Nothing is made on the cluster: a topic that is gone stays gone.
 
@@ -113,14 +119,13 @@ def _looked_up(
             )
             continue
         numbers = consumer.partitions_for_topic(topic)
-        for tp in own:
-            if tp[1] in numbers:
-                there.append(TopicPartition(*tp))
-            else:
-                troubles.append(
-                    f"{tp_text(tp)} is not there: the topic has "
-                    f"{counted(len(numbers), 'partition')}"
-                )
+        there += (TopicPartition(topic, number) for number in sorted(numbers))
+        troubles += (
+            f"{tp_text(tp)} is not there: the topic has "
+            f"{counted(len(numbers), 'partition')}"
+            for tp in own
+            if tp[1] not in numbers
+        )
     return there, troubles
 
 

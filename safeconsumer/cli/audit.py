@@ -24,7 +24,7 @@ from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import Papers, papers
+from safeconsumer.cli.journals import Papers, allowance, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
@@ -65,11 +65,14 @@ _EPILOG = epilog(
 @click.option(
     "--clock-skew",
     type=float,
+    callback=allowance,
     default=0.0,
     metavar="SECONDS",
     help="By how much the clocks of any two hosts may differ, brokers too.",
 )
-@click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--patience", type=float, default=5.0, callback=allowance, metavar="SECONDS"
+)
 @click.option(
     "--without",
     "left_out",

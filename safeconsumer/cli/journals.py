@@ -2,17 +2,19 @@
 The journals that a command is given, read as far as they can be.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import click
 from attrs import frozen
 
 from safeconsumer.audit.checker import Court, Settings
 from safeconsumer.audit.facts import facts
 from safeconsumer.audit.journal import Journal, Source
-from safeconsumer.audit.packs import Packs, is_pack
+from safeconsumer.audit.packs import Known, Packs, is_pack
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import Joined, sources
@@ -29,12 +31,14 @@ class Papers:
         journals: those of them that are read.
         packs: what is packed and is none of these.
         troubles: what cannot be read, and why.
+        empty: folders that have no journal.
     """
 
     files: Sequence[Joined]
     journals: Sequence[Joined]
     packs: Packs
     troubles: Sequence[str]
+    empty: Sequence[str] = ()
 
     def __len__(self) -> int:
         """
@@ -70,7 +74,7 @@ class Papers:
             more: journals that were made meanwhile.
         """
         court = Court(settings)
-        troubles = list(self.troubles)
+        troubles = [*self.empty, *self.troubles]
         journals: list[Source] = [*self.journals, *more]
         for journal in journals:
             try:
@@ -83,12 +87,30 @@ class Papers:
         return tuple(rows), tuple(troubles)
 
 
+def allowance(
+    context: click.Context,  # noqa: ARG001 - a callback's shape
+    parameter: click.Parameter,  # noqa: ARG001
+    value: float,
+) -> float:
+    """
+    Return the seconds that an option names, if the judge can reckon with them.
+
+    Raises:
+        click.BadParameter: they are below zero, no number, or without end.
+    """
+    if not 0 <= value < math.inf:
+        message = f"{value} is no allowance: write seconds, 0 or more"
+        raise click.BadParameter(message)
+    return value
+
+
 def papers(given: Sequence[Path]) -> Papers:
     """
     Open journals, folders of journals, and packs.
 
     A journal that is packed and also there as files is read from the pack, unless it
-    went on.
+    went on. Two processes of one name cannot be told apart: of them the first is read,
+    and that there is another is a trouble.
 
     Raises:
         MissingExtraError: there is a pack, and pyarrow is missing.
@@ -103,12 +125,39 @@ def papers(given: Sequence[Path]) -> Papers:
         troubles.append(str(error))
     troubles += packs.troubles
     journals: list[Joined] = []
-    for one in found:
-        known = packs.known.get(one.member)
-        if known is None or (known.began, known.size) != (one.began, one.size):
-            journals.append(one)
-            packs.known.pop(one.member, None)
-    return Papers(files=found, journals=journals, packs=packs, troubles=troubles)
+    began: dict[tuple[str, str], float] = {}
+    for one in packs.known.values():
+        began[one.member, one.group] = one.began
+    for journal in found:
+        if began.setdefault((journal.member, journal.group), journal.began) != (
+            journal.began
+        ):
+            name = journal.member
+            troubles.append(f"another journal of a process that is called {name}")
+        elif _is_more(journal, packs.known.get(journal.member), troubles):
+            journals.append(journal)
+            packs.known.pop(journal.member, None)
+    empty = [
+        f"there is no journal in {path}"
+        for path in readable
+        if path.is_dir() and path not in folders and not files([path])
+    ]
+    return Papers(
+        files=found, journals=journals, packs=packs, troubles=troubles, empty=empty
+    )
+
+
+def _is_more(journal: Joined, known: Known | None, troubles: list[str]) -> bool:
+    if known is None:
+        return True
+    if journal.size == known.size:
+        return False
+    try:
+        last = max((one.number for one in journal.entries), default=0)
+    except JournalError as error:  # what is packed of it is whole
+        troubles.append(str(error))
+        return False
+    return last > known.entries
 
 
 def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:

@@ -12,7 +12,7 @@ from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import Papers, papers
+from safeconsumer.cli.journals import Papers, allowance, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
@@ -102,8 +102,12 @@ def _checked_format(
 )
 @click.option("--title", help="Instead of the groups' names.")
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
-@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
-@click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--clock-skew", type=float, default=0.0, callback=allowance, metavar="SECONDS"
+)
+@click.option(
+    "--patience", type=float, default=5.0, callback=allowance, metavar="SECONDS"
+)
 @click.pass_context
 def timeline(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -190,7 +194,7 @@ def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:
 
 
 def _heard(watching: Watching, evidence: Papers) -> list[str]:
-    troubles = list(evidence.troubles)
+    troubles = [*evidence.empty, *evidence.troubles]
     for journal in evidence.journals:
         try:
             watching.hear(journal)

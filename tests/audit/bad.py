@@ -28,6 +28,18 @@ def s1_wrong_owner() -> Fleet:
     return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
 
 
+def s1_after_a_resume_that_failed() -> Fleet:
+    # It raised: nothing was lifted (P4).
+    told = Telling().assigned(TP).pause("orders").resume("orders", ok=False)
+    return [told.poll(TP, 0, 2)]
+
+
+def s1_gained_after_a_resume_that_failed() -> Fleet:
+    # The partition is heard of only later.
+    told = Telling().pause("orders").resume("orders", ok=False)
+    return [told.assigned(TP).poll(TP, 0, 2)]
+
+
 def s1_placed_again() -> Fleet:
     # An earlier hold's end, written down late, does not end the next one.
     told = Telling().assigned(TP).pause("orders")
@@ -231,6 +243,38 @@ def g2_after_a_loss() -> Fleet:
     ]
 
 
+def g2_never_heard() -> Fleet:
+    # An operator's hold never reaches who owned the partition before.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5)
+    told.at = 2000.0
+    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+
+
+def g2_never_heard_when_given_back() -> Fleet:
+    # A rebalance gives it back; the hold has had all the time there is.
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    told.at = 2000.0
+    told.assigned(TP, generation=2)
+    return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
+
+
+def _held_and_lifted_by_an_operator() -> Telling:
+    operator = _held_by_an_operator(1100)
+    operator.at = 5000.0
+    return operator.then("group-lift", scope="orders", owner="alice", group="g")
+
+
+def s1_taken_for_lifted() -> Fleet:
+    # It says so only after the delivery; the operator lifted it much later.
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1200.0
+    told.poll(TP, 5, 9)
+    told.then("lift", scope="orders", owner="operator:alice", since=1110.0)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
 def _worker(member: str = "a", at: float = 1000.0) -> Telling:
     return Telling(member, at=at).then("working", order="key")
 
@@ -335,6 +379,27 @@ def w10_another_ran() -> Fleet:
     return [told.begin(TP, 0, "=x").begin(TP, 1, "=y")]
 
 
+def w10_taken_for_lifted() -> Fleet:
+    # It takes an operator's hold for lifted, and begins.
+    told = _worker().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1104.5
+    told.then("lift", scope="orders", owner="operator:alice").handle(TP, 0)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
+def w10_taken_for_lifted_and_told_late() -> Fleet:
+    # It says so only after the handler.
+    told = _worker().assigned(TP).poll(TP, 0, 5)
+    told.at = 1102.5
+    told.then("hold", scope="orders", owner="operator:alice")
+    told.at = 1105.0
+    told.handle(TP, 0)
+    told.then("lift", scope="orders", owner="operator:alice", since=1104.5)
+    return [_held_and_lifted_by_an_operator(), told]
+
+
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
@@ -344,6 +409,7 @@ def w10_never_heard() -> Fleet:
 
 BAD: tuple[Callable[[], Fleet], ...] = (
     *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
+    *(s1_after_a_resume_that_failed, s1_gained_after_a_resume_that_failed),
     *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
     *(s2_acknowledged, s3, s3_not_owned, s4_kept_through_a_loss),
     s6_in_a_group_that_began_anew,
@@ -359,6 +425,8 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     ),
     *(s7, s7_lifted_another),
     *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
+    *(g2_never_heard, g2_never_heard_when_given_back, s1_taken_for_lifted),
+    *(w10_taken_for_lifted, w10_taken_for_lifted_and_told_late),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
     *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),
     *(w7, w7_overlapping_an_earlier_ownership, w7_overtaken, w7_backwards),
@@ -454,7 +522,7 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     # It owned the partition before the hold, and nobody else did since; what is between
     # the acknowledgement and its next record is the time it takes to hear (G2).
     told = Telling("a").assigned(TP).revoked(TP)
-    told.at = 2000.0
+    told.at = 1503.0
     told.assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
     return [_held_by_an_operator(1500), told]
 

@@ -22,7 +22,8 @@ from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.errors import HookTypeError
+from safeconsumer.cli.against import topic_journal
+from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
@@ -540,3 +541,27 @@ def test_what_is_no_folder_is_no_journal(journal: Any) -> None:  # noqa: ANN401 
     """A typed error, before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
+
+
+@pytest.mark.any_broker
+def test_a_lift_for_the_group_that_failed_is_written_as_failed(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """Whether it was done nobody knows; here there is no control."""
+    consumer = clients.consumer(SafeConsumer, "orders", group="g", journal=tmp_path)
+    with pytest.raises(SafeConsumerError):
+        consumer.resume_group("orders")
+    consumer.close()
+    told = of(journal_of(tmp_path), "group-lift")
+    assert [one["ok"] for one in told] == [None, False]
+
+
+@pytest.mark.any_broker
+def test_a_topic_is_read_whole_whatever_partitions_journals_name(
+    clients: Clients,
+) -> None:
+    """What nobody read of a partition, and no journal names it, is there as well."""
+    topic = filled(clients, 3, 20)
+    found = topic_journal(clients._broker.client_config, [(topic, 1)])
+    told = {one["tp"]: (one["first"], one["last"]) for one in found.entries}
+    assert told == {f"{topic}:{number}": (0, 19) for number in range(3)}

@@ -9,7 +9,8 @@ import pytest
 from safeconsumer.audit import checker
 from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import covered, covering
+from safeconsumer.audit.recorded import scopes_text
 from safeconsumer.errors import JournalError
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
@@ -109,6 +110,17 @@ def test_scopes_are_read_by_the_judge_itself(scope: str, *, covers: bool) -> Non
     assert covering(scope)(("orders", 0)) is covers
 
 
+def test_a_partition_of_a_topic_that_is_called_re() -> None:
+    """S1: as a journal names it, it is no pattern."""
+    (scope,) = scopes_text([("re", 0)])
+    assert covering(scope)(("re", 0))
+    assert not covering(scope)(("re", 1))
+    assert covered([scope], [("re", 0), ("re", 1)]) == {("re", 0)}
+    assert scopes_text([("orders", 0), "re", "re:0"]) == ["orders:0", "re", "re:0"]
+    told = Telling().assigned("re:0").pause(scope, assigned=["re:0"], paused=["re:0"])
+    assert broken([told.poll("re:0", 0, 2)]) == {"S1"}
+
+
 @pytest.mark.parametrize(
     "scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"]
 )
@@ -134,17 +146,80 @@ def test_an_end_that_no_ownership_had_is_not_believed() -> None:
     assert broken([told("returns:0")]) == {"S1"}
 
 
+def unjudged(fleet: Fleet) -> set[str]:
+    verdicts = check([one.journal() for one in fleet]).values()
+    return {name for one in verdicts for name in one.unjudged}
+
+
 def test_a_lift_that_no_operator_asked_for_is_not_believed() -> None:
-    """What the member heard is its own word; when it was lifted is the operator's."""
+    """
+    What the member heard is its own word; when it was lifted is the operator's.
+
+    If no journal has a lift, a command may have done it, which keeps none: then nobody
+    knows.
+    """
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000).then("group-hold", **said)
     one = Telling().assigned(TP)
     one.at = 1010.0
     one.then("hold", scope="orders", owner="operator:eve")
     one.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    assert broken([operator, one]) == {"S1"}
+    assert (broken([operator, one]), unjudged([operator, one])) == (set(), {"S1"})
     operator.at = 1010.1
-    assert broken([operator.then("group-lift", **said), one]) == set()
+    operator.then("group-lift", **said)
+    assert (broken([operator, one]), unjudged([operator, one])) == (set(), set())
+    early = Telling("operator", group="", at=1000).then("group-hold", **said)
+    early.at = 1020.0
+    assert broken([early.then("group-lift", **said), one]) == {"S1"}
+
+
+def test_a_hold_that_is_placed_again_has_the_limit_it_was_given_last() -> None:
+    """The last word counts (G4): in the journal of one operator, or of two."""
+    said = {"scope": "orders", "owner": "eve", "group": "g"}
+    for second in ("operator", "another"):
+        first = Telling("operator", group="", at=1000).then("group-hold", **said)
+        then = first if second == "operator" else Telling(second, group="")
+        then.at = 1500.0
+        then.then("group-hold", **said, until=1600.0)
+        for at, found in ((1550.0, {"G2"}), (2000.0, set())):
+            one = Telling("b", at=at).assigned(TP).poll(TP, 0, 2)
+            assert broken([first, one, *([then] if then is not first else [])]) == found
+
+
+def test_whether_a_lift_that_failed_was_done_nobody_knows() -> None:
+    """What came after it was asked for is neither right nor wrong."""
+    said = {"scope": "orders", "owner": "eve", "group": "g"}
+    operator = Telling("operator", group="", at=1000).then("group-hold", **said)
+    operator.at = 1500.0
+    operator.then("group-lift", **said).then("group-lift", **said, ok=False)
+    late = Telling("b", at=2000).assigned(TP).poll(TP, 0, 2)
+    assert broken([operator, late]) == set()
+    assert unjudged([operator, late]) == {"G2"}
+    early = Telling("b", at=1400).assigned(TP).poll(TP, 0, 2)
+    assert broken([operator, early]) == {"G2"}
+    operator.at = 1800.0
+    operator.then("group-lift", **said)
+    assert broken([operator, late]) | unjudged([operator, late]) == set()
+
+
+def test_another_hold_of_that_name_tells_nothing_of_this_one() -> None:
+    """Neither the group's own of an operator's, nor one that was over long before."""
+    said = {"scope": "orders", "owner": "app", "group": "g"}
+
+    def heard(owner: str, **source: str) -> Fleet:
+        own = Telling("m", group="g", at=500).then("group-hold", **said, **source)
+        own.then("group-lift", **said, **source)
+        own.at = 1999.0
+        own.then("group-hold", **said, **source)
+        one = Telling("b", at=2000).assigned(TP)
+        return [own, one.then("hold", scope="orders", owner=owner)]
+
+    assert unjudged(heard("group:app", source="group")) == set()
+    assert unjudged(heard("operator:app", source="group")) == {"G2"}
+    assert unjudged(heard("operator:app")) == set()
+    over = Telling("m", group="g", at=500).then("group-hold", **said)
+    over.then("group-lift", **said)
+    assert unjudged([over, heard("group:app")[1]]) == {"G2"}
 
 
 def test_a_hold_of_the_group_that_expires_is_over_by_itself() -> None:
@@ -167,6 +242,36 @@ def test_what_was_resumed_and_polled_for_must_come() -> None:
     assert broken([told]) == set()  # perhaps nothing was there
     late = Telling("producer", group="", at=told.at - 1)
     assert broken([told, late.then("acked", tp=TP, first=0, last=9)]) == set()
+
+
+def test_what_was_resumed_must_come_although_nothing_came_before() -> None:
+    """L1: as of a partition gained under a hold; and before it departs again."""
+
+    def resumed(told: Telling, **more: object) -> Telling:
+        told.pause("orders").call("resume", more, scopes=["orders"], owner="app")
+        for _ in range(40):
+            told.poll()
+        return told
+
+    def wrong(*fleet: Telling) -> tuple[set[str], bool]:
+        return broken([*fleet]), "L1" in unjudged([*fleet])
+
+    early = Telling("p", group="", at=900).then("acked", tp=TP, first=0, last=9)
+    late = Telling("p", group="", at=1001).then("acked", tp=TP, first=0, last=9)
+    gained = resumed(Telling("b").assigned(TP, generation=2))
+    assert wrong(gained) == (set(), False)  # perhaps nothing was there
+    assert wrong(gained, early) == (set(), True)  # nor where it was to begin
+    assert wrong(gained, late) == ({"L1"}, False)
+    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    assert wrong(before, gained, early) == ({"L1"}, False)
+    before = Telling("a", at=950).assigned(TP).poll(TP, 0, 10).commit(TP, 10)
+    assert wrong(before.revoked(TP), gained, early) == (set(), False)
+    gated = resumed(Telling("b").assigned(TP), gated=[TP])
+    assert wrong(gated, late) == (set(), False)  # of a gate nobody tells when it opens
+    sought = Telling().assigned(TP).poll(TP, 0, 5).call("seek", offsets={TP: None})
+    assert wrong(resumed(sought), early) == (set(), True)  # perhaps to the end
+    told = resumed(Telling().assigned(TP).poll(TP, 0, 5)).revoked(TP)
+    assert wrong(told, early) == ({"L1"}, False)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +306,43 @@ def test_a_step_of_an_iteration_waits_from_its_begin_on() -> None:
         run = {"first": 0, "last": 0, "count": 1, "after": 5, "written": 1001.0}
         told.then("deliver", tp=TP, from_=0, next=1, asked=asked, **run)
         assert broken([told]) == found
+
+
+def test_what_was_delivered_is_of_a_call_under_way() -> None:
+    """S1: naming a poll that had returned, or the journal's begin, excuses nothing."""
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    told = Telling().assigned(TP).poll().pause("orders")
+    assert broken([told.then("deliver", **run, poll=1)]) == {"S1"}
+    told = Telling().assigned(TP).poll().pause("orders")
+    assert broken([told.then("deliver", **run)]) == {"S1"}
+    told = Telling().assigned(TP).pause("orders")
+    assert broken([told.then("deliver", **run)]) == {"S1"}
+    told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
+    run = {"tp": TP, "from": 2, "next": 3, "first": 2, "last": 2, "count": 1}
+    told.then("deliver", **run, after=told.journal().entries[-1].number)
+    then = {"tp": TP, "from": 3, "next": 4, "first": 3, "last": 3, "count": 1}
+    found = check([told.then("deliver", **then, after=0).journal()])
+    (verdict,) = found.values()
+    assert [(one.check, one.offset) for one in verdict.findings] == [
+        ("S1", 2),
+        ("S1", 3),
+    ]
+
+
+def test_what_paused_returned_must_be_told_each_time() -> None:
+    """S7: told once and then no more is not judged."""
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    told.resume("orders", assigned=[TP], paused=[]).pause("orders")
+    assert (broken([told]), unjudged([told])) == (set(), {"S7"})
+
+
+def test_an_offset_that_none_can_follow_is_no_records() -> None:
+    """The largest of 64 bits can be a position, and no record has it."""
+    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 1)
+    with pytest.raises(JournalError, match="last must be an offset"):
+        told.journal()
+    told = Telling("p", group="").then("acked", tp=TP, first=0, last=2**63 - 2)
+    assert broken([told]) == set()
 
 
 def test_another_threads_change_between_look_and_entry_is_no_fault() -> None:

@@ -132,6 +132,33 @@ def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
     assert "deliver" in shown
 
 
+def test_an_older_copy_of_what_is_packed_is_passed_over(tmp_path: Path) -> None:
+    """
+    A backup of a journal before it went on: what is packed has more.
+    """
+    told = Telling("a").assigned(TP).poll(TP, 0, 5)
+    backup = written(tmp_path / "backup", [told])
+    told.pause("orders", assigned=[TP], paused=[TP]).poll(TP, 5, 9)
+    packed(written(tmp_path / "fleet", [told]), tmp_path / "pack")
+    alone = run(tmp_path / "pack")
+    assert alone.exit_code == 1
+    assert run(tmp_path / "pack", backup).stdout == alone.stdout
+    assert run(backup, tmp_path / "pack").stdout == alone.stdout
+
+
+def test_a_broken_copy_of_what_is_packed_is_said(tmp_path: Path) -> None:
+    """
+    What is packed counts all the same.
+    """
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).pause("orders").poll(TP, 5, 9)
+    folder = written(tmp_path / "fleet", [told])
+    packed(folder, tmp_path / "pack")
+    (folder / "0.journal").write_text(told.text() + "oops\n")
+    done = run(tmp_path / "pack", folder)
+    assert (done.exit_code, "S1" in done.stdout) == (1, True)
+    assert "0.journal" in done.stderr
+
+
 def test_parts_are_packed_as_one_journal(tmp_path: Path) -> None:
     """
     Some of them are no journal: nothing is packed, and it is said why.

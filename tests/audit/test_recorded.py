@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
 
 from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
@@ -327,3 +328,43 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(JournalError, match="no journal can be written"):
         JournalWriter(file)
+
+
+class Beyond:
+    """A client whose position goes on over the marker of a transaction, and commits."""
+
+    def __init__(self, tp: TopicPartition, offsets: list[int], position: int) -> None:
+        self.tp, self.offsets, self.now = tp, offsets, position
+
+    def assignment(self) -> set[TopicPartition]:
+        return {self.tp}
+
+    def position(self, tp: TopicPartition) -> int:
+        assert tp == self.tp
+        return self.now
+
+    def poll(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        own = [self.tp.topic, self.tp.partition, None]
+        rest: list[Any] = [None] * (len(ConsumerRecord._fields) - 4)
+        return {self.tp: [ConsumerRecord(*own, at, *rest) for at in self.offsets]}
+
+    def commit(self, offsets: object) -> None:
+        assert offsets is None
+
+
+def test_a_commit_is_what_the_client_commits(tmp_path: Path) -> None:
+    """Its position, which may lie behind a marker: the next owner begins there."""
+    tp = TopicPartition("orders", 0)
+    for number, (offsets, after) in enumerate([([0, 1, 2], 4), ([4, 5], 7)], 1):
+        writer = JournalWriter(tmp_path, member=f"m{number}", group="g")
+        writer.write("assigned", {"partitions": ["orders:0"], "generation": number})
+        consumer = Recorded(Beyond(tp, offsets, after), writer)
+        consumer.poll()
+        consumer.commit()
+        writer.write("revoked", {"partitions": ["orders:0"], "generation": number})
+        writer.close()
+    producer = JournalWriter(tmp_path, member="producer")
+    for first, last in ((0, 2), (4, 5)):
+        producer.write("acked", {"tp": "orders:0", "first": first, "last": last})
+    producer.close()
+    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == set()

@@ -75,6 +75,53 @@ def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
 
 
+def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
+    """
+    Status 2: they may lie a folder deeper, or on another host.
+    """
+    folder = written(tmp_path / "one", bad.held_and_let_go())
+    written(tmp_path / "two", []).joinpath("deeper").mkdir()
+    done = run(folder, tmp_path / "two")
+    assert done.exit_code == 2
+    assert f"there is no journal in {tmp_path / 'two'}" in done.output
+    assert "could not tell: 1 journal, 1 partition" in done.output
+
+
+def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
+    """
+    Status 2: nobody read what was acknowledged, or no journal says so.
+    """
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
+    done = run(written(tmp_path, [producer]))
+    assert (done.exit_code, "S2  orders:0  could not be" in done.output) == (2, True)
+
+
+def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
+    """
+    Status 2: which of them had a partition cannot be told.
+    """
+    one = Telling("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9)
+    other = Telling("worker", at=2000).poll().poll(TP, 9, 12)
+    done = run(written(tmp_path, [one, other]))
+    assert done.exit_code == 2
+    assert "another journal of a process that is called worker" in done.output
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+@pytest.mark.parametrize("option", ["--clock-skew", "--patience"])
+@pytest.mark.parametrize("command", ["audit", "timeline"])
+def test_an_allowance_is_a_number_of_seconds(
+    tmp_path: Path, command: str, option: str, seconds: str
+) -> None:
+    """
+    Neither below zero nor without end: with those everything is clean, or wrong.
+    """
+    written(tmp_path, bad.s1())
+    told = [command, str(tmp_path), option, seconds]
+    done = CliRunner().invoke(safeconsumer, told)
+    assert (done.exit_code, "0 or more" in done.output) == (2, True)
+
+
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> None:
     """
     Status 2; leaving the check out is said as well.
