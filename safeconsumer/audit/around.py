@@ -13,6 +13,7 @@ from safeconsumer.audit.reading import TopicPartition, covering, tp_text
 from safeconsumer.errors import JournalError
 
 _BEFORE, _AFTER = 6, 3
+_OF_OPERATORS = frozenset({"group-hold", "group-lift"})
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
 
 
@@ -23,11 +24,13 @@ class Excerpt:
 
     Attributes:
         member: whose journal.
+        group: its consumer group.
         entries: in order; what does not concern the partition is left out.
         marked: the numbers of those that show the violation.
     """
 
     member: str
+    group: str
     entries: tuple[Entry, ...]
     marked: frozenset[int]
 
@@ -39,17 +42,30 @@ def excerpts(
     Yield what the journals say around one violation, a few entries of each.
 
     Of the member that broke a promise by itself, around the entry that shows it; else
-    of all members, around the runs that touch the offset.
+    of all members of its group, and of producers, around the runs that touch the
+    offset.
     """
     for journal in journals:
         if finding.member and journal.member != finding.member:
             continue
         try:
-            found = _around(_concerning(journal, tp), _Shows(finding))
+            own = _of_the_group(journal, tp, finding.case.group or "")
+            found = _around(own, _Shows(finding))
         except JournalError:
             continue  # broken further on: said where it was judged
         if found is not None:
-            yield Excerpt(journal.member, *found)
+            yield Excerpt(journal.member, journal.group, *found)
+
+
+def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[Entry]:
+    # What another group did there shows nothing of this one; what producers wrote, and
+    # operators said of this group, may stand in any journal.
+    for one in _concerning(journal, tp):
+        whose = journal.group
+        if one.event in _OF_OPERATORS and one["group"] is not None:
+            whose = one["group"]
+        if one.event == "acked" or whose == group:
+            yield one
 
 
 def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
@@ -118,7 +134,8 @@ def lines(found: Iterable[Excerpt]) -> Sequence[str]:
     """
     said = []
     for excerpt in found:
-        said.append(f"  {excerpt.member}")
+        of = f" of {excerpt.group}" if excerpt.group else ""
+        said.append(f"  {excerpt.member}{of}")
         for one in excerpt.entries:
             mark = ">" if one.number in excerpt.marked else " "
             fields = "  ".join(

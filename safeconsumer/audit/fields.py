@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from safeconsumer.audit.reading import covering
+from safeconsumer.audit.reading import covering, is_topic
 from safeconsumer.errors import JournalError
 
 # org.apache.kafka.common.protocol: an offset is an INT64.
@@ -69,7 +69,7 @@ def _is_partition(value: object) -> bool:
         return False
     topic, _, number = value.rpartition(":")
     is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
-    return bool(topic) and is_number
+    return is_number and is_topic(topic)
 
 
 def _is_scope(value: object) -> bool:

@@ -10,7 +10,10 @@ what is new; a journal that went on replaces what it said before.
 """
 
 import fcntl
+import hashlib
 import json
+import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +21,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 from urllib.parse import quote
 
 from attrs import define, frozen
@@ -34,6 +37,9 @@ FACTS, JOURNALS = "facts", "journals"
 
 # Rows that are kept before they are written; some 300 bytes each.
 _ROWS = 200_000
+
+# Of the name of a folder, in bytes, less "group=" and a digest; systems allow 255.
+_LONGEST = 200
 
 _MARK = "_pack"
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
@@ -125,9 +131,13 @@ class Packed:
 
 def is_pack(path: Path) -> bool:
     """
-    Tell whether a folder is a pack.
+    Tell whether a folder is a pack, or what is left of one.
+
+    A folder that is only called like one of its own is none.
     """
-    return (path / JOURNALS).is_dir() or (path / _MARK).exists()
+    if (path / _MARK).exists() or any((path / FACTS).glob("group=*")):
+        return True
+    return any((path / JOURNALS).glob("[!.]*.parquet"))
 
 
 @lru_cache(maxsize=4096)
@@ -180,7 +190,8 @@ def missing(
     for member in sorted({member for member, _ in found} - known.keys()):
         yield (
             f"the pack has facts of the journal of {member}, and not that it is "
-            "complete: pack again, or look for files that are missing"
+            f"complete: look for files that are missing in {JOURNALS}, or pack that "
+            "journal again"
         )
 
 
@@ -196,7 +207,9 @@ def pack(
     Put journals into a pack, which is made, or added to.
 
     What is packed and unchanged is left as it is. A process that is killed leaves a
-    pack that is whole; packing again goes on where it was.
+    pack that is whole; packing again goes on where it was. Nothing else that is there
+    is ever removed: facts whose file in ``journals`` is away may be all that is left of
+    a journal.
 
     Args:
         journals: whole ones.
@@ -210,10 +223,12 @@ def pack(
         OSError: the folder cannot be written.
     """
     _arrow()
-    with _locked(folder):
-        known = newest(_known(folder))
-        _tidy(folder, {one.run for one in known.values()})
+    with _locked(folder) as mark:
+        every = list(_known(folder))
+        known = newest(every)
+        _tidy(folder, _begun(mark) - {one.run for one in every})
         done, writing = Packed(), _Writing(folder)
+        _begin(mark, writing.run)
         for journal in journals:
             before = known.get(journal.member)
             if before is not None and _is_same(journal, before):
@@ -224,8 +239,10 @@ def pack(
             done.added += before is None
             if writing.is_full():
                 writing.flush()
+                _begin(mark)
                 say(done)
         writing.flush()
+        _begin(mark)
     return done
 
 
@@ -239,7 +256,7 @@ def _is_same(journal: Packable, known: Known) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[TextIO]:
     mark = folder / _MARK
     if folder.exists() and not mark.exists() and any(folder.iterdir()):
         message = (
@@ -249,22 +266,34 @@ def _locked(folder: Path) -> Iterator[None]:
         raise JournalError(message)
     for name in (FACTS, JOURNALS):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    with mark.open("a") as file:
+    with mark.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             message = f"another process packs into {folder} now"
             raise JournalError(message) from error
-        yield  # the lock ends with the file, or with the process
+        yield file  # the lock ends with the file, or with the process
+
+
+def _begun(mark: TextIO) -> set[str]:
+    # The run that was killed before any of it counted, if there is one.
+    mark.seek(0)
+    return set(mark.read().split())
+
+
+def _begin(mark: TextIO, *runs: str) -> None:
+    mark.truncate(0)
+    mark.write("\n".join(runs))
+    mark.flush()
 
 
 def _tidy(folder: Path, runs: set[str]) -> None:
-    # What a killed process left: files without their last name, and of runs of which
-    # nothing counts.
+    # What a killed process left: files without their last name, and those of its run,
+    # of which nothing counts.
     for path in (folder / FACTS).rglob("*.parquet"):
-        if path.name.startswith(".") or path.name.partition("-")[0] not in runs:
+        if path.name.startswith(".") or path.name.partition("-")[0] in runs:
             path.unlink()
-    for path in (folder / JOURNALS).glob(".*"):
+    for path in (folder / JOURNALS).glob(".*.parquet"):
         path.unlink()
 
 
@@ -275,7 +304,7 @@ class _Writing:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._run = uuid.uuid4().hex[:12]
+        self.run = uuid.uuid4().hex[:12]
         self._files = 0
         self._rows: dict[Address, list[list[object]]] = {}
         self._waiting = 0
@@ -283,12 +312,14 @@ class _Writing:
         self._journals: list[Known] = []
 
     def take(self, journal: Packable, before: Known | None) -> Known:
+        # Before it is read: what its process writes meanwhile is for the next time.
+        size = journal.size
         seq = last = 0
         for address, fact in facts(journal):
             rows = self._rows.get(address)
             if rows is None:
                 rows = self._rows[address] = [[] for _ in COLUMNS]
-            values = row_of(address, fact, self._run, seq)
+            values = row_of(address, fact, self.run, seq)
             for column, value in zip(rows, values, strict=True):
                 column.append(value)
             seq, last = seq + 1, max(last, fact.number)
@@ -305,8 +336,8 @@ class _Writing:
             member=journal.member,
             group=journal.group,
             began=journal.began,
-            run=self._run,
-            size=journal.size,
+            run=self.run,
+            size=size,
             entries=last,
             facts=seq,
         )
@@ -346,7 +377,7 @@ class _Writing:
         ]
         table = arrow.Table.from_arrays(arrays, names=list(types))
         self._files += 1
-        name = f"{self._run}-{self._files:06}.parquet"
+        name = f"{self.run}-{self._files:06}.parquet"
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f".{name}"
         parquet.write_table(table, unfinished, compression="zstd")
@@ -373,6 +404,9 @@ def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ..
 def _place(address: Address) -> Path:
     # For people, and for who reads some of it; what counts stands in the file.
     group = quote(address.group, safe="") if address.group else _NOTHING
+    if len(group) > _LONGEST:
+        digest = hashlib.sha256(group.encode()).hexdigest()[:16]
+        group = f"{re.sub('%.?$', '', group[:_LONGEST])}-{digest}"
     number = _NOTHING if address.partition < 0 else str(address.partition)
     topic = address.topic or _NOTHING
     return Path(f"group={group}", f"topic={topic}", f"partition={number}")
@@ -385,28 +419,31 @@ class Packs:
     """
     Packs in folders of this machine, read together.
 
-    A process that is in several of them counts where most of it is.
+    A process that is in several of them counts where most of it is. A pack that cannot
+    be read, is of a newer version, or lacks something is left out, and named: what the
+    others prove is true all the same.
 
     Args:
-        folders: the packs.
+        folders: the packs; one that is named twice counts once.
 
     Attributes:
         known: what counts of each member; what is taken out of it is passed over.
+        troubles: which packs are left out, and why.
 
     Raises:
-        JournalError: one cannot be read, is of a newer version, or lacks something.
+        JournalError: two processes have one name.
         MissingExtraError: pyarrow is missing.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
-        self.known = newest(one for folder in folders for one in _known(folder))
-        counts: Counter[tuple[str, str]] = Counter()
-        for path in self._files():
-            counts.update(_rows(path, ("member", "run")))
-        for trouble in missing(self.known, counts):
-            message = f"{', '.join(map(str, folders))}: {trouble}"
-            raise JournalError(message)
+        self.troubles: list[str] = []
+        self._whole: dict[Path, dict[str, Known]] = {}
+        for folder in {one.resolve(): one for one in folders}.values():
+            try:
+                self._whole[folder] = _whole(folder)
+            except JournalError as error:
+                self.troubles.append(str(error))
+        self.known = newest(one for own in self._whole.values() for one in own.values())
 
     def told(self, only: TopicPartition | None = None) -> Told:
         """
@@ -418,8 +455,7 @@ class Packs:
         Raises:
             JournalError: something is broken.
         """
-        valid = {(one.member, one.run) for one in self.known.values()}
-        for path in self._files():
+        for path, valid in self._files():
             for text, *rest in _rows(path, tuple(COLUMNS)):
                 address = address_of(text)
                 if only is not None and (address.topic, address.partition) != only:
@@ -442,10 +478,16 @@ class Packs:
             for name, entries in found.items()
         ]
 
-    def _files(self) -> Iterator[Path]:
-        # By name: what is said of an address comes in its order.
-        for folder in self._folders:
-            yield from sorted((folder / FACTS).rglob("[!.]*.parquet"))
+    def _files(self) -> Iterator[tuple[Path, set[tuple[str, str]]]]:
+        # With what counts in them: of a pack and its copy only the first.
+        left = dict(self.known)
+        for folder, own in self._whole.items():
+            here = [one for name, one in own.items() if left.get(name) == one]
+            valid = {(one.member, one.run) for one in here}
+            for one in here:
+                del left[one.member]
+            for path in _parquet(folder / FACTS) if valid else ():
+                yield path, valid
 
 
 def _entry(fact: Fact, name: str) -> Entry:
@@ -466,8 +508,34 @@ def _fact(path: Path, row: Sequence[Any]) -> Fact:
     return Fact(member, number, at, event, fields, called, polls)
 
 
+def _whole(folder: Path) -> dict[str, Known]:
+    known = newest(_known(folder))
+    counts: Counter[tuple[str, str]] = Counter()
+    for path in _parquet(folder / FACTS):
+        counts.update(_rows(path, ("member", "run")))
+    for trouble in missing(known, counts):
+        message = f"{folder}: {trouble}"
+        raise JournalError(message)
+    return known
+
+
+def _parquet(folder: Path) -> list[Path]:
+    # By name: what is said of an address comes in its order.
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            message = f"{folder} cannot be listed: {error}"
+            raise JournalError(message) from error
+
+    return sorted(
+        Path(place, name)
+        for place, _, names in os.walk(folder, onerror=refuse)
+        for name in names
+        if name.endswith(".parquet") and not name.startswith(".")
+    )
+
+
 def _known(folder: Path) -> Iterator[Known]:
-    for path in sorted((folder / JOURNALS).glob("[!.]*.parquet")):
+    for path in _parquet(folder / JOURNALS):
         for version, *values in _rows(path, tuple(OF_JOURNALS)):
             check_version(str(folder), version)
             yield Known(**dict(zip(list(OF_JOURNALS)[1:], values, strict=True)))

@@ -56,6 +56,14 @@ def tp_of(text: str) -> TopicPartition:
 
 
 @lru_cache(maxsize=4096)
+def is_topic(name: str) -> bool:
+    """
+    Tell whether Kafka allows a topic of this name.
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+@lru_cache(maxsize=4096)
 def covering(scope: str) -> Covers:
     """
     Return what tells whether a scope covers a partition.
@@ -71,7 +79,7 @@ def covering(scope: str) -> Covers:
     elif scope.startswith(_PATTERN):
         return _matching(scope)
     topic, colon, number = scope.partition(":")
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+    if not is_topic(topic):
         message = f"{scope[:300]!r} is no scope: no topic has this name"
         raise JournalError(message)
     if not colon:

@@ -4,6 +4,7 @@ What a topic really has, as a journal: for what a client lost without noticing.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -13,6 +14,7 @@ from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.holds.explain import counted
 
 _POLL_MS = 500
 _PATIENCE = 60  # polls without any progress
@@ -63,7 +65,9 @@ class TopicJournal:
                 yield Entry(self.member, number, self._at, "acked", said)
 
 
-def topic_journal(base: Mapping[str, Any], partitions: Iterable[Named]) -> TopicJournal:
+def topic_journal(
+    base: Mapping[str, Any], partitions: Iterable[Named]
+) -> tuple[TopicJournal, list[str]]:
     """
     Read topics from their beginning to the end they have now, committed records.
 
@@ -73,35 +77,60 @@ def topic_journal(base: Mapping[str, Any], partitions: Iterable[Named]) -> Topic
         base: how to reach the broker.
         partitions: those that journals name.
 
+    Nothing is made on the cluster: a topic that is gone stays gone.
+
+    Returns:
+        What is there; and which partitions are not, or are not shown to this user.
+
     Raises:
         CommandError: the broker stopped answering.
         KafkaError: the topics cannot be read.
     """
-    named = {TopicPartition(*tp) for tp in partitions}
     consumer = KafkaConsumer(
         **base,
         group_id=None,
         enable_auto_commit=False,
         isolation_level="read_committed",
+        allow_auto_create_topics=False,
     )
     try:
-        tps = sorted(named.union(_all_of(consumer, {tp.topic for tp in named})))
+        tps, troubles = _looked_up(consumer, partitions)
         consumer.assign(tps)
-        consumer.seek_to_beginning(*tps)
+        if tps:
+            consumer.seek_to_beginning(*tps)
         found = _read(consumer, tps)
     finally:
         consumer.close(autocommit=False)
-    return found
+    return found, troubles
 
 
-def _all_of(consumer: Any, topics: Iterable[str]) -> Iterator[TopicPartition]:  # noqa: ANN401 - kafka-python is untyped
-    for topic in topics:
-        for number in consumer.partitions_for_topic(topic) or ():
-            yield TopicPartition(topic, number)
+def _looked_up(
+    consumer: Any,  # noqa: ANN401 - kafka-python is untyped
+    partitions: Iterable[Named],
+) -> tuple[list[TopicPartition], list[str]]:
+    # By a list of all topics: who asks for one by its name may make it.
+    known = consumer.topics()
+    there: list[TopicPartition] = []
+    troubles: list[str] = []
+    for topic, own in groupby(sorted(partitions), lambda tp: tp[0]):
+        if topic not in known:
+            troubles.append(
+                f"the topic {topic} is not there, or not shown to this user"
+            )
+            continue
+        numbers = consumer.partitions_for_topic(topic)
+        there += (TopicPartition(topic, number) for number in sorted(numbers))
+        troubles += (
+            f"{tp_text(tp)} is not there: the topic has "
+            f"{counted(len(numbers), 'partition')}"
+            for tp in own
+            if tp[1] not in numbers
+        )
+    return there, troubles
 
 
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
-    ends = consumer.end_offsets(tps)
+    ends = consumer.end_offsets(tps) if tps else {}
     positions = dict.fromkeys(tps, -1)
     idle = 0
     # When the records were there at the latest: they are looked for until then only.

@@ -26,7 +26,7 @@ from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
 from safeconsumer.cli.journals import Papers, allowance, papers
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
 from safeconsumer.holds.explain import counted
 
@@ -129,7 +129,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
     members, producers and operators together. Each consumer group is judged by itself.
     Status 1: violations, each is named, with what it rests on; 2: it could not be told,
     for a journal is missing, broken or newer, none has a partition, or a check could
-    not be judged, which is named, too.
+    not be judged, which is named, too; or a pack or a report could not be written. A
+    report's rows say with is_complete whether every journal could be read.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     try:
@@ -137,11 +138,10 @@ def audit(  # noqa: PLR0913 - one parameter per option
         _check(journals, packed, master)
         with _evidence(journals, master) as given:
             tps = sorted(given.partitions()) if against_topic else ()
-            more = (topic_journal(base(), tps),) if tps else ()
+            more, unread = _in_topics(base, tps)
             rows, troubles = given.judged(settings, more)
+            troubles = *troubles, *unread
             count = len(given)
-            if packed is not None and isinstance(given, Papers):
-                _pack(given, packed, troubles)
     except KafkaError as error:
         give_up(context, cluster.said(error), errors.status_of(error))
         return
@@ -154,9 +154,6 @@ def audit(  # noqa: PLR0913 - one parameter per option
     rows = tuple(row for row in rows if row.check not in left_out)
     if only is not None:
         rows = tuple(row for row in rows if (row.topic, row.partition) == only)
-    if report is not None:
-        lines = (json.dumps(row.as_dict()) for row in rows)
-        report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     for trouble in troubles:
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
@@ -165,6 +162,15 @@ def audit(  # noqa: PLR0913 - one parameter per option
     if left_out:
         said[-1] += f", without {', '.join(sorted(left_out))}"
     click.echo("\n".join(said))
+    try:
+        if report is not None:
+            _write(report, rows, is_complete=not troubles)
+        if packed is not None and isinstance(given, Papers):
+            _pack(given, packed, troubles)
+    except SafeConsumerError as error:
+        # After the verdict, which it does not change: proven is proven.
+        click.echo(f"safeconsumer: {printable(str(error))}", err=True)
+        status = status if status == VIOLATED else UNKNOWN
     context.exit(status)
 
 
@@ -175,7 +181,12 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
             raise CommandError(message)
         return  # whatever Spark reads from
     for name in journals:
-        if not Path(name).exists():
+        try:
+            is_there = Path(name).exists()
+        except OSError as error:
+            message = f"{name[:300]} cannot be read: {error.strerror}"
+            raise CommandError(message) from error
+        if not is_there:
             message = f"there is no file or folder {name}"
             raise CommandError(message)
 
@@ -192,6 +203,15 @@ def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]
         yield auditing.SparkPacks(spark, journals)
 
 
+def _in_topics(
+    base: Callable[[], dict[str, Any]], tps: Sequence[TopicPartition]
+) -> tuple[Sequence[Source], Sequence[str]]:
+    if not tps:
+        return (), ()
+    journal, troubles = topic_journal(base(), tps)
+    return (journal,), troubles
+
+
 def _named(text: str) -> TopicPartition:
     try:
         return tp_of(text)
@@ -200,15 +220,26 @@ def _named(text: str) -> TopicPartition:
         raise CommandError(message) from error
 
 
+def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
+    # Each row says whether all journals were read: without them none is clean.
+    lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
+    try:
+        report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    except OSError as error:
+        message = f"{report} cannot be written: {error.strerror}"
+        raise JournalError(message) from error
+
+
 def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
     if troubles:
-        message = f"not packed, for {len(troubles)} journals are broken: {troubles[0]}"
-        raise CommandError(message)
+        what = counted(len(troubles), "trouble")
+        message = f"not packed, for there is {what}: {troubles[0]}"
+        raise JournalError(message)
     try:
-        done = pack(given.journals, folder, lambda done: _echo_packed(folder, done))
+        done = pack(given.files, folder, lambda done: _echo_packed(folder, done))
     except OSError as error:
         message = f"{folder} cannot be written: {error}"
-        raise CommandError(message, Status.FAILED) from error
+        raise JournalError(message) from error
     _echo_packed(folder, done)
 
 

@@ -3,6 +3,7 @@ The journals that a command is given, read as far as they can be.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,12 +27,14 @@ class Papers:
     Journals and packs that a command is given.
 
     Attributes:
-        journals: of files.
+        files: every journal that is there as files.
+        journals: those of them that are read.
         packs: what is packed and is none of these.
         troubles: what cannot be read, and why.
         empty: folders that have no journal.
     """
 
+    files: Sequence[Joined]
     journals: Sequence[Joined]
     packs: Packs
     troubles: Sequence[str]
@@ -112,13 +115,15 @@ def papers(given: Sequence[Path]) -> Papers:
     Raises:
         MissingExtraError: there is a pack, and pyarrow is missing.
     """
-    folders = [path for path in given if is_pack(path)]
-    found, troubles = sources(files([path for path in given if path not in folders]))
+    readable, folders, unlisted = _listed(given)
+    found, troubles = sources(files(readable))
+    troubles += unlisted
     try:
         packs = Packs(folders)
     except JournalError as error:
         packs = Packs(())
         troubles.append(str(error))
+    troubles += packs.troubles
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -134,10 +139,12 @@ def papers(given: Sequence[Path]) -> Papers:
             packs.known.pop(journal.member, None)
     empty = [
         f"there is no journal in {path}"
-        for path in given
+        for path in readable
         if path.is_dir() and path not in folders and not files([path])
     ]
-    return Papers(journals=journals, packs=packs, troubles=troubles, empty=empty)
+    return Papers(
+        files=found, journals=journals, packs=packs, troubles=troubles, empty=empty
+    )
 
 
 def _is_more(journal: Joined, known: Known | None, troubles: list[str]) -> bool:
@@ -151,6 +158,23 @@ def _is_more(journal: Joined, known: Known | None, troubles: list[str]) -> bool:
         troubles.append(str(error))
         return False
     return last > known.entries
+
+
+def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
+    # All, and which are packs. A folder that may not be listed looks like an empty one
+    # to whoever globs.
+    found: list[Path] = []
+    packs: list[Path] = []
+    troubles: list[str] = []
+    for path in given:
+        try:
+            if path.is_dir():
+                os.scandir(path).close()
+            packs += [path] if is_pack(path) else []
+            found.append(path)
+        except OSError as error:
+            troubles.append(f"{path} cannot be listed: {error}")
+    return found, packs, troubles
 
 
 def files(given: Sequence[Path], *patterns: str) -> list[Path]:

@@ -160,13 +160,21 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     except (OSError, SafeConsumerError) as error:
         give_up(context, str(error), Status.USAGE)
         return
-    where = printable(str(output))
-    click.echo(
-        f"{where}: {counted(len(story.lanes), 'partition')}, "
-        f"{counted(len(evidence), 'journal')}, "
-        f"{counted(sum(len(lane.findings) for lane in story.lanes), 'violation')}"
-    )
+    click.echo(f"{printable(str(output))}: {_counts(story, len(evidence))}")
     context.exit(Status.USAGE if troubles else Status.DONE)
+
+
+def _counts(story: Timeline, journals: int) -> str:
+    said = [
+        counted(len(story.lanes), "partition"),
+        counted(journals, "journal"),
+        counted(sum(story.violations.values()), "violation"),
+    ]
+    if story.elsewhere:
+        said[-1] += f" in this part, {story.elsewhere:,} elsewhere"
+    if story.unjudged:
+        said.append(f"not judged: {', '.join(story.unjudged)}")
+    return ", ".join(said)
 
 
 def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:

@@ -6,15 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
-from safeconsumer.audit.stream import sources
+from safeconsumer.audit.stream import Joined, Lines, sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import papers
@@ -184,7 +185,8 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "fleet", bad.s1())
     before = sorted(folder.iterdir())
     done = run(folder, "--pack", folder)
-    assert (done.exit_code, "is no pack" in done.stderr) == (2, True)
+    assert (done.exit_code, "is no pack" in done.stderr) == (1, True)
+    assert "S1  orders:0" in done.stdout  # the verdict stands whatever is packed
     assert sorted(folder.iterdir()) == before
 
 
@@ -257,7 +259,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from safeconsumer.audit import packs
-from safeconsumer.audit.stream import sources
+from safeconsumer.audit.stream import Joined, Lines, sources
 
 left, rename = int(sys.argv[3]), Path.rename
 packs._ROWS = 10
@@ -314,3 +316,142 @@ def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
     assert "nobody delivered offsets 5 to 7" in both.stdout
     assert run(*(tmp_path / f"pack-{name}" for name in "xyz")).stdout == both.stdout
     assert run(tmp_path / "pack-x").exit_code == 0
+
+
+def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
+    """
+    A file of the index may turn up again, and the journal itself may be gone.
+    """
+    pack, away = tmp_path / "pack", tmp_path / "away.parquet"
+    folder = written(tmp_path / "one", bad.s1())
+    packed(folder, pack)
+    before = run(pack)
+    assert before.exit_code == 1
+    (index,) = (pack / JOURNALS).iterdir()
+    index.rename(away)
+    assert "pack again" not in run(pack).stderr
+    other = Telling("other").assigned("audit:0").poll("audit:0", 0, 5)
+    packed(written(tmp_path / "two", [other]), pack)
+    done = run(pack)
+    assert (done.exit_code, "not that it is complete" in done.stderr) == (2, True)
+    away.rename(index)
+    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+    assert run(pack).exit_code == 1
+    index.unlink()
+    packed(folder, pack)
+    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+
+
+def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
+    tmp_path: Path,
+) -> None:
+    """
+    What came meanwhile is not taken for packed.
+    """
+
+    class Living(Joined):
+        @property
+        def entries(self) -> Iterator[Entry]:
+            yield from super().entries
+            path.write_text(whole)
+
+    (told,) = bad.s1()
+    whole = told.text()
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    path = folder / "a.journal"
+    path.write_text("\n".join(told.lines[:4]) + "\n")
+    pack(iter([Living([Lines(path)])]), tmp_path / "pack")
+    assert run(folder, tmp_path / "pack").exit_code == 1
+    assert packed(folder, tmp_path / "pack") == Packed(grown=1)
+    assert run(tmp_path / "pack").exit_code == 1
+
+
+def test_what_a_whole_pack_proves_is_said_beside_a_broken_one(tmp_path: Path) -> None:
+    """
+    The broken one is named, and it alone.
+    """
+    good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
+    for name, fleet in (("proves", bad.s1()), ("lacks", [good])):
+        packed(written(tmp_path / f"{name}-fleet", fleet), tmp_path / name)
+    next((tmp_path / "lacks" / FACTS).rglob("*.parquet")).unlink()
+    done = run(tmp_path / "proves", tmp_path / "lacks")
+    assert (done.exit_code, "S1  orders:0 of g  1 x" in done.stdout) == (1, True)
+    assert f"{tmp_path / 'lacks'}: the pack has" in done.stderr
+    assert str(tmp_path / "proves") not in done.stderr
+
+
+def test_a_pack_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> None:
+    """
+    As copies of journals do.
+    """
+    pack, copy = tmp_path / "pack", tmp_path / "copy"
+    packed(written(tmp_path / "fleet", bad.s1()), pack)
+    shutil.copytree(pack, copy)
+    expected = run(pack).stdout
+    assert "S1" in expected
+    assert run(pack, pack, pack / ".." / "pack").stdout == expected
+    assert run(pack, copy).stdout == expected
+
+
+def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) -> None:
+    """
+    One with a folder "journals" in it, and a pack into which somebody laid a journal.
+    """
+    folder, pack = written(tmp_path / "fleet", bad.s1()), tmp_path / "pack"
+    (folder / JOURNALS).mkdir()
+    assert run(folder).exit_code == 1
+    good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
+    packed(written(tmp_path / "good", [good]), pack)
+    assert run(pack).exit_code == 0
+    written(pack, bad.s1())
+    assert run(pack).exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["\u8ba2" * 85, "g" * 300, "%" * 249])
+def test_a_group_of_any_name_can_be_packed(tmp_path: Path, name: str) -> None:
+    """
+    The folder has as much of it as fits; another group has another folder.
+    """
+    fleet = [
+        Telling(f"m{n}", group=f"{name}{n}").assigned(TP).poll(TP, 0, 5)
+        for n in range(2)
+    ]
+    packed(written(tmp_path / "fleet", fleet), tmp_path / "pack")
+    assert len(list((tmp_path / "pack" / FACTS).iterdir())) == 2
+    assert run(tmp_path / "pack").stdout == run(tmp_path / "fleet").stdout
+
+
+@pytest.mark.parametrize("topic", ["/../../../../x", "a\0b", "..", "t" * 250])
+def test_a_topic_that_kafka_does_not_allow_is_in_no_pack(
+    tmp_path: Path, topic: str
+) -> None:
+    """
+    Its journal is broken, and nothing is written, inside or outside.
+    """
+    told = Telling().then("assigned", partitions=[f"{topic}:0"])
+    folder = written(tmp_path / "fleet", [told])
+    done = run(folder, "--pack", tmp_path / "pack")
+    assert done.exit_code == 2
+    assert "a list of partitions" in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
+    """
+    Whatever another pack has that is read as evidence; and the verdict comes first.
+    """
+    folder = written(tmp_path / "fleet", bad.s1())
+    one, two = tmp_path / "one", tmp_path / "two"
+    packed(folder, one)
+    assert "0 went on, 1 as they were" in run(folder, one, "--pack", one).stderr
+    assert "1 new" in run(folder, one, "--pack", two).stderr
+    assert run(two).stdout == run(one).stdout
+    (folder / "x.journal").write_text("broken\n")
+    done = run(folder, "--pack", two)
+    assert (done.exit_code, "S1  orders:0" in done.stdout) == (1, True)
+    assert "not packed" in done.stderr
+    (tmp_path / "file").write_text("")
+    good = Telling().assigned(TP).poll(TP, 0, 5)
+    done = run(written(tmp_path / "good", [good]), "--pack", tmp_path / "file" / "x")
+    assert (done.exit_code, "cannot be written" in done.stderr) == (2, True)

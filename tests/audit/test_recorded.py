@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
 from safeconsumer import SafeConsumer
@@ -29,6 +29,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
+from tests.audit.telling import Telling
 from tests.kafka.polling import LIMIT, collect, poll_until
 
 
@@ -159,6 +160,37 @@ def test_what_a_client_lost_is_found_in_the_topic(
     assert done.exit_code == 1, done.output
     assert f"S2  {topic}:0" in done.output
     assert "acknowledged offsets 4 to 5" in done.output
+
+
+@pytest.mark.any_broker
+def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    Reading makes nothing; a partition that is not there is named, without waiting.
+    """
+    there = clients.topic(1)
+    gone = f"{there}-gone"
+    told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
+    told.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
+    (tmp_path / "a.journal").write_text(told.text())
+    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
+    began = time.monotonic()
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    assert time.monotonic() - began < LIMIT
+    assert done.exit_code == 1, done.output
+    assert f"S1  {there}:0" in done.stdout  # what journals prove is said all the same
+    assert f"the topic {gone} is not there" in done.stderr
+    assert f"{there}:7 is not there: the topic has 1 partition" in done.stderr
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    assert gone not in admin.list_topics()
+    admin.close()
+    told = Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10)
+    (tmp_path / "a.journal").write_text(told.text())
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    assert (done.exit_code, "could not tell" in done.stdout) == (2, True)
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:

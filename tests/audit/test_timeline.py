@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.facts import Address
+from safeconsumer.audit.facts import Address, Fact
+from safeconsumer.audit.holding import Placed
 from safeconsumer.audit.timeline.story import Lane, Level, Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
@@ -289,3 +290,51 @@ def test_times_that_no_calendar_has(at: float) -> None:
     """
     with pytest.raises(JournalError, match="years 1900 to 9000"):
         told_of(Telling(at=at).assigned(TP).poll(TP, 0, 5))
+
+
+def test_a_day_of_pauses_that_expire_is_told_in_time() -> None:
+    """
+    Each end is compared with what may still be cut, not with every hold before it.
+    """
+    compared = 0
+    is_ended_by = Placed.is_ended_by
+
+    def counted(placed: Placed, lift: Fact) -> bool:
+        nonlocal compared
+        compared += 1
+        return is_ended_by(placed, lift)
+
+    told = Telling(at=0).assigned(TP)
+    for number in range(200):
+        until = round(told.at + 0.3, 3)
+        owner = "operator:eve" if number % 2 else "app"
+        if number % 2:
+            told.then("hold", scope=TP, owner=owner).poll()
+        else:
+            told.call("pause", scopes=[TP], owner=owner, until=until)
+        told.at = round(until + 0.1, 3)
+        why = {} if number % 2 else {"why": "expired"}
+        told.then("lift", scope=TP, owner=owner, since=until, **why)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Placed, "is_ended_by", counted)
+        lane = only_lane(told)
+    assert len(lane.held) == 200
+    assert compared < 200 * 10
+
+
+def test_members_that_are_called_alike_and_live_at_one_time_have_lanes() -> None:
+    """
+    As all are whose client_id is kafka-python's; a restarted one goes on in its lane.
+    """
+    fleet = [
+        Telling("kafka-python-11-0123abcd", at=0).assigned(TP).poll().revoked(TP),
+        Telling("kafka-python-12-0123abce", at=0.1).assigned(OTHER).poll().poll(),
+        Telling("kafka-python-13-0123abcf", at=9).assigned(TP, generation=2).poll(),
+    ]
+    timeline = told_of(*fleet)
+    assert [one.name for one in timeline.members] == [
+        "kafka-python-11",
+        "kafka-python-12",
+    ]
+    assert [len(one.processes) for one in timeline.members] == [2, 1]
+    assert len(set(timeline.letters.values())) == 2

@@ -2,8 +2,11 @@
 ``safeconsumer audit``: its lines, its report and its exit status.
 """
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -177,3 +180,66 @@ def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
     done = run(folder)
     assert (done.exit_code, "S2  orders:0 of two  1 x" in done.output) == (1, True)
     assert "(by offsets)" in done.output
+
+
+def test_a_folder_that_may_not_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Status 2, and it is named.
+    """
+    good = written(tmp_path / "mine", bad.held_and_let_go())
+    theirs = written(tmp_path / "theirs", bad.s1())
+    listed = os.scandir
+
+    def refused(path: Any) -> Any:  # noqa: ANN401 - of a path; root may list anything
+        if Path(path) == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    done = run(good, theirs)
+    assert (done.exit_code, f"{theirs} cannot be listed" in done.stderr) == (2, True)
+
+
+def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -> None:
+    """
+    The verdict comes first; 1 is for violations alone.
+    """
+    good = written(tmp_path / "good", bad.held_and_let_go())
+    wrong = written(tmp_path / "wrong", bad.s1())
+    (tmp_path / "file").write_text("")
+    for more in (("--report", tmp_path / "no" / "x"), ("--report", tmp_path)):
+        done = run(good, *more)
+        assert (done.exit_code, "clean:" in done.stdout) == (2, True), done.output
+        assert "cannot be written" in done.stderr
+        done = run(wrong, *more)
+        assert (done.exit_code, "S1  orders:0" in done.stdout) == (1, True)
+    assert run("x" * 300).exit_code == 2
+
+
+def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
+    """
+    Whoever reads the rows alone must not take them for clean.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    for is_complete in (True, False):
+        run(folder, "--report", tmp_path / "report")
+        lines = (tmp_path / "report").read_text().splitlines()
+        assert {json.loads(one)["is_complete"] for one in lines} == {is_complete}
+        (folder / "x.journal").write_text("broken\n")
+
+
+def test_an_excerpt_is_of_the_group_that_is_judged(tmp_path: Path) -> None:
+    """
+    With what producers wrote; another group's entries show nothing of it.
+    """
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
+    one = Telling("one-a", group="one").assigned(TP).poll(TP, 0, 4).revoked(TP)
+    two = Telling("one-b", group="one", at=2000).assigned(TP, generation=2)
+    other = Telling("other", group="two").assigned(TP).poll(TP, 0, 10)
+    fleet = [producer, one, two.poll(TP, 6, 10), other]
+    done = run(written(tmp_path, fleet), "--partition", TP)
+    assert (done.exit_code, "  one-a of one\n" in done.stdout) == (1, True)
+    assert "  p\n" in done.stdout
+    assert "other" not in done.stdout

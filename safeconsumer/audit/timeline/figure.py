@@ -174,7 +174,7 @@ class _Drawing:
         self._head(title, trouble, height, handles)
         for number, note in enumerate(reversed(notes)):
             y = (6 + 13 * number) / height
-            figure.text(_MARGIN / _WIDTH, y, note, size=9, color=SOFT)
+            figure.text(_MARGIN / _WIDTH, y, _cut(note, 200), size=9, color=SOFT)
         self._axes()
         self._faults()
         for row in plan.rows:
@@ -191,7 +191,8 @@ class _Drawing:
         text(left, 1 - 26 / height, _cut(title, 100), size=16, weight="bold")
         text(left, 1 - 45 / height, summary(self.timeline), color=SOFT)
         said, is_good = verdict(self.timeline, trouble)
-        colour = GREEN if is_good else RED
+        is_bad = trouble or self.timeline.violations
+        colour = GREEN if is_good else RED if is_bad else INK
         text(
             right,
             1 - 26 / height,
@@ -328,10 +329,13 @@ class _Drawing:
             f"{check} \u00d7{n:,}" for check, n in lane.violations.items()
         )
         self._beside(row.base, f"partition {partition}", is_left=True)
-        y = row.base - 4 if broken else row.base
+        y = row.base - 4 if broken or lane.unjudged else row.base
         self._beside(y, f"{lane.records:,} records", is_left=False, color=SOFT)
         if broken:
             self._beside(row.base + 9, broken, is_left=False, color=RED, weight="bold")
+        elif lane.unjudged:
+            said = f"not judged: {', '.join(lane.unjudged)}"
+            self._beside(row.base + 9, _cut(said, 20), is_left=False, color=SOFT)
         self._violations(lane.findings, row.top + 4)
         for number, (one, y) in enumerate(row.held):
             later = [other.start for other, at in row.held[number + 1 :] if at == y]
@@ -471,7 +475,7 @@ def _legend(timeline: Timeline) -> list[Line2D | Patch]:
     levels = levels_of(timeline)
     if levels:
         found.append(Patch(color=QUIET, label="held: no record may come"))
-    if "S1" in timeline.violations:
+    if any(run.is_wrong for lane in timeline.lanes for run in lane.runs):
         found.append(
             sign("delivered all the same", marker="|", color=RED, markersize=9, mew=2.6)
         )

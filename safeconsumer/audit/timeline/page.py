@@ -36,7 +36,7 @@ from safeconsumer.audit.timeline.plan import (
     titled,
     verdict,
 )
-from safeconsumer.audit.timeline.story import Bar, Level, Timeline
+from safeconsumer.audit.timeline.story import Bar, Lane, Level, Timeline
 from safeconsumer.audit.timeline.style import (
     BLUE,
     FAULTS,
@@ -83,7 +83,8 @@ _STYLE = (
     "body{margin:1em;font:14px system-ui,'DejaVu Sans',sans-serif;color-scheme:light;"
     f"color:{INK};background:{GROUND}}}h1{{font-size:1.3em;margin:0}}p{{margin:.3em 0}}"
     f".good{{color:{GREEN};font-weight:bold}}.bad{{color:{RED};font-weight:bold}}"
-    f".soft{{color:{SOFT}}}td,th{{padding:0 1em 0 0;text-align:left}}"
+    f".open{{font-weight:bold}}.soft{{color:{SOFT}}}"
+    "td,th{padding:0 1em 0 0;text-align:left}"
 )
 
 
@@ -119,6 +120,7 @@ def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str
         "form-action 'none'"
     )
     name, (said, is_good) = _text(title or titled(timeline)), verdict(timeline, trouble)
+    look = "good" if is_good else "bad" if trouble or timeline.violations else "open"
     said_of_it = _text(spoken(timeline, trouble))
     notes = "".join(f"<li>{_text(one)}" for one in not_drawn(timeline, plan, columns))
     return "\n".join(
@@ -128,7 +130,7 @@ def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str
             '<meta name="viewport" content="width=device-width">',
             f"<title>{name}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{name}</h1><p class=soft>{_text(summary(timeline))}</p>",
-            f'<p class="{"good" if is_good else "bad"}">{_text(said)}</p>',
+            f'<p class="{look}">{_text(said)}</p>',
             _HOW_TO,
             f'<div id="timeline" role="img" aria-label="{said_of_it}"></div>',
             _table(timeline),
@@ -149,15 +151,22 @@ def _text(text: str) -> str:
     return escape(legal(text))
 
 
+def _broken(lane: Lane) -> Iterable[str]:
+    for one in lane.findings:
+        yield f"{one.check} {MEANINGS[one.check]}, by {one.member}: {one.evidence}"
+
+
+def _not_judged(lane: Lane) -> Iterable[str]:
+    for check, why in lane.unjudged.items():
+        yield f"{check} could not be judged: {why}"
+
+
 def _table(timeline: Timeline) -> str:
     # For those who do not see the picture, and to copy from.
     rows = (
         f"<tr><td>{_text(group)}<td>{_text(topic)}:{partition}<td>{lane.records:,}"
         f"<td>{len(lane.held):,}<td>"
-        + "<br>".join(
-            _text(f"{one.check} {MEANINGS[one.check]}, by {one.member}: {one.evidence}")
-            for one in lane.findings
-        )
+        + "<br>".join(_text(one) for one in (*_broken(lane), *_not_judged(lane)))
         for lane in timeline.lanes
         for group, topic, partition in [lane.place]
     )
@@ -252,6 +261,8 @@ class _Page:
             said = f"{row.lane.records:,} records"
             if broken:
                 said += f'<br><b><span style="color:{RED}">{broken}</span></b>'
+            elif row.lane.unjudged:
+                said += f"<br>not judged: {', '.join(row.lane.unjudged)}"
             self._note(figure, 1, row.base - 4, said, "left")
         return figure
 

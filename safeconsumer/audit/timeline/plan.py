@@ -19,6 +19,7 @@ from safeconsumer.audit.timeline.story import (
     Timeline,
     letter,
 )
+from safeconsumer.holds.explain import counted
 
 # Pixels. A hold has a line, and its owner's name above it.
 HEADING, MEMBER, FAULT = 24, 15, 13
@@ -194,13 +195,19 @@ def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, bool]:
     """
     Return what the judge found in one line, and whether it is good.
     """
-    broken = timeline.violations
     if trouble:
         return f"not complete: {trouble}", False
-    if not broken:
-        return "\u2713 no promise broken", True
-    total = sum(broken.values())
-    return f"\u2717 {total:,} broken promise{'s' * (total != 1)}", False
+    total, where = sum(timeline.violations.values()), timeline.elsewhere
+    limits = []
+    if where:
+        limits.append(f"{where:,} elsewhere")
+    if timeline.unjudged:
+        limits.append(f"not judged: {', '.join(timeline.unjudged)}")
+    more = "".join(f", {one}" for one in limits)
+    if total:
+        return f"\u2717 {counted(total, 'broken promise')}{more}", False
+    said = "no promise broken" + " in this part" * (not timeline.is_whole)
+    return (f"{said}{more}", False) if more else (f"\u2713 {said}", True)
 
 
 def summary(timeline: Timeline) -> str:
@@ -210,7 +217,8 @@ def summary(timeline: Timeline) -> str:
     began = datetime.fromtimestamp(timeline.start, UTC)
     records = sum(lane.records for lane in timeline.lanes)
     return (
-        f"{len(timeline.lanes)} partitions, {len(timeline.members)} members, "
+        f"{counted(len(timeline.lanes), 'partition')}, "
+        f"{counted(len(timeline.members), 'member')}, "
         f"{lasting(timeline.end - timeline.start)} from {began:%Y-%m-%d %H:%M:%S} UTC, "
         f"{records:,} records delivered"
     )
@@ -242,6 +250,9 @@ def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
         f"Deliveries are counted by {lasting(column)}, tall bars logarithmically. Not "
         "drawn: commits, producers, handlers; they are judged."
     )
+    for check, whys in timeline.unjudged.items():
+        where = counted(len(whys), "partition")
+        yield f"Not judged: {check} on {where}, for {whys[0]}."
     if timeline.is_packed:
         yield "Packs know nothing of faults, nor of members that never had a partition."
     if plan.buried:

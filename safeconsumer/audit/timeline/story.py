@@ -6,10 +6,10 @@ the judge's own replay after each entry, so that picture and verdict cannot disa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from safeconsumer.audit.findings import Finding
 
@@ -63,7 +63,7 @@ class Owned:
 @frozen(kw_only=True)
 class Run:
     """
-    Records delivered at once; ``is_wrong`` if the verdict is that they were held.
+    Records delivered at once; ``is_wrong`` if they were held, by S1 or by G2.
     """
 
     at: float
@@ -126,7 +126,7 @@ class Bar:
 @frozen(kw_only=True)
 class Lane:
     """
-    What happened to one partition in one group.
+    What happened to one partition in one group; ``unjudged`` names checks and why.
     """
 
     place: Place
@@ -136,6 +136,7 @@ class Lane:
     parked: Sequence[Point]
     purged: Sequence[Point]
     findings: Sequence[Finding]
+    unjudged: Mapping[str, str] = field(factory=dict)
 
     @property
     def records(self) -> int:
@@ -193,6 +194,8 @@ class MemberLane:
     """
     What happened to one member; a restarted one goes on in its lane.
 
+    Processes of one name that live at one time are members each.
+
     Attributes:
         group: its consumer group.
         name: without what only distinguishes its processes.
@@ -222,6 +225,7 @@ class Timeline:
         members: of consumers.
         faults: what a test did to them.
         left_out: how many partitions were not asked for.
+        elsewhere: how many violations stand where it was not asked for.
         is_packed: whether some of it is from packs, which know nothing of faults.
     """
 
@@ -233,6 +237,7 @@ class Timeline:
     members: Sequence[MemberLane]
     faults: Sequence[Fault]
     left_out: int = 0
+    elsewhere: int = 0
     is_packed: bool = False
 
     @property
@@ -249,6 +254,25 @@ class Timeline:
         """
         found = Counter(one.check for lane in self.lanes for one in lane.findings)
         return dict(sorted(found.items()))
+
+    @property
+    def unjudged(self) -> dict[str, list[str]]:
+        """
+        Return checks that could not be judged, with why, of each partition.
+        """
+        found: dict[str, list[str]] = {}
+        for lane in self.lanes:
+            for check, why in lane.unjudged.items():
+                found.setdefault(check, []).append(why)
+        return found
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether everything is shown that the journals tell.
+        """
+        in_time = self.start <= self.origin and self.until <= self.end
+        return in_time and not self.left_out
 
     @property
     def letters(self) -> dict[str, int]:

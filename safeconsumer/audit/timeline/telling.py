@@ -5,6 +5,7 @@ Reads journals for a picture: the judge's replay goes ahead, and is looked at ea
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -12,8 +13,8 @@ from attrs import define, evolve, field, frozen
 from safeconsumer.audit import fleet
 from safeconsumer.audit.checker import Court, Settings, Verdict
 from safeconsumer.audit.facts import OVER, Address, Fact, facts
-from safeconsumer.audit.holding import Key, Placed, keys
-from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.holding import Key, Placed, ended_at, keys
+from safeconsumer.audit.journal import EXPIRED, Entry, Source
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
@@ -31,6 +32,7 @@ from safeconsumer.errors import JournalError
 
 # What JournalWriter adds to a member's name: its process, and a part by chance.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
+_BY_CHANCE = re.compile(r"-[0-9a-f]{8}$")
 
 _MOVES = frozenset({"assigned", "revoked", "lost"})
 
@@ -81,7 +83,8 @@ class _Seen:
 
     def __init__(self) -> None:
         self._open: dict[Key, tuple[Placed, float]] = {}
-        self._spans: list[tuple[Placed, float, float]] = []
+        # Of each key one after the other.
+        self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
         self._is_owned = False
         self.owned: list[tuple[Epoch, float]] = []
         self.let: list[tuple[Let, float]] = []
@@ -124,24 +127,31 @@ class _Seen:
         for key, (placed, start) in list(self._open.items()):
             if now.get(key) is not placed:
                 del self._open[key]
-                self._spans.append((placed, start, min(fact.at, placed.until)))
+                span = placed, start, min(fact.at, placed.until)
+                self._spans.setdefault(key, []).append(span)
         for key, placed in now.items():
             self._open.setdefault(key, (placed, fact.at))
 
     def _cut(self, lift: Fact) -> None:
-        over = frozenset(keys(lift))
-        self._spans = [
-            (placed, start, min(end, placed.ended(lift).until))
-            if placed.key in over and placed.is_ended_by(lift)
-            else (placed, start, end)
-            for placed, start, end in self._spans
-        ]
+        # Backwards, as far as the end that is told of may reach: a journal of a day may
+        # have a thousand times as many spans as that.
+        for key in keys(lift):
+            own = self._spans.get(key, [])
+            for number in reversed(range(len(own))):
+                placed, start, end = own[number]
+                if placed.is_ended_by(lift):
+                    own[number] = placed, start, min(end, placed.ended(lift).until)
+                elif lift["why"] == EXPIRED:
+                    break  # nor is any before it
+                moment = ended_at(lift) if placed.is_remote else lift["departed_at"]
+                if moment is None or start <= moment:
+                    break  # those before were over
 
     def held(self, member: str) -> Iterator[Held]:
         """
         Yield the holds, once the journal has ended.
         """
-        for placed, start, end in self._spans:
+        for placed, start, end in chain.from_iterable(self._spans.values()):
             if start < end:
                 yield Held(
                     member=member,
@@ -278,15 +288,18 @@ class Watching:
         if not chosen:
             raise _nothing(verdicts)
         window = _Window(start, end)
+        lanes = [self._lane(verdicts[case], window) for case in chosen]
+        found = sum(len(one.findings) for one in verdicts.values())
         return Timeline(
             start=start,
             end=end,
             origin=origin,
             until=until,
-            lanes=[self._lane(verdicts[case], window) for case in chosen],
+            lanes=lanes,
             members=self._members({case.group for case in chosen}, window),
             faults=window.clipped(self._faults.values()),
             left_out=len(verdicts) - len(chosen),
+            elsewhere=found - sum(len(lane.findings) for lane in lanes),
             is_packed=self._is_packed,
         )
 
@@ -315,6 +328,7 @@ class Watching:
         wrong = {
             (one.member, one.entry) for one in verdict.findings if one.check == "S1"
         }
+        wrong.update(_against_the_group(verdict, members, self._skew))
         runs = [
             evolve(run, is_wrong=(name, number) in wrong)
             for name, seen in members.items()
@@ -329,6 +343,7 @@ class Watching:
             parked=window.inside(one for one in points if one.kind == "parked"),
             purged=window.inside(one for one in points if one.kind == "purged"),
             findings=[one for one in verdict.findings if window.is_inside(one.at)],
+            unjudged=verdict.unjudged,
         )
 
     def _members(self, groups: set[str | None], window: "_Window") -> list[MemberLane]:
@@ -348,9 +363,10 @@ class Watching:
                     point for one in own.values() for point in one.moves.values()
                 ),
             )
-            for (group, name), own in sorted(
+            for (group, _), known in sorted(
                 found.items(), key=lambda item: (item[0][0], _counted(item[0][1]))
             )
+            for name, own in _one_after_the_other(known)
         ]
 
 
@@ -413,6 +429,23 @@ def _of_the_group(
                     )
 
 
+def _against_the_group(
+    verdict: Verdict, members: Mapping[str, _Seen], skew: float
+) -> Iterator[tuple[str, int]]:
+    # What G2 is about: it names the first delivery of an ownership, not each.
+    names = {one.member for one in verdict.findings if one.check == "G2"}
+    for name in names & members.keys():
+        bound = [
+            (epoch.at, min(end, span.end - skew))
+            for span in verdict.group_holds
+            for epoch, end in members[name].owned
+            if fleet.binds(span, epoch, skew)
+        ]
+        for number, run in members[name].runs:
+            if any(start <= run.at < end for start, end in bound):
+                yield name, number
+
+
 def _merged(held: Iterable[Held]) -> list[Held]:
     # A hold that is placed again while it stands goes on; what an operator's journal
     # and a member's tell of one hold is one.
@@ -425,6 +458,27 @@ def _merged(held: Iterable[Held]) -> list[Held]:
             own.append(one)
     every = (one for own in found.values() for one in own)
     return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+
+
+def _one_after_the_other(
+    processes: Mapping[str, _Process],
+) -> Iterator[tuple[str, dict[str, _Process]]]:
+    # A member that was restarted has one lane; members that live at one time have each
+    # their own, also if all are called alike, as kafka-python calls clients.
+    lanes: list[dict[str, _Process]] = []
+    for name, one in sorted(processes.items(), key=lambda item: item[1].began):
+        free = (
+            lane
+            for lane in lanes
+            if all(other.ended <= one.began for other in lane.values())
+        )
+        lane = next(free, None)
+        if lane is None:
+            lanes.append(lane := {})
+        lane[name] = one
+    short = _OF_A_PROCESS if len(lanes) == 1 else _BY_CHANCE
+    for own in lanes:
+        yield short.sub("", next(iter(own))), own
 
 
 def _order(case: Address) -> tuple[str, str, int]:
