@@ -13,7 +13,7 @@ import pytest
 from safeconsumer.cli import waiting
 from safeconsumer.errors import NotQuietError
 from safeconsumer.group.operator import Operator as Desk
-from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.report_wire import STREAM, decode_report, encode_report
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
@@ -93,6 +93,19 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     assert lab.made.is_news()
     assert lab.told() == ("ready", {"orders": ((0, 0),)}, {})
     assert not lab.made.is_news()
+
+
+@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
+def test_a_query_of_any_name_is_heard(name: str) -> None:
+    """
+    Or its batches would not be waited for.
+    """
+    lab = Reported()
+    lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 5})
+    read = decode_report(encode_report(lab.made.report()))
+    assert read is not None
+    assert dict(read.busy) == {"orders": ((0, 0),)}
 
 
 def test_who_cannot_read_the_control_topics_says_so() -> None:
