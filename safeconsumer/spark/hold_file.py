@@ -88,10 +88,19 @@ class HoldFile:
                 'is held (no holds are {"version": 1, "holds": []})'
             )
             raise HoldsUnreadableError(message) from error
+        return self._living(read)
+
+    def known(self) -> LedgerState:
+        """
+        Return what was read last, as far as it is in force now; reads nothing.
+        """
+        return self._living(self._read)
+
+    def _living(self, read: _Read | None) -> LedgerState:
         now = self._wall()
         living = (
             hold
-            for hold in read.holds
+            for hold in (() if read is None else read.holds)
             if hold.expires_at is None or hold.expires_at > now
         )
         return ledger.place(LedgerState(), living)[0]

@@ -97,11 +97,18 @@ class Opening:
             covers=stream.covers,
             skew=options.clock_skew,
         )
-        connection = self._connect(options.control_client)
-        wake = self._reports.add(topic, connection, report)
-        control.on_change(wake)
+        properties = options.control_client
+        login = topic, frozenset(properties.items())
+        connect = partial(self._connect, properties)
+        wake = self._reports.add(topic, login, connect, report)
+        forget = control.on_change(wake)
         stream.on_change = lambda: wake() if report.is_news() else None
-        stream.on_close = partial(self._reports.remove, report)
+
+        def leave() -> None:
+            forget()
+            self._reports.remove(report)
+
+        stream.on_close = leave
 
     def _control(self, options: SourceOptions) -> "Leased":
         operator_topic, group_topic = options.control or ("", "")
@@ -190,11 +197,17 @@ class Leased:
         """
         return self._follower.seen()
 
-    def on_change(self, wake: Callable[[], object]) -> None:
+    def known(self) -> LedgerState:
         """
-        Have something called whenever that may have changed.
+        Return the same, which reads nothing.
         """
-        self._follower.on_change(wake)
+        return self._follower.known()
+
+    def on_change(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """
+        Have something called whenever that may have changed; returns what ends it.
+        """
+        return self._follower.on_change(wake)
 
     def fresh(self) -> LedgerState:
         """

@@ -5,6 +5,7 @@ Whether a stream is quiet: told to operators by its reports, and to its own prog
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,13 +15,16 @@ import pytest
 from safeconsumer.cli import waiting
 from safeconsumer.errors import NotQuietError
 from safeconsumer.group.operator import Operator as Desk
-from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.report_wire import STREAM, decode_report, encode_report
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import Controller
 from safeconsumer.spark.activity import Watched, query_name
-from safeconsumer.spark.reporting import StreamReport
+from safeconsumer.spark.hold_file import HoldFile
+from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.reporting import StreamReport, StreamReports, _reports
+from safeconsumer.spark.stream import Stream
 from tests.spark.driver import Pausing
 from tests.spark.lake import LIMIT, Lake
 from tests.spark.test_control import Operator
@@ -50,6 +54,7 @@ class Reported:
         self.watched = Watched()
         self.held: set[tuple[str, int]] = set()
         self.seen_state = "ready"
+        self.fails = False
         self.made = StreamReport(
             group="g",
             watched=self.watched,
@@ -59,6 +64,7 @@ class Reported:
         )
 
     def seen(self) -> Seen:
+        assert not self.fails
         return Seen(state=self.seen_state, skipped=0, applied={})
 
     def state(self) -> LedgerState:
@@ -96,6 +102,19 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     assert not lab.made.is_news()
 
 
+@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
+def test_a_query_of_any_name_is_heard(name: str) -> None:
+    """
+    Or its batches would not be waited for.
+    """
+    lab = Reported()
+    lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 5})
+    read = decode_report(encode_report(lab.made.report()))
+    assert read is not None
+    assert dict(read.busy) == {"orders": ((0, 0),)}
+
+
 def test_who_cannot_read_the_control_topics_says_so() -> None:
     """
     It plans nothing, but what it has read may be old.
@@ -106,6 +125,67 @@ def test_who_cannot_read_the_control_topics_says_so() -> None:
     lab.held.add(ZERO)
     lab.seen_state = "unavailable"
     assert lab.told()[0] == "unavailable"
+
+
+def test_many_plans_that_are_made_do_not_make_reports_late() -> None:
+    """
+    A report counts for fifteen seconds; after that a stream is not waited for.
+    """
+    labs = [Reported() for _ in range(40)]
+    for lab in labs:
+        lab.watched.begin("q", [ZERO])
+    began = time.monotonic()
+    told = list(_reports([lab.made for lab in labs], None))
+    assert (len(told), time.monotonic() - began < 5) == (40, True)
+
+
+def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
+    """
+    What was made before is sent by then, and what fails is left out.
+    """
+    first, bad, last = Reported(), Reported(), Reported()
+    bad.fails = True
+    making = _reports([first.made, bad.made, last.made], None)
+    assert next(making).member == first.made._member
+    assert [one.member for one in making] == [last.made._member]
+
+
+def test_a_file_of_holds_that_hangs_hangs_no_report(tmp_path: Path) -> None:
+    """
+    What the last plan has read of it counts.
+    """
+    path = tmp_path / "holds.json"
+    path.write_text('{"version": 1, "holds": [{"scope": "orders"}]}')
+    file = HoldFile(str(path))
+    stream = Stream("1", SourceOptions(), ledgers=(), followers=(file,))
+    assert not stream.covers(ZERO)
+    file.fresh()
+    path.unlink()
+    os.mkfifo(path)
+    found: list[bool] = []
+    asking = threading.Thread(
+        target=lambda: found.append(stream.covers(ZERO)), daemon=True
+    )
+    asking.start()
+    asking.join(10)
+    assert found == [True]
+
+
+def test_streams_of_one_login_share_a_reporter() -> None:
+    """
+    However often it is carried over: a configuration for TLS is a new object each time.
+    """
+    reports, labs = StreamReports(), [Reported() for _ in range(3)]
+    try:
+        for lab in labs:
+            reports.add("status", "a login", connect_nowhere, lab.made)
+        assert len(reports._running) == 1
+    finally:
+        reports.close()
+
+
+def connect_nowhere() -> dict[str, object]:
+    return {"bootstrap_servers": ["127.0.0.1:1"], "ssl_context": object()}
 
 
 class TestOnSpark:
