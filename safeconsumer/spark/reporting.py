@@ -123,7 +123,9 @@ class StreamReport:
             kept=tuple(map(hold_line, seen.kept)),
             member_id="",
             generation=-1,
-            busy=ranges(activity.reading) if state is None else {},
+            # Also when it stops: a batch that has not ended then is run again in full
+            # when its query is started again.
+            busy=ranges(activity.reading),
             skew=self._skew,
             kind=STREAM,
         )

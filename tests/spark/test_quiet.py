@@ -102,6 +102,18 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     assert not lab.made.is_news()
 
 
+def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
+    """
+    That batch is run again when its query is started again.
+    """
+    lab = Reported()
+    lab.watched.begin("q", [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 5})
+    assert lab.made.report("stopped").busy == {"orders": ((0, 0),)}
+    lab.watched.ended()
+    assert lab.made.report("stopped").busy == {}
+
+
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
 def test_a_query_of_any_name_is_heard(name: str) -> None:
     """
@@ -315,6 +327,23 @@ class TestOnSpark:
             assert look(lake.orders)[1] == "1 of 1 members quiet"
             query.stop()
             until(lambda: "no members" in look(lake.orders)[1])
+
+    def test_an_operator_is_told_of_a_batch_that_comes_again(
+        self,
+        lake: Lake,
+        kafka_broker: Any,  # noqa: ANN401 - any kind
+    ) -> None:
+        """
+        Nothing reads any more; what is started again begins with that batch.
+        """
+        operator = Operator(kafka_broker)
+        with operator.team, desk(operator) as look:
+            lake.produce(lake.orders, 20)
+            query = self.slow(lake, "nightly", **reporting(operator))
+            until((lake.data.parent / "in-the-middle").exists, query)
+            query.stop()
+            said = f"stopped in the middle of a batch of {lake.orders}, which"
+            until(lambda: said in look(lake.orders)[1])
 
     def test_a_stream_that_was_killed_is_waited_for_and_then_named(
         self,
