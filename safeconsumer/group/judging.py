@@ -362,8 +362,15 @@ def _in_hand(report: Report) -> str:
 
 def gone_text(report: Report) -> str:
     """
-    Say that nothing is heard of a stream any more.
+    Say that nothing is heard of a stream any more, or that it stopped in a batch.
     """
+    if report.state == "stopped":
+        read = ", ".join(sorted(report.busy))
+        return (
+            f"{report.client_id} on {report.host} was stopped in the middle of a "
+            f"batch of {read}, which is run again in full, held "
+            "or not, when its query is started again"
+        )
     return (
         f"{report.client_id} on {report.host} is not heard of any more, and not "
         "counted: it was killed, or its driver cannot report"
@@ -527,7 +534,9 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         yield Finding(
             rank=NOTE,
             what=gone_text(gone),
-            do="look whether its driver runs; a batch that it planned may still read",
+            do="look what is held before its query is started again"
+            if gone.state == "stopped"
+            else "look whether its driver runs; a batch that it planned may still read",
         )
 
 

@@ -55,7 +55,8 @@ class _Times:
     """
     The time of the newest report, and the broker's time now if reports tell it.
 
-    And the streams whose last report is too old by then, and was no goodbye.
+    And the streams whose last report is too old by then, and was no goodbye, or told
+    that they were stopped in the middle of a batch.
     """
 
     newest: float = 0.0
@@ -283,8 +284,9 @@ class Operator:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
                 last[report.member] = (at, report)
         there = [one for one in last.values() if one[1].state != "stopped"]
+        stopped = [one for _, one in last.values() if _stopped_in_a_batch(one)]
         if not there and not self._clock.knows(newest):
-            return (), _Times(newest=newest)  # nobody to wait for
+            return (), _Times(newest=newest, gone=tuple(stopped))  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
         live: list[Report] = []
         old: list[Report] = []
@@ -294,7 +296,7 @@ class Operator:
         return found, _Times(
             newest=newest,
             now=now if self._clock.is_sure else None,
-            gone=tuple(one for one in old if one.kind == report_wire.STREAM),
+            gone=(*(one for one in old if one.kind == report_wire.STREAM), *stopped),
         )
 
     def broker_time(self) -> float:
@@ -610,6 +612,11 @@ def _coordinated(ask: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_COORDINATOR_BACKOFF)
+
+
+def _stopped_in_a_batch(one: Report) -> bool:
+    is_stopped = one.state == "stopped" and bool(one.busy)
+    return is_stopped and one.kind == report_wire.STREAM
 
 
 def is_live(at: float, now: float) -> bool:

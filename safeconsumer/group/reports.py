@@ -43,6 +43,8 @@ _KAFKA_MS = 1_293_840_000_000
 _RETRY = 3.0
 # Where reports come from, for people.
 HOST = socket.gethostname()[:100]
+# Of a client's name in that of its reports, which readers bound.
+_MOST_NAME = 200
 # For the last report to be sent.
 _GOODBYE = 0.5
 
@@ -235,7 +237,8 @@ def member_name(client_id: str) -> str:
     """
     Return a name for reports that nobody else has.
     """
-    return f"{client_id}-{uuid.uuid4().hex[:12]}"
+    shown = report_wire.for_people(client_id)[:_MOST_NAME]
+    return f"{shown}-{uuid.uuid4().hex[:12]}"
 
 
 def ranges(

@@ -109,15 +109,25 @@ class ControlFollower:
         base = clients.connection(configs, settings.client_configs, "spark-control")
         self._reader = Reader(settings, base, self._ledger, state, self._barrier)
         self._state = state
-        self._wakers: set[Callable[[], object]] = set()
+        self._wakers: list[Callable[[], object]] = []
+        self._lock = threading.Lock()  # of the list; nothing is called under it
         self._reader.on_change = self._tell
         self._reader.start(settings.start_timeout)
 
-    def on_change(self, wake: Callable[[], object]) -> None:
+    def on_change(self, wake: Callable[[], object]) -> Callable[[], None]:
         """
         Have something called whenever what is read of the topics may have changed.
+
+        Returns:
+            What takes that back.
         """
-        self._wakers |= {wake}
+        with self._lock:
+            self._wakers.append(wake)
+        return lambda: self._forget(wake)
+
+    def _forget(self, wake: Callable[[], object]) -> None:
+        with self._lock:
+            self._wakers.remove(wake)  # streams of one reporter have equal ones
 
     def seen(self) -> Seen:
         """
@@ -131,7 +141,9 @@ class ControlFollower:
         )
 
     def _tell(self) -> None:
-        for wake in self._wakers:
+        with self._lock:
+            wakers = tuple(self._wakers)
+        for wake in wakers:
             wake()
 
     def state(self) -> LedgerState:
@@ -139,6 +151,12 @@ class ControlFollower:
         Return the holds that are known now.
         """
         return self._ledger.view().state
+
+    def known(self) -> LedgerState:
+        """
+        Return the same as :meth:`state`, which reads nothing either.
+        """
+        return self.state()
 
     def fresh(self) -> LedgerState:
         """

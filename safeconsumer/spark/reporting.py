@@ -3,12 +3,14 @@ Streams tell operators what they obey, as members do, on the status topic.
 """
 
 import atexit
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
 from attrs import field, frozen
+from kafka import KafkaProducer
 
 from safeconsumer.group import clients
 from safeconsumer.group.broker_clock import BrokerClock
@@ -29,8 +31,11 @@ from safeconsumer.spark.activity import Watched
 _INTERVAL = 3.0
 _WRITE_TIMEOUT = 10.0
 _CLOSE_SECONDS = 1.0
-# For a plan that is being made while a report is.
+# For plans that are being made while reports are, all streams together: a report counts
+# for fifteen seconds, and nobody's may be late because of others.
 _DECISION_SECONDS = 0.5
+
+log = logging.getLogger("safeconsumer.spark")
 
 
 class Follower(Protocol):
@@ -78,9 +83,15 @@ class StreamReport:
         self._skew = skew
         self._told: object = None
 
-    def report(self, state: str | None = None) -> Report:
+    def report(
+        self, state: str | None = None, patience: float = _DECISION_SECONDS
+    ) -> Report:
         """
         Return what would be reported now.
+
+        Args:
+            state: instead of the one that is found.
+            patience: seconds to wait at most for a plan that is being made.
 
         What is read last bounds what was read first: whoever obeys everything below
         ``applied``, and has no batch under way on a partition that is held, will not
@@ -88,7 +99,7 @@ class StreamReport:
         """
         seen = self._follower.seen()
         holds = sum(hold.is_remote for hold in self._follower.state())
-        quiet, activity = self._quiet(_DECISION_SECONDS)
+        quiet, activity = self._quiet(patience)
         if state is None:
             self._told = quiet, activity.partitions, activity.is_known
         if not activity.is_planned:
@@ -112,7 +123,9 @@ class StreamReport:
             kept=tuple(map(hold_line, seen.kept)),
             member_id="",
             generation=-1,
-            busy=ranges(activity.reading) if state is None else {},
+            # Also when it stops: a batch that has not ended then is run again in full
+            # when its query is started again.
+            busy=ranges(activity.reading),
             skew=self._skew,
             kind=STREAM,
         )
@@ -149,22 +162,30 @@ class StreamReports:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[object, _Running] = {}
+        self._running: dict[Hashable, _Running] = {}
+        atexit.register(self.close)
 
     def add(
-        self, topic: str, configs: Mapping[str, Any], stream: StreamReport
+        self,
+        topic: str,
+        login: Hashable,
+        connect: Callable[[], Mapping[str, Any]],
+        stream: StreamReport,
     ) -> Callable[[], None]:
         """
         Begin to report on a stream; returns what reports soon that something changed.
+
+        Args:
+            topic: the status topic.
+            login: streams of the same one share a thread and a producer.
+            connect: returns kafka-python's configuration; called by that thread.
+            stream: makes its reports.
         """
         with self._lock:
-            if not self._running:
-                atexit.register(self.close)
-            key = _key(topic, configs)
-            running = self._running.get(key)
+            running = self._running.get(login)
             is_new = running is None
             if running is None:
-                running = self._running[key] = _running(topic, configs)
+                running = self._running[login] = _running(topic, connect)
             running.present.append(stream)
             if is_new:
                 running.reporter.start()
@@ -205,18 +226,17 @@ class StreamReports:
         _end(running)
 
 
-def _key(topic: str, configs: Mapping[str, Any]) -> object:
-    return topic, *sorted((name, str(value)) for name, value in configs.items())
+def _running(topic: str, connect: Callable[[], Mapping[str, Any]]) -> _Running:
+    def produce() -> KafkaProducer:
+        base = clients.connection(connect(), {}, "spark-status")
+        return clients.producer(base, _WRITE_TIMEOUT)
 
+    producer = LazyProducer(produce)
 
-def _running(topic: str, configs: Mapping[str, Any]) -> _Running:
-    base = clients.connection(configs, {}, "spark-status")
-    producer = LazyProducer(lambda: clients.producer(base, _WRITE_TIMEOUT))
-
-    def tell(state: str | None) -> list[Report]:
+    def tell(state: str | None) -> Iterator[Report]:
         leaving, made.leaving[:] = list(made.leaving), []
-        said = [one.report("stopped") for one in leaving]
-        return said + [one.report(state) for one in list(made.present)]
+        yield from _reports(leaving, "stopped")
+        yield from _reports(list(made.present), state)
 
     reporter = Reporter(
         topic=topic,
@@ -227,6 +247,18 @@ def _running(topic: str, configs: Mapping[str, Any]) -> _Running:
     )
     made = _Running(reporter, producer)
     return made
+
+
+def _reports(streams: list[StreamReport], state: str | None) -> Iterator[Report]:
+    # Each is sent before the next is made.
+    until = time.monotonic() + (_DECISION_SECONDS if state is None else 0.0)
+    for one in streams:
+        try:
+            report = one.report(state, max(0.0, until - time.monotonic()))
+        except Exception:  # the others' are worth the same
+            log.exception("a stream's report could not be made")
+            continue
+        yield report
 
 
 def _end(running: list[_Running]) -> None:

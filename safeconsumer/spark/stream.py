@@ -36,6 +36,11 @@ class Follower(Protocol):
             HoldsUnreadableError: nothing can be told.
         """
 
+    def known(self) -> LedgerState:
+        """
+        Return what was told last, without reading anything.
+        """
+
     def fresh(self) -> LedgerState:
         """
         Return what was acknowledged anywhere before this call; may wait.
@@ -212,8 +217,11 @@ class Stream:
     def covers(self, tp: TopicPartition) -> bool:
         """
         Tell whether a hold that is known covers a partition.
+
+        It reads nothing: a file of one stream that hangs must not keep its session's
+        reports back. What the file had at the last plan counts until the next.
         """
-        return bool(self._known(lambda one: one.state()).covering(tp))
+        return bool(self._known(lambda one: one.known()).covering(tp))
 
     def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
         """

@@ -311,6 +311,16 @@ def test_a_stream_that_does_not_know_is_not_quiet(state: str, said: str) -> None
     assert said in found.sentence()
 
 
+def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted() -> None:
+    """Nothing reads now; whoever starts its query again must know what that brings."""
+    one = evolve(stream(host="h1", busy={"orders": ((0, 0),)}), state="stopped")
+    found = Judge(evolve(picture(state="Dead"), gone=(one,))).quietness([Everything()])
+    assert found.is_reached
+    assert "nightly on h1 was stopped in the middle of a batch of orders, which" in (
+        found.sentence()
+    )
+
+
 def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted() -> None:
     """It must not block for ever, and nobody may think that it was asked."""
     seen = evolve(picture(state="Dead"), gone=(stream(host="h1"),))

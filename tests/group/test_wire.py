@@ -237,6 +237,29 @@ def long_report(topics: int) -> Report:
     )
 
 
+@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"])
+def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name: str) -> None:
+    """Who is not heard is not waited for; earlier versions write such names as is."""
+    made = Report(
+        group="g",
+        member=name,
+        client_id=name,
+        applied={},
+        assigned={},
+        quiet={},
+        busy={"orders": ((0, 0),)},
+    )
+    document = json.loads(report_wire.encode_report(made))
+    assert document["client_id"].isprintable()
+    plain = {**document, "client_id": name, "member": name, "host": name}
+    for data in (report_wire.encode_report(made), json.dumps(plain).encode()):
+        read = report_wire.decode_report(data)
+        assert read is not None
+        assert dict(read.busy) == {"orders": ((0, 0),)}
+        assert read.client_id.isprintable()
+        assert read.member.isprintable()
+
+
 @pytest.mark.parametrize("topics", [10, 700, 2000])
 def test_a_report_about_many_topics_is_packed(topics: int) -> None:
     """Nothing is left out; readers of an earlier version know that they miss it."""

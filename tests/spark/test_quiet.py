@@ -4,6 +4,8 @@ Whether a stream is quiet: told to operators by its reports, and to its own prog
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,13 +15,16 @@ import pytest
 from safeconsumer.cli import waiting
 from safeconsumer.errors import NotQuietError
 from safeconsumer.group.operator import Operator as Desk
-from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.report_wire import STREAM, decode_report, encode_report
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import Controller
 from safeconsumer.spark.activity import Watched, query_name
-from safeconsumer.spark.reporting import StreamReport
+from safeconsumer.spark.hold_file import HoldFile
+from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.reporting import StreamReport, StreamReports, _reports
+from safeconsumer.spark.stream import Stream
 from tests.spark.driver import Pausing
 from tests.spark.lake import LIMIT, Lake
 from tests.spark.test_control import Operator
@@ -49,6 +54,7 @@ class Reported:
         self.watched = Watched()
         self.held: set[tuple[str, int]] = set()
         self.seen_state = "ready"
+        self.fails = False
         self.made = StreamReport(
             group="g",
             watched=self.watched,
@@ -58,6 +64,7 @@ class Reported:
         )
 
     def seen(self) -> Seen:
+        assert not self.fails
         return Seen(state=self.seen_state, skipped=0, applied={})
 
     def state(self) -> LedgerState:
@@ -95,6 +102,31 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
     assert not lab.made.is_news()
 
 
+def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
+    """
+    That batch is run again when its query is started again.
+    """
+    lab = Reported()
+    lab.watched.begin("q", [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 5})
+    assert lab.made.report("stopped").busy == {"orders": ((0, 0),)}
+    lab.watched.ended()
+    assert lab.made.report("stopped").busy == {}
+
+
+@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
+def test_a_query_of_any_name_is_heard(name: str) -> None:
+    """
+    Or its batches would not be waited for.
+    """
+    lab = Reported()
+    lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 5})
+    read = decode_report(encode_report(lab.made.report()))
+    assert read is not None
+    assert dict(read.busy) == {"orders": ((0, 0),)}
+
+
 def test_who_cannot_read_the_control_topics_says_so() -> None:
     """
     It plans nothing, but what it has read may be old.
@@ -105,6 +137,67 @@ def test_who_cannot_read_the_control_topics_says_so() -> None:
     lab.held.add(ZERO)
     lab.seen_state = "unavailable"
     assert lab.told()[0] == "unavailable"
+
+
+def test_many_plans_that_are_made_do_not_make_reports_late() -> None:
+    """
+    A report counts for fifteen seconds; after that a stream is not waited for.
+    """
+    labs = [Reported() for _ in range(40)]
+    for lab in labs:
+        lab.watched.begin("q", [ZERO])
+    began = time.monotonic()
+    told = list(_reports([lab.made for lab in labs], None))
+    assert (len(told), time.monotonic() - began < 5) == (40, True)
+
+
+def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
+    """
+    What was made before is sent by then, and what fails is left out.
+    """
+    first, bad, last = Reported(), Reported(), Reported()
+    bad.fails = True
+    making = _reports([first.made, bad.made, last.made], None)
+    assert next(making).member == first.made._member
+    assert [one.member for one in making] == [last.made._member]
+
+
+def test_a_file_of_holds_that_hangs_hangs_no_report(tmp_path: Path) -> None:
+    """
+    What the last plan has read of it counts.
+    """
+    path = tmp_path / "holds.json"
+    path.write_text('{"version": 1, "holds": [{"scope": "orders"}]}')
+    file = HoldFile(str(path))
+    stream = Stream("1", SourceOptions(), ledgers=(), followers=(file,))
+    assert not stream.covers(ZERO)
+    file.fresh()
+    path.unlink()
+    os.mkfifo(path)
+    found: list[bool] = []
+    asking = threading.Thread(
+        target=lambda: found.append(stream.covers(ZERO)), daemon=True
+    )
+    asking.start()
+    asking.join(10)
+    assert found == [True]
+
+
+def test_streams_of_one_login_share_a_reporter() -> None:
+    """
+    However often it is carried over: a configuration for TLS is a new object each time.
+    """
+    reports, labs = StreamReports(), [Reported() for _ in range(3)]
+    try:
+        for lab in labs:
+            reports.add("status", "a login", connect_nowhere, lab.made)
+        assert len(reports._running) == 1
+    finally:
+        reports.close()
+
+
+def connect_nowhere() -> dict[str, object]:
+    return {"bootstrap_servers": ["127.0.0.1:1"], "ssl_context": object()}
 
 
 class TestOnSpark:
@@ -162,6 +255,61 @@ class TestOnSpark:
         assert lake.rows() == rows
         query.stop()
 
+    def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
+        self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        It runs the batch again in which it was ended, held since or not.
+        """
+        story: list[str] = []
+        go, real = threading.Event(), controller.bridge._answer
+
+        def take(frame: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
+            story.append(f"batch {number} reads {frame.count()} rows")
+            if len(story) == 1:
+                message = "the job is ended in the middle"
+                raise RuntimeError(message)
+
+        def late(question: str, facts: Any) -> Any:  # noqa: ANN401 - facts
+            if question == "open":
+                go.wait(LIMIT)
+            return real(question, facts)
+
+        def start() -> Any:  # noqa: ANN401 - a query
+            written = (
+                lake.stream({}).writeStream.queryName("nightly").foreachBatch(take)
+            )
+            written = written.option("checkpointLocation", str(lake.checkpoint))
+            return written.trigger(availableNow=True).start()
+
+        lake.produce(lake.orders, 5)
+        with pytest.raises(Exception, match="ended in the middle"):
+            start().awaitTermination(LIMIT)
+        controller.pause("@all")
+        monkeypatch.setattr(controller.bridge, "_answer", late)
+        query = start()
+        for _ in range(2):  # before it is made, and before it is opened
+            with pytest.raises(NotQuietError, match="nightly: it is starting"):
+                controller.wait_quiet(lake.orders, timeout=0.0)
+            until(lambda: len(controller.bridge.made()) == 1, query)
+        go.set()
+        controller.wait_quiet(lake.orders, timeout=LIMIT)
+        assert story == ["batch 0 reads 20 rows"] * 2
+        assert query.awaitTermination(LIMIT)
+        assert controller.bridge.made() == ()
+
+    def test_a_query_that_reads_no_kafka_is_not_waited_for(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        Only while it starts.
+        """
+        rows = lake.spark.readStream.format("rate").load()
+        query = rows.writeStream.format("noop").start()
+        controller.wait_quiet(timeout=LIMIT)
+        assert query.isActive
+        query.stop()
+
     def test_an_operator_waits_for_it_too(self, lake: Lake, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
         """
         G8: the stream is a seat of its own, and says when its batch has ended.
@@ -179,6 +327,23 @@ class TestOnSpark:
             assert look(lake.orders)[1] == "1 of 1 members quiet"
             query.stop()
             until(lambda: "no members" in look(lake.orders)[1])
+
+    def test_an_operator_is_told_of_a_batch_that_comes_again(
+        self,
+        lake: Lake,
+        kafka_broker: Any,  # noqa: ANN401 - any kind
+    ) -> None:
+        """
+        Nothing reads any more; what is started again begins with that batch.
+        """
+        operator = Operator(kafka_broker)
+        with operator.team, desk(operator) as look:
+            lake.produce(lake.orders, 20)
+            query = self.slow(lake, "nightly", **reporting(operator))
+            until((lake.data.parent / "in-the-middle").exists, query)
+            query.stop()
+            said = f"stopped in the middle of a batch of {lake.orders}, which"
+            until(lambda: said in look(lake.orders)[1])
 
     def test_a_stream_that_was_killed_is_waited_for_and_then_named(
         self,
