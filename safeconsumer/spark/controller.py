@@ -102,8 +102,8 @@ class Controller:
     def _ledger_of(self, query: str | None) -> PauseLedger:
         if query is None:
             return self._ledger
-        # Kept when nothing is held any more: dropping it could lose a pause that is being
-        # placed, and there are as many as a program has names.
+        # Kept when nothing is held any more: dropping it could lose a pause that is
+        # being placed, and there are as many as a program has names.
         if query not in self._named:
             made = PauseLedger((self._ledger.pass_on,), client_id=f"spark {query}")
             self._named.setdefault(query, made)
