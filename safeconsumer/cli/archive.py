@@ -51,7 +51,7 @@ _DELTA: Mapping[str, str] = {
 @click.option("--trigger", default="once", show_default=True, help="once, 10s, 5m.")
 @click.option("--holds", help='Fixed holds: "orders:3 re:tmp.*".')
 @click.option("--control", metavar="GROUP", help="Obey the holds of this group.")
-@click.option("--config", type=click.Path(path_type=Path, exists=True))
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--option", "more", multiple=True, metavar="NAME=VALUE")
 @click.option("--master", default=None, help="As spark-submit's, if it is not used.")
 @click.option("--connector", type=click.Path(path_type=Path, exists=True))
@@ -91,9 +91,8 @@ def archive(  # noqa: PLR0913 - one parameter per option
     --table reads the whole archive at the end, and counts rows by partition.
     """
     options = {"kafka.bootstrap.servers": bootstrap}
-    if config is not None:
-        known = read_properties(config.read_text("utf-8"))
-        options = {**{f"kafka.{key}": one for key, one in known.items()}, **options}
+    with explained(context):
+        options = {**_client(config), **options}
     if holds is not None:
         options["holds"] = holds
     if control is not None:
@@ -113,6 +112,17 @@ def archive(  # noqa: PLR0913 - one parameter per option
         wanted.trigger_of()  # refused before Spark is started
         wanted.topics_of()
         _run(archiving, wanted, master, connector, is_table=is_table)
+
+
+def _client(config: Path | None) -> dict[str, str]:
+    if config is None:
+        return {}
+    try:
+        known = read_properties(config.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{config} cannot be read: {error}"
+        raise CommandError(message) from error
+    return {f"kafka.{key}": one for key, one in known.items()}
 
 
 def _run(

@@ -20,14 +20,16 @@ from safeconsumer.errors import (
     SparkSettingError,
 )
 from safeconsumer.spark import options
+from safeconsumer.spark.activity import query_name
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
 # Both sides must be of one protocol: what one side does not know to ask for, or to say,
 # must never pass for consent.
-PROTOCOL = "2"
+PROTOCOL = "3"
 
 # The option that a session's configuration gives to its streams.
 DECIDER = "holds.decider"
@@ -50,14 +52,19 @@ class Bridge:
 
     Args:
         open_stream: makes a stream of a name and its options.
+        ends: tells whether the query of an id ends by itself.
 
     Attributes:
         decider: the name under which the shim knows it; no other has it.
     """
 
-    def __init__(self, open_stream: Opener) -> None:
+    def __init__(
+        self, open_stream: Opener, ends: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self.decider = uuid4().hex
         self._open_stream = open_stream
+        self._ends = ends
+        self._made: dict[str, Query] = {}
         self._streams: dict[str, Stream] = {}
         self._numbers = itertools.count(1)
         self._failed: dict[tuple[str, str], str] = {}
@@ -78,6 +85,15 @@ class Bridge:
         Return the streams that run.
         """
         return tuple(self._streams.values())
+
+    def made(self) -> tuple[Query, ...]:
+        """
+        Return the queries of streams that Spark has made and not opened yet.
+
+        Whoever asks for them before :meth:`streams` misses none. Spark gives some up
+        without a word: their query has ended.
+        """
+        return tuple(self._made.values())
 
     def _judged(self, question: str, facts: Facts) -> tuple[str, Facts]:
         asker = facts.get("stream", ""), question
@@ -103,6 +119,8 @@ class Bridge:
                 return {}
             case "complete":
                 return self._complete(facts)
+            case "made":
+                return self._note(facts)
             case "open":
                 return self._open(facts)
             case "close":
@@ -118,15 +136,22 @@ class Bridge:
         options.parse(given)
         return {"options": urlencode(options.completed(given))}
 
+    def _note(self, facts: Facts) -> Facts:
+        query = Query(id=facts["query"], name=query_name(facts["batch"]))
+        self._made[facts["stream"]] = query
+        return {"ends": "yes" if self._ends(query.id) else "no"}
+
     def _open(self, facts: Facts) -> Facts:
         stream = facts["stream"]
         if stream not in self._streams:  # an answer that came too late is asked again
             name = str(next(self._numbers))
             opened = self._open_stream(name, options.parse(_options(facts)))
             self._streams[stream] = opened
+            self._made.pop(stream, None)  # in this order: it is never in neither
         return {}
 
     def _close(self, facts: Facts) -> Facts:
+        self._made.pop(facts["stream"], None)
         stream = self._streams.pop(facts["stream"], None)
         for asker in [one for one in self._failed if one[0] == facts["stream"]]:
             self._failed.pop(asker)

@@ -26,8 +26,10 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import Bridge, Opener
+from safeconsumer.spark.queries import Queries
 
 _LOOK_SECONDS = 0.05
+_STARTING = "it is starting; what it reads is not known yet"
 _LOG = LazyHook("safeconsumer.events.log:log_event")
 
 
@@ -52,10 +54,12 @@ class Controller:
         open_stream: Opener,
         ledger: PauseLedger,
         named: MutableMapping[str, PauseLedger] | None = None,
+        queries: Queries | None = None,
     ) -> None:
         self._ledger = ledger
         self._named = {} if named is None else named
-        self._bridge = Bridge(open_stream)
+        self._queries = queries
+        self._bridge = Bridge(open_stream, *(() if queries is None else [queries.ends]))
         self._blocks = itertools.count(1)
         self.is_over: Callable[[], bool] = _never
 
@@ -152,7 +156,10 @@ class Controller:
         Wait until no stream of this session reads what is held, nor will.
 
         A batch that was planned before a hold may go on for as long as it takes. What
-        the hold is on is quiet when no such batch runs any more.
+        the hold is on is quiet when no such batch runs any more. A query of this
+        session that is starting is waited for, whatever it will read: it begins with
+        the batch in which it was ended, if there is one, held or not. What is started
+        after this has returned does so, too.
 
         Args:
             targets: as for :meth:`pause`; without any, all that is held.
@@ -172,8 +179,8 @@ class Controller:
             time.sleep(_LOOK_SECONDS)
 
     def _loud(self, found: tuple[Scope, ...]) -> list[str]:
-        said = []
-        for stream in self._bridge.streams():
+        said = self._starting()
+        for stream in self._bridge.streams():  # after those that are not opened yet
             by_why: dict[str, list[TopicPartition]] = {}
             for tp, why in stream.loud(found).items():
                 by_why.setdefault(why, []).append(tp)
@@ -182,6 +189,20 @@ class Controller:
                 there = offsets.named(tp for tp in them if tp[0])
                 said.append(f"{query}: {there}{', ' if there else ''}{why}")
         return said
+
+    def _starting(self) -> list[str]:
+        active = None if self._queries is None else self._queries.active()
+        made = self._bridge.made()  # after Spark: a query that has started is in one
+        if active is None:
+            unsaid = "Spark does not tell which queries are starting"
+            found = [f"{one.name or one.id}: {_STARTING}" for one in made]
+            return found if self._queries is None else [*found, unsaid]
+        wanted = {one.id for one in made}
+        return [
+            f"{one.name or one.id}: {_STARTING}"
+            for one in active
+            if one.is_starting or one.id in wanted
+        ]
 
     def holds(self) -> tuple[Hold, ...]:
         """

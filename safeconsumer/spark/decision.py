@@ -66,7 +66,9 @@ class Plan:
         One that is new starts at 0: lifting the hold brings all of it. One that was cut
         or made again, and ends before its start, ends there, as with the official
         source: it refuses a batch that ends after what is there. That this is a loss
-        is said by :meth:`losses`.
+        is said by :meth:`losses`. One that is missing altogether from one look, which
+        the query has survived by ``failOnDataLoss=false``, begins at 0 like a new one
+        when it is there again: it may have been made again.
         """
         return {**end, **{tp: self._kept(tp) for tp in self.held if tp in end}}
 

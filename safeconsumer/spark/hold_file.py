@@ -35,7 +35,7 @@ _UNREADABLE = (
 
 @frozen
 class _Read:
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, ...]
     holds: tuple[Hold, ...]
 
 
@@ -75,7 +75,8 @@ class HoldFile:
         """
         try:
             found = self._path.stat()
-            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            times = found.st_mtime_ns, found.st_ctime_ns  # the second cannot be set
+            stamp = *times, found.st_size, found.st_ino
             read = self._read
             if read is None or read.stamp != stamp:
                 read = _Read(stamp, parse(self._path.read_text("utf-8")))
@@ -113,18 +114,30 @@ def parse(text: str) -> tuple[Hold, ...]:
         ValueError: it is not such a file; says where.
     """
     try:
-        document: Any = json.loads(text)
+        document: Any = json.loads(text, object_pairs_hook=_once)
     except RecursionError as error:
         message = "it is nested too deeply"
         raise ValueError(message) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
         message = f'it must begin with {{"version": {VERSION}'
         raise ValueError(message)
+    if near := [one for one in document if one.startswith("hold") and one != "holds"]:
+        message = f'"holds" is the list that counts, not {near[0]!r:.60}'
+        raise ValueError(message)
     entries = document.get("holds")
     if not isinstance(entries, list):
         message = '"holds" must be a list'
         raise ValueError(message)  # noqa: TRY004 - one kind of error for one caller
     return tuple(_hold(number, entry) for number, entry in enumerate(entries))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # By itself JSON would take the last one, and the holds of the first were none.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        message = f"a name stands twice in one object: {', '.join(dict(pairs))}"
+        raise ValueError(message)
+    return found
 
 
 def _hold(number: int, entry: Any) -> Hold:  # noqa: ANN401 - it comes from a file

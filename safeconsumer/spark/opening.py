@@ -12,7 +12,9 @@ from attrs import define
 from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.state import LedgerState
+from safeconsumer.spark.activity import Watched
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.logins import Connect, plain
@@ -65,6 +67,11 @@ class Opening:
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
         followers: list[Follower] = []
         with ExitStack() as undo:
+            if options.status is not None:
+                # First of all: a batch of before a restart is about to be run again,
+                # and to connect to the control topics may take seconds.
+                told = self._report(options, options.status)
+                undo.callback(told.leave)
             if options.file is not None:
                 followers.append(HoldFile(options.file))
             if options.control is not None:
@@ -81,34 +88,28 @@ class Opening:
                 followers=tuple(followers),
                 watch=watch,
             )
+            made.named = self._named
+            if options.status is not None:
+                told.follow(made, control)
             undo.pop_all()
-        made.named = self._named
-        if options.status is not None:
-            self._report(made, options, options.status, control)
         return made
 
-    def _report(
-        self, stream: Stream, options: SourceOptions, topic: str, control: "Leased"
-    ) -> None:
+    def _report(self, options: SourceOptions, topic: str) -> "_Told":
+        told = _Told()
         report = StreamReport(
             group=options.group,
-            watched=stream.watched,
-            follower=control,
-            covers=stream.covers,
+            watched=told.watched,
+            follower=told,
+            covers=told.covers,
             skew=options.clock_skew,
         )
         properties = options.control_client
         login = topic, frozenset(properties.items())
         connect = partial(self._connect, properties)
-        wake = self._reports.add(topic, login, connect, report)
-        forget = control.on_change(wake)
-        stream.on_change = lambda: wake() if report.is_news() else None
-
-        def leave() -> None:
-            forget()
-            self._reports.remove(report)
-
-        stream.on_close = leave
+        told.wake = self._reports.add(topic, login, connect, report)
+        told.is_news = report.is_news
+        told.remove = partial(self._reports.remove, report)
+        return told
 
     def _control(self, options: SourceOptions) -> "Leased":
         operator_topic, group_topic = options.control or ("", "")
@@ -133,6 +134,58 @@ class Opening:
                 hooks=(self._own.pass_on,),
             ),
         )
+
+
+class _Told:
+    """
+    What is reported of a stream: that it starts, and then what it does.
+    """
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self.wake: Callable[[], object] = tuple
+        self.is_news: Callable[[], bool] = bool
+        self.remove: Callable[[], object] = tuple
+        self._forget: Callable[[], object] = tuple
+        self._of: tuple[Stream, Leased] | None = None
+
+    def follow(self, stream: Stream, control: "Leased") -> None:
+        """
+        Tell from now on what the stream does, and how far its control topics are read.
+        """
+        stream.watched = self.watched
+        stream.on_change = lambda: self.wake() if self.is_news() else None
+        stream.on_close = self.leave
+        self._of = stream, control
+        self._forget = control.on_change(self.wake)
+        self.wake()
+
+    def seen(self) -> Seen:
+        """
+        Return how far the control topics are read; not at all while it starts.
+        """
+        if self._of is None:
+            return Seen(state="starting", skipped=0, applied={})
+        return self._of[1].seen()
+
+    def state(self) -> LedgerState:
+        """
+        Return the holds of the control topics.
+        """
+        return LedgerState() if self._of is None else self._of[1].state()
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a hold of any kind covers a partition.
+        """
+        return self._of is not None and self._of[0].covers(tp)
+
+    def leave(self) -> None:
+        """
+        Report that it stops.
+        """
+        self._forget()
+        self.remove()
 
 
 @define

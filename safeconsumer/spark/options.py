@@ -20,7 +20,8 @@ TUNED: Mapping[str, str] = {
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
 
-_PREFIX = "holds"
+# However the rest is spelled (holdsFile, hold.file): what is not known is refused.
+_PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
 _KNOWN = (
     "holds",
@@ -135,7 +136,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {name.lower() for name in _KNOWN}
     for name in options:
         lower = name.lower()
-        is_ours = lower == _PREFIX or lower.startswith(_PREFIX + ".")
+        is_ours = lower.startswith(_PREFIX)
         if is_ours and lower not in known and not lower.startswith(_CONTROL_CLIENT):
             message = f"there is no option {name}; those about holds: {_list()}"
             raise SparkSettingError(message)

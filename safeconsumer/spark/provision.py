@@ -55,6 +55,7 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
         SparkSetupError: the folder lacks a jar or has that of another Spark, there is
             no pyspark, or the shim is not built and cannot be.
     """
+    platforms.spark_version()
     folder = connector or os.environ.get(JARS_VARIABLE)
     found = connector_jars(Path(folder)) if folder else ()
     return ",".join(map(str, (shim(), *found)))

@@ -1,5 +1,5 @@
 """
-Making a session's streams obey; only this and ``logins`` touch py4j.
+Making a session's streams obey; this, ``logins`` and ``queries`` touch py4j.
 """
 
 import importlib
@@ -17,6 +17,7 @@ from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.logins import JvmLogins
 from safeconsumer.spark.opening import Opening
+from safeconsumer.spark.queries import SparkQueries
 
 log = logging.getLogger("safeconsumer.spark")
 
@@ -25,6 +26,8 @@ _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark gives what is set so, in a session, to every source of it as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
+# What the shim says of one that neither answers nor has ended.
+_LATE = "no decision within"
 
 # By the names of their deciders, for as long as this process lives.
 _controllers: dict[str, Controller] = {}
@@ -60,7 +63,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     own = ledger(hooks)
     named: dict[str, PauseLedger] = {}
     opening = Opening(own, named, JvmLogins(gateway).connect)
-    controller = Controller(opening.stream, own, named)
+    controller = Controller(opening.stream, own, named, SparkQueries(spark))
     decider = controller.bridge.decider
     _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
     spark.conf.set(_SETTING, decider)
@@ -88,12 +91,15 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
     if not other:
         return
     protocol = importlib.import_module("py4j.protocol")
+    state = "is alive"
     try:
         _static(gateway, _SHIM).hello(other)
-    except protocol.Py4JJavaError:
-        return  # it is of a process that has ended; what it held stays held
+    except protocol.Py4JJavaError as error:
+        if _LATE not in str(error.java_exception.getMessage()):
+            return  # it is of a process that has ended; what it held stays held
+        state = "does not answer in time (it may be suspended)"
     message = (
-        "another process decides for the streams of this session, and is alive: "
+        f"another process decides for the streams of this session, and {state}: "
         "register a session of your own, safeconsumer.spark.register("
         "spark.newSession()), and describe your streams with that one"
     )

@@ -3,6 +3,7 @@ A run that ends by itself: where nothing was decided it fails; others go on hold
 """
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,31 @@ def test_a_file_of_holds_that_is_missing_fails_the_run(
     file.write_text(NO_HOLDS)
     lake.run(holds_file=str(file))
     assert lake.rows() == lake.produced()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
+    lake: Lake, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    """
+    S4; Spark then tells no source that the run ends: it runs one batch.
+    """
+    lake.produce(lake.orders, 5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        other = lake.spark.readStream.format("socket").options(
+            host="127.0.0.1", port=server.getsockname()[1]
+        )
+        frame = lake.stream({"holds.file": str(tmp_path / "missing.json")})
+        rows = frame.selectExpr("cast(value as string) as value").union(other.load())
+        why = failure(
+            rows.writeStream.format("parquet")
+            .option("path", str(lake.data))
+            .option("checkpointLocation", str(lake.checkpoint))
+            .trigger(**trigger)
+            .start()
+        )
+    assert "it cannot be told what is held" in why
+    assert not lake.rows()
 
 
 def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:

@@ -3,6 +3,7 @@ Holds in a file: read again when it changes, everything held when it cannot be r
 """
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,25 @@ def test_it_is_read_again_when_it_was_replaced(tmp_path: Path) -> None:
     assert scopes_in(file) == []
 
 
+def test_a_file_written_in_place_with_its_old_time_is_read_again(
+    tmp_path: Path,
+) -> None:
+    """
+    Of the same length, too, as after ``cp -p``.
+    """
+    path = tmp_path / "holds.json"
+    path.write_text('{"version": 1, "holds": [{"scope": "a"}]}')
+    before = path.stat()
+    file = HoldFile(str(path))
+    assert scopes_in(file) == ["a"]
+    path.write_text('{"version": 1, "holds": [{"scope": "b"}]}')
+    moved = before.st_atime_ns, before.st_mtime_ns
+    os.utime(path, ns=moved)
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # until its clock ticks
+        os.utime(path, ns=moved)
+    assert scopes_in(file) == ["b"]
+
+
 def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
     """
     Never early.
@@ -61,6 +81,9 @@ def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
         "[]",
         '{"version": 2, "holds": []}',
         '{"version": 1, "holds": {}}',
+        '{"version": 1, "holds": [{"scope": "a"}], "holds": []}',
+        '{"version": 1, "holds": [{"scope": "a", "scope": "b"}]}',
+        '{"version": 1, "holds": [], "hold": [{"scope": "a"}]}',
         '{"version": 1, "holds": [{}]}',
         '{"version": 1, "holds": ["orders"]}',
         '{"version": 1, "holds": [{"scope": "a b"}]}',

@@ -5,16 +5,22 @@ What a session keeps open: one reader for a group, and nothing of streams that f
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
+from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group.reader import Reader
+from safeconsumer.group.reports import Seen
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import Controller, control
+from safeconsumer.spark import opening as opening_module
 from safeconsumer.spark.control import PlanBarrier, PlanLedger
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
+from safeconsumer.spark.reporting import StreamReport
 from safeconsumer.spark.stream import Stream
 from tests.group.team import Team
 from tests.spark.lake import LIMIT, Lake, progress
@@ -96,6 +102,96 @@ class TestReaders:
             assert following.fresh() is not None
             streams[2].close()
             until(lambda: readers() == before)
+
+
+class Recorded:
+    """
+    The reports and the reader of the control topics, without a broker.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.present: list[StreamReport] = []
+        self.states: list[str] = []
+        self.readers: list[str] = []
+        self.wakers: list[object] = []
+        monkeypatch.setattr(opening_module, "ControlFollower", self.reader)
+        self.opening = Opening(PauseLedger())
+        monkeypatch.setattr(self.opening, "_reports", self)
+
+    def add(self, *rest: Any) -> Callable[[], object]:  # noqa: ANN401 - as it is called
+        self.present.append(rest[-1])
+        return tuple
+
+    def remove(self, report: StreamReport) -> None:
+        self.present.remove(report)
+
+    def reader(self, *_: object, **__: object) -> "Recorded":
+        self.told()
+        self.readers.append("open")
+        return self
+
+    def told(self) -> None:
+        self.states += [one.report().state for one in self.present]
+
+    def seen(self) -> Seen:
+        return Seen(state="ready", skipped=0, applied={})
+
+    def state(self) -> LedgerState:
+        return LedgerState()
+
+    fresh = known = state
+
+    def on_change(self, wake: object) -> Callable[[], None]:
+        self.wakers.append(wake)
+        return self.wakers.clear
+
+    def close(self) -> None:
+        self.readers.remove("open")
+
+    def open(self) -> Stream:
+        given = {"holds.control": "true", "holds.group": "g", "subscribe": "orders"}
+        return self.opening.stream("s", options_of(given))
+
+
+def test_a_stream_reports_before_it_can_read_the_control_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    To connect takes seconds, and a batch of before a restart is about to be run again.
+    """
+    lab = Recorded(monkeypatch)
+    stream = lab.open()
+    assert lab.states == ["starting"]
+    stream.plan({"start": '{"orders":{"0":0}}', "batch": ""})
+    stream.freeze({"end": '{"orders":{"0":5}}', "latest": "{}", "ends": "no"})
+    lab.told()
+    assert lab.states == ["starting", "ready"]
+    (report,) = lab.present
+    assert report.report().busy == {"orders": ((0, 0),)}
+    stream.close()
+    assert (lab.present, lab.readers, lab.wakers) == ([], [], [])
+
+
+def test_a_stream_that_cannot_be_made_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Neither a report that says for ever that it starts, nor its reader.
+    """
+    lab = Recorded(monkeypatch)
+
+    def refuse(*_: object, **__: object) -> None:
+        message = "token endpoint: 503"
+        raise ClientPropertyError(message)
+
+    monkeypatch.setattr(opening_module, "HeldWatch", refuse)
+    with pytest.raises(ClientPropertyError, match="503"):
+        lab.open()
+    assert (lab.present, lab.readers, lab.wakers) == ([], [], [])
+    monkeypatch.setattr(opening_module, "ControlFollower", refuse)
+    with pytest.raises(ClientPropertyError, match="503"):
+        lab.open()
+    assert (lab.present, lab.readers, lab.wakers) == ([], [], [])
 
 
 def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:

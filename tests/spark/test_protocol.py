@@ -73,7 +73,7 @@ def test_only_an_explicit_answer_moves_anything(
 
     def apply(self: Bridge, question: str, text: str) -> str | None:
         answer = real(self, question, text)
-        if question == "complete":
+        if question in {"complete", "made"}:  # without these there is no stream
             return answer
         asked.set()
         return wrong[-1](answer)
@@ -147,4 +147,4 @@ def test_an_older_shim_is_refused_by_this_wheel(
         timeout=LIMIT,
         check=False,
     )
-    assert "speaks protocol 1, the installed safeconsumer 2" in done.stdout, done
+    assert "speaks protocol 1, the installed safeconsumer 3" in done.stdout, done

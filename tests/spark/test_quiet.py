@@ -243,6 +243,61 @@ class TestOnSpark:
         assert lake.rows() == rows
         query.stop()
 
+    def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
+        self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        It runs the batch again in which it was ended, held since or not.
+        """
+        story: list[str] = []
+        go, real = threading.Event(), controller.bridge._answer
+
+        def take(frame: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
+            story.append(f"batch {number} reads {frame.count()} rows")
+            if len(story) == 1:
+                message = "the job is ended in the middle"
+                raise RuntimeError(message)
+
+        def late(question: str, facts: Any) -> Any:  # noqa: ANN401 - facts
+            if question == "open":
+                go.wait(LIMIT)
+            return real(question, facts)
+
+        def start() -> Any:  # noqa: ANN401 - a query
+            written = (
+                lake.stream({}).writeStream.queryName("nightly").foreachBatch(take)
+            )
+            written = written.option("checkpointLocation", str(lake.checkpoint))
+            return written.trigger(availableNow=True).start()
+
+        lake.produce(lake.orders, 5)
+        with pytest.raises(Exception, match="ended in the middle"):
+            start().awaitTermination(LIMIT)
+        controller.pause("@all")
+        monkeypatch.setattr(controller.bridge, "_answer", late)
+        query = start()
+        for _ in range(2):  # before it is made, and before it is opened
+            with pytest.raises(NotQuietError, match="nightly: it is starting"):
+                controller.wait_quiet(lake.orders, timeout=0.0)
+            until(lambda: len(controller.bridge.made()) == 1, query)
+        go.set()
+        controller.wait_quiet(lake.orders, timeout=LIMIT)
+        assert story == ["batch 0 reads 20 rows"] * 2
+        assert query.awaitTermination(LIMIT)
+        assert controller.bridge.made() == ()
+
+    def test_a_query_that_reads_no_kafka_is_not_waited_for(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        Only while it starts.
+        """
+        rows = lake.spark.readStream.format("rate").load()
+        query = rows.writeStream.format("noop").start()
+        controller.wait_quiet(timeout=LIMIT)
+        assert query.isActive
+        query.stop()
+
     def test_an_operator_waits_for_it_too(self, lake: Lake, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
         """
         G8: the stream is a seat of its own, and says when its batch has ended.

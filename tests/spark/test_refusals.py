@@ -2,13 +2,17 @@
 What cannot be done is refused by name, with what to do instead.
 """
 
+import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from click.testing import CliRunner
 
 from safeconsumer import spark as safe
+from safeconsumer.cli.archive import archive
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.session import register
@@ -234,12 +238,40 @@ def test_the_shim_stays_small() -> None:
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 360
 
 
+@pytest.mark.parametrize("make", [provision.jars, provision.builder])
+def test_without_pyspark_the_line_that_installs_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[], object]
+) -> None:
+    """
+    Also where the wheel has brought the shim, and nothing must be compiled.
+    """
+    monkeypatch.setattr(provision, "_BUILT", with_jar(tmp_path, None))
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkSetupError, match="pip install"):
+        make()
+
+
+@pytest.mark.parametrize("kind", ["folder", "not UTF-8"])
+def test_a_config_that_cannot_be_read_is_an_error_of_usage(
+    tmp_path: Path, kind: str
+) -> None:
+    """
+    One line that names it.
+    """
+    file = tmp_path / "client.properties"
+    file.mkdir() if kind == "folder" else file.write_bytes(b"a=\xff")
+    needed = ["orders", "--bootstrap", "b", "--to", "d", "--checkpoint", "c"]
+    done = CliRunner().invoke(archive, [*needed, "--config", str(file)])
+    assert done.exit_code == 2
+    assert "client.properties" in done.output
+    assert isinstance(done.exception, SystemExit)
+
+
 def test_importing_needs_no_pyspark() -> None:
     """
     The package and its decision load without it.
     """
     import subprocess  # noqa: PLC0415
-    import sys  # noqa: PLC0415
 
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None\n"

@@ -15,6 +15,7 @@ from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch
 
@@ -118,6 +119,16 @@ class Lab:
             end=offsets.render(latest if end is None else end),
             latest=offsets.render(latest),
         )
+
+    def loud(self) -> str:
+        """
+        Return why it is not quiet; empty if it is.
+        """
+        try:
+            self.controller.wait_quiet(timeout=0.0)
+        except NotQuietError as error:
+            return str(error)
+        return ""
 
     def named(self, name: str) -> list[Event]:
         return [event for event in self.events if event.name == name]
@@ -469,3 +480,57 @@ def test_options_come_as_they_were_given() -> None:
     asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
+
+
+class Spark:
+    """
+    What Spark would say of its queries.
+    """
+
+    def __init__(self) -> None:
+        self.running: list[Query] | None = []
+
+    def active(self) -> list[Query] | None:
+        return self.running
+
+    def ends(self, query: str) -> bool:
+        return query == "nightly's"
+
+
+def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
+    """
+    Before its stream is made by Spark's word, then by the shim's.
+    """
+    lab = Lab()
+    lab.ask("close")
+    lab.controller._queries = spark = Spark()
+    lab.controller.bridge._ends = spark.ends
+    assert lab.loud() == ""
+    spark.running = [Query(id="nightly's", name="nightly", is_starting=True)]
+    assert "nightly: it is starting" in lab.loud()
+    spark.running = [Query(id="nightly's", name="nightly")]
+    assert lab.loud() == ""  # it reads something else
+    about = {"query": "nightly's", "batch": "nightly\nid = 1"}
+    assert lab.ask("made", **about)["ends"] == "yes"
+    assert "nightly: it is starting" in lab.loud()
+    lab.ask("open", options="")
+    assert "it has not planned a batch yet" in lab.loud()
+    lab.controller.pause("@all")
+    lab.batch({("orders", 0): 0}, {("orders", 0): 5})
+    assert lab.loud() == ""
+
+
+def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
+    """
+    Its query has ended; Spark does not always say so to its sources.
+    """
+    lab = Lab()
+    lab.ask("close")
+    lab.controller._queries = spark = Spark()
+    assert lab.ask("made", query="one", batch="")["ends"] == "no"
+    assert lab.loud() == ""
+    spark.running = None
+    assert "one: it is starting" in lab.loud()
+    assert "Spark does not tell" in lab.loud()
+    lab.ask("close")
+    assert "one: " not in lab.loud()

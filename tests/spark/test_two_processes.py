@@ -4,6 +4,7 @@ Two Python processes in one JVM: each decides for its own streams, and only for 
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.spark import Controller
+from safeconsumer.errors import SparkSetupError
+from safeconsumer.spark import Controller, register
 from tests.spark import sink
 from tests.spark.lake import LIMIT, Lake
 from tests.spark.waiting import until
@@ -112,6 +114,31 @@ def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> N
     said = guest.ask("register", is_new=False)
     assert "another process decides for the streams of this session" in said
     assert "spark.newSession()" in said
+
+
+def test_a_process_that_hangs_hangs_nobody_else(
+    lake: Lake, guest: Host, tmp_path: Path
+) -> None:
+    """
+    S4: whoever asks it is told so in time, and it is not taken for one that has ended.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
+
+    assert guest.ask("register", is_new=True) == ""
+    guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))
+    theirs = SparkSession(lake.spark.sparkContext, guest.session())
+    (stream,) = guest.session().streams().active()
+    guest.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(SparkSetupError, match="does not answer in time"):
+            register(theirs, hooks=())
+        reader = theirs.readStream.format("safekafka").options(**options(lake))
+        with pytest.raises(Exception, match="no decision within 10000 ms"):
+            reader.load()
+    finally:
+        guest.process.send_signal(signal.SIGCONT)
+    assert guest.ask("foreach_batch") == ""
+    stream.stop()
 
 
 def test_streams_of_a_process_that_died_are_held(

@@ -29,21 +29,22 @@ import org.slf4j.LoggerFactory;
 public final class SafeKafkaProvider implements SessionConfigSupport, DataSourceRegister {
   private static final String OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
   private static final Map<String, Decider> DECIDERS = new ConcurrentHashMap<>();
+  private static final long PATIENCE = 10_000; // milliseconds
 
   // Only when it is needed: Spark makes one of these whenever it looks up any format.
   private TableProvider official;
 
   /** Which questions are asked, and how. */
-  public static String protocol() { return "2"; }
+  public static String protocol() { return "3"; }
 
   /** Makes a decider known under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
-    new Decider(name, ask).ask("hello", Map.of());
+    new Decider(name, ask).askSoon("hello", Map.of());
     DECIDERS.put(name, new Decider(name, ask));
   }
 
-  /** Fails if there is no decider of that name, or it does not answer. */
-  public static void hello(String name) { DECIDERS.get(name).ask("hello", Map.of()); }
+  /** Fails if there is no decider of that name, or it does not answer; says if it is late. */
+  public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
 
   /** What safeconsumer called when it spoke the first protocol. */
   public static void decideBy(BiFunction<String, Map<String, String>, String> python) {
@@ -70,7 +71,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
   private static CaseInsensitiveStringMap completed(CaseInsensitiveStringMap options) {
     Map<String, String> given = options.asCaseSensitiveMap();
     Map<String, String> all = asMap(
-        decider(options).ask("complete", Map.of("options", asText(given))).get("options"));
+        decider(options).askSoon("complete", Map.of("options", asText(given))).get("options"));
     all.putAll(given);
     return new CaseInsensitiveStringMap(all);
   }
@@ -134,6 +135,36 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         default: throw new Undecided("the decision failed: " + answer.get("why"));
       }
     }
+
+    /** The same where there is no stream yet whose thread could ask. */
+    Map<String, String> askSoon(String question, Map<String, String> facts) {
+      FutureTask<Map<String, String>> answer = new FutureTask<>(() -> ask(question, facts));
+      daemon(answer).start();
+      return within(PATIENCE, answer);
+    }
+  }
+
+  private static Map<String, String> within(long patience, Future<Map<String, String>> answer) {
+    try {
+      return answer.get(patience, TimeUnit.MILLISECONDS);
+    } catch (TimeoutException slow) {
+      throw new Undecided("no decision within " + patience + " ms");
+    } catch (ExecutionException failed) {
+      if (failed.getCause() instanceof IllegalArgumentException refusal) {
+        throw refusal;
+      }
+      throw failed.getCause() instanceof Undecided none ? none
+          : new Undecided("the process that registered this session does not answer");
+    } catch (InterruptedException stopping) {
+      Thread.currentThread().interrupt();
+      throw new Undecided("the query is being stopped");
+    }
+  }
+
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "safekafka-decision");
+    thread.setDaemon(true);
+    return thread;
   }
 
   private record SafeTable(SupportsRead official) implements SupportsRead {
@@ -159,20 +190,17 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     @Override public String description() { return "safekafka"; }
     @Override public CustomMetric[] supportedCustomMetrics() { return official.supportedCustomMetrics(); }
 
-    @Override
-    public Batch toBatch() {
+    @Override public Batch toBatch() {
       throw new UnsupportedOperationException(
           "safekafka is for streams; read batches with format(\"kafka\")");
     }
 
-    @Override
-    public ContinuousStream toContinuousStream(String checkpoint) {
+    @Override public ContinuousStream toContinuousStream(String checkpoint) {
       throw new UnsupportedOperationException(
           "safekafka has no continuous mode; use a processingTime or availableNow trigger");
     }
 
-    @Override
-    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    @Override public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return new SafeStream(official.toMicroBatchStream(checkpoint), options);
     }
   }
@@ -184,9 +212,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     private final CaseInsensitiveStringMap options;
     private final Decider decider;
     private final SparkContext spark = SparkSession.active().sparkContext();
-    private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeStream::daemon);
+    private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeKafkaProvider::daemon);
     private final Map<String, String> about = new HashMap<>();
-    private Future<Map<String, String>> answer; // null: never asked
+    private Future<Map<String, String>> answer; // null: not opened
     private Map<String, String> said = Map.of();
     private boolean isOpen;
     private String trouble = "";
@@ -196,7 +224,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       this.feed = (SupportsTriggerAvailableNow) official;
       this.options = options;
       this.decider = decider(options);
-      about.putAll(Map.of("stream", UUID.randomUUID().toString(), "ends", "no"));
+      about.put("stream", UUID.randomUUID().toString());
+      name(spark);
+      about.put("ends", Objects.requireNonNull(decider.askSoon("made", about).get("ends")));
     }
 
     @Override
@@ -266,28 +296,13 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       Map<String, String> facts = new HashMap<>(about);
       facts.put(name, value);
       answer = asking.submit(() -> decider.ask(question, facts));
-      long patience = options.getLong("holds.decisionTimeoutMs", 10_000);
-      try {
-        said = answer.get(patience, TimeUnit.MILLISECONDS);
-      } catch (TimeoutException slow) {
-        throw new Undecided("no decision within " + patience + " ms");
-      } catch (ExecutionException failed) {
-        if (failed.getCause() instanceof IllegalArgumentException refusal) {
-          throw refusal;
-        }
-        throw failed.getCause() instanceof Undecided none ? none
-            : new Undecided("the process that registered this session does not answer");
-      } catch (InterruptedException stopping) {
-        Thread.currentThread().interrupt();
-        throw new Undecided("the query is being stopped");
-      }
+      said = within(options.getLong("holds.decisionTimeoutMs", PATIENCE), answer);
       return Optional.ofNullable(said.get(wanted))
           .orElseThrow(() -> new Undecided("the answer to " + question + " lacks " + wanted));
     }
 
     /** What the official source reports, and what was said of the batch planned last. */
-    @Override
-    public Map<String, String> metrics(Optional<Offset> consumed) {
+    @Override public Map<String, String> metrics(Optional<Offset> consumed) {
       if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
         Map<String, String> which = Map.of("stream", about.get("stream"));
         asking.submit(() -> decider.ask("ended", which));
@@ -297,8 +312,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
         try {
           all.putAll(((ReportsSourceMetrics) official).metrics(consumed));
         } catch (NullPointerException unplanned) {
-          // Spark 4.1 alone: it reports on offsets that it has not asked for when a batch is
-          // replayed after a crash, and the query would fail at every restart.
+          // Spark 4.1 alone reports on offsets that it has not asked for when it replays a batch.
         }
       }
       said.keySet().stream().filter(key -> key.startsWith("metric."))
@@ -306,17 +320,13 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       return all;
     }
 
-    @Override
-    public void stop() {
-      if (answer != null) {
-        asking.submit(() -> decider.ask("close", about));
-      }
+    @Override public void stop() {
+      asking.submit(() -> decider.ask("close", about));
       asking.shutdown();
       official.stop();
     }
 
-    @Override
-    public void prepareForTriggerAvailableNow() {
+    @Override public void prepareForTriggerAvailableNow() {
       about.put("ends", "yes");
       feed.prepareForTriggerAvailableNow();
     }
@@ -329,8 +339,7 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     @Override public Offset initialOffset() { return official.initialOffset(); }
     @Override public Offset deserializeOffset(String json) { return feed.deserializeOffset(json); }
 
-    @Override
-    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+    @Override public InputPartition[] planInputPartitions(Offset start, Offset end) {
       if (!isOpen) { // of before a restart: it was decided on then, and is run again in full
         name(SparkSession.active().sparkContext());
         about.put("start", json(start));
@@ -346,11 +355,5 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
     @Override public void commit(Offset end) { official.commit(end); }
     @Override public String toString() { return "Safe" + official; }
-
-    private static Thread daemon(Runnable work) {
-      Thread thread = new Thread(work, "safekafka-decision");
-      thread.setDaemon(true);
-      return thread;
-    }
   }
 }
