@@ -144,7 +144,8 @@ def _run(
         safe.register(spark)
         query = archiving.start(spark, wanted)
         try:
-            seen = archiving.follow(query, click.echo, stopping.is_set)
+            kept = archiving.kept_by(spark)
+            seen = archiving.follow(query, click.echo, stopping.is_set, kept)
         except SparkRunError as error:
             raise CommandError(str(error), Status.FAILED) from error
         click.echo(seen.summary())

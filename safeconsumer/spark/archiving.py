@@ -8,17 +8,19 @@ that died. A batch of Delta is one commit of the table, for every reader of Delt
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer.errors import SparkRunError, SparkSettingError
+from safeconsumer.spark import left
 from safeconsumer.spark.platforms import progress_of
 
 _INTERVAL = re.compile(r"(\d+) ?(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _LOOK_SECONDS = 0.5
+_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 
 PARQUET, DELTA = "parquet", "delta"
 FORMATS = (PARQUET, DELTA)
@@ -114,6 +116,7 @@ def follow(
     query: Any,  # noqa: ANN401 - pyspark is optional
     say: Callable[[str], object],
     must_stop: Callable[[], bool],
+    kept: int = 100,
 ) -> "Telling":
     """
     Say one line per batch, and per change of what is held, until it ends, or must.
@@ -121,23 +124,38 @@ def follow(
     A batch under way when it must stop is ended by Spark, and comes again, in full and
     once, when the archive is started again.
 
+    Args:
+        query: what is followed.
+        say: takes each line.
+        must_stop: tells whether it must end now.
+        kept: of how many triggers Spark keeps the progress, :func:`kept_by`.
+
     Returns:
         What was seen of it.
 
     Raises:
         SparkRunError: the query failed; says why.
     """
-    telling = Telling(say)
+    telling = Telling(say, kept)
     while query.isActive and not must_stop():
         ended(query, _LOOK_SECONDS)
         telling.look(query)
     if query.isActive:
         query.stop()
+        telling.is_stopped = True
     telling.look(query)
+    telling.end(str(query.runId))
     error = query.exception()
     if error is not None:
         raise SparkRunError(_reason(error)) from error
     return telling
+
+
+def kept_by(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
+    """
+    Return of how many triggers of a query a session keeps the progress.
+    """
+    return int(spark.conf.get(_KEPT, "100"))
 
 
 def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is optional
@@ -164,38 +182,72 @@ class Telling:
     Attributes:
         rows: how many were copied.
         batches: in how many batches.
+        is_stopped: whether it was ended before it was through.
+
+    Args:
+        say: takes each line.
+        kept: of how many triggers Spark keeps the progress.
     """
 
-    def __init__(self, say: Callable[[str], object]) -> None:
+    def __init__(self, say: Callable[[str], object], kept: int = 100) -> None:
         self.rows = 0
         self.batches = 0
+        self.is_stopped = False
         self._say = say
-        self._at = ""
+        self._kept = kept
+        self._last: dict[str, Any] = {}
+        self._missed = False
         self._held = ""
+        self._told: tuple[str, ...] = ()
 
     def look(self, query: Any) -> None:  # noqa: ANN401 - pyspark is optional
         """
         Say it.
         """
-        for progress in progress_of(query):
-            if progress["timestamp"] <= self._at:  # ISO, of the trigger's start
-                continue
-            self._at = progress["timestamp"]
-            held = held_of(progress)
+        for progress in self._new(progress_of(query)):
+            self._held = held_of(progress)
+            told = tuple(
+                str(one.get(name))
+                for one in _metrics(progress)
+                for name in ("held", "heldBecause")
+            )
             if progress["numInputRows"]:
                 self.rows += progress["numInputRows"]
                 self.batches += 1
                 self._say(line_of(progress))
-            elif held and held != self._held:
-                self._say(f"nothing to copy; {held}")
-            self._held = held
+            elif self._held and told != self._told:  # not with each change of the lag
+                self._say(f"nothing to copy; {self._held}")
+            self._told = told
+
+    def _new(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        # By place, not by time: the driver's clock may go back.
+        before = 0
+        if self._last in found:
+            before = len(found) - found[::-1].index(self._last)
+        elif len(found) >= self._kept:
+            self._missed = True
+        self._last = found[-1] if found else self._last
+        return found[before:]
+
+    def end(self, run: str) -> None:
+        """
+        Take note of what the last plan has left alone, which Spark may not tell.
+        """
+        metrics = left.by(run)
+        if metrics is not None:
+            self._held = held_in(metrics)
 
     def summary(self) -> str:
         """
         Return what was copied, and what is held at the end, in one line.
         """
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
-        text = f"copied {self.rows} rows in {batches}"
+        least = "at least " if self._missed else ""
+        text = f"copied {least}{self.rows} rows in {batches}"
+        if self._missed:
+            text += f" (Spark keeps the progress of few triggers: {_KEPT})"
+        if self.is_stopped:
+            text += "; stopped, the rest comes with the next run"
         return f"{text}; {self._held}" if self._held else text
 
 
@@ -203,15 +255,28 @@ def held_of(progress: Mapping[str, Any]) -> str:
     """
     Return what is held, with its lag and what is wrong, in words.
     """
-    metrics = progress["sources"][0].get("metrics") or {}
-    if not metrics.get("held"):
-        return ""
-    text = f"held {metrics['held']}"
-    if "heldLag" in metrics:
-        text += f", {metrics['heldLag']} behind"
-    if metrics.get("heldBecause"):
-        text += f" ({metrics['heldBecause']})"
-    return text
+    return held_in(_metrics(progress))
+
+
+def held_in(several: Sequence[Mapping[str, str]]) -> str:
+    """
+    Return the same of the metrics of one query's sources.
+    """
+    said = []
+    for metrics in several:
+        if not metrics.get("held") and not metrics.get("heldBecause"):
+            continue
+        text = f"held {metrics.get('held') or 'all'}"
+        if "heldLag" in metrics:
+            text += f", {metrics['heldLag']} behind"
+        if metrics.get("heldBecause"):
+            text += f" ({metrics['heldBecause']})"
+        said.append(text)
+    return "; ".join(said)
+
+
+def _metrics(progress: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    return [one.get("metrics") or {} for one in progress["sources"]]
 
 
 def line_of(progress: Mapping[str, Any]) -> str:
@@ -232,7 +297,11 @@ def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:
     errors = importlib.import_module("pyspark.errors")
     functions = importlib.import_module("pyspark.sql.functions")
     try:
-        found = spark.read.format(archive.format).load(archive.to)
+        reading = spark.read.format(archive.format)
+        if archive.format == PARQUET:
+            # Spark would take the folder of a topic 0071 for the number 71.
+            reading = reading.schema("topic string, partition int, offset long")
+        found = reading.load(archive.to)
     except errors.AnalysisException as error:
         if any(name in str(error) for name in _EMPTY):
             return []

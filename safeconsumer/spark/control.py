@@ -109,8 +109,8 @@ class ControlFollower:
         base = clients.connection(configs, settings.client_configs, "spark-control")
         self._reader = Reader(settings, base, self._ledger, state, self._barrier)
         self._state = state
-        self._wakers: list[Callable[[], object]] = []
-        self._lock = threading.Lock()  # of the list; nothing is called under it
+        self._wakers: dict[object, Callable[[], object]] = {}
+        self._lock = threading.Lock()  # of these; nothing is called under it
         self._reader.on_change = self._tell
         self._reader.start(settings.start_timeout)
 
@@ -119,15 +119,16 @@ class ControlFollower:
         Have something called whenever what is read of the topics may have changed.
 
         Returns:
-            What takes that back.
+            What takes that back; once more does no harm.
         """
+        mine = object()  # streams of one reporter have equal functions
         with self._lock:
-            self._wakers.append(wake)
-        return lambda: self._forget(wake)
+            self._wakers[mine] = wake
+        return lambda: self._forget(mine)
 
-    def _forget(self, wake: Callable[[], object]) -> None:
+    def _forget(self, mine: object) -> None:
         with self._lock:
-            self._wakers.remove(wake)  # streams of one reporter have equal ones
+            self._wakers.pop(mine, None)
 
     def seen(self) -> Seen:
         """
@@ -142,7 +143,7 @@ class ControlFollower:
 
     def _tell(self) -> None:
         with self._lock:
-            wakers = tuple(self._wakers)
+            wakers = tuple(self._wakers.values())
         for wake in wakers:
             wake()
 

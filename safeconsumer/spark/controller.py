@@ -4,11 +4,13 @@ Holding streams by hand, from the notebook or program that runs them.
 
 import itertools
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import timedelta
 
-from safeconsumer.errors import NotQuietError
+from attrs import evolve
+
+from safeconsumer.errors import NotQuietError, SparkSetupError
 from safeconsumer.events.dispatch import Hook, LazyHook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import hold_line
@@ -36,10 +38,15 @@ class Controller:
     Holds every ``safekafka`` stream of a session, those started later too.
 
     A batch whose planning began before :meth:`pause` returned may still read what was
-    there; none that is planned later does. Holds placed here live as long as this
-    process: those that must survive it belong on the control topics.
+    there; none that is planned later does. Holds placed here live as long as the
+    session and this process: those that must survive them belong on the control topics.
+    Once the session is stopped this rules nothing, and what places or tells holds says
+    so by :class:`SparkSetupError`.
 
     Thread rules: any thread.
+
+    Attributes:
+        is_over: tells whether its session was stopped.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Controller:
         self._queries = queries
         self._bridge = Bridge(open_stream, *(() if queries is None else [queries.ends]))
         self._blocks = itertools.count(1)
+        self.is_over: Callable[[], bool] = _never
 
     @property
     def bridge(self) -> Bridge:
@@ -79,11 +87,14 @@ class Controller:
             owner: whose holds they are; two owners never lift each other's.
             reason: for people.
             for_: seconds or a ``timedelta`` after which they end by themselves.
-            query: hold only streams of queries of this name (``queryName``).
+            query: hold only streams of queries of this name (``queryName``), also of
+                those that start later; a name that no query has holds nothing.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
+            SparkSetupError: the session was stopped.
         """
+        self._refuse_if_over()
         found = tuple(map(scopes.of, targets))
         self._ledger_of(query).place(
             found,
@@ -95,6 +106,8 @@ class Controller:
     def _ledger_of(self, query: str | None) -> PauseLedger:
         if query is None:
             return self._ledger
+        # Kept when nothing is held any more: dropping it could lose a pause that is
+        # being placed, and there are as many as a program has names.
         if query not in self._named:
             made = PauseLedger((self._ledger.pass_on,), client_id=f"spark {query}")
             self._named.setdefault(query, made)
@@ -112,17 +125,17 @@ class Controller:
             query: of which query's streams, if they were placed for one.
 
         Returns:
-            The holds that still cover them; empty means they flow.
+            The holds that still cover them; empty means they flow. Where a stream
+            cannot be told what is held, one that says why; one of a query names it.
         """
         found = tuple(map(scopes.of, targets))
         whose = checked_owner(owner)
         self._ledger_of(query).remove((scope, whose) for scope in found)
-        remaining = {
-            hold.key: hold
-            for hold in self.holds()
+        return tuple(
+            hold
+            for hold in self._holds(query)
             if any(_overlap(hold.scope, scope) for scope in found)
-        }
-        return tuple(remaining.values())
+        )
 
     @contextmanager
     def held(
@@ -154,7 +167,9 @@ class Controller:
 
         Raises:
             NotQuietError: time is over; says what is read, by which query, and why.
+            SparkSetupError: the session was stopped.
         """
+        self._refuse_if_over()
         found = tuple(map(scopes.of, targets))
         deadline = time.monotonic() + timeout
         while loud := self._loud(found):
@@ -192,13 +207,44 @@ class Controller:
     def holds(self) -> tuple[Hold, ...]:
         """
         Return every hold: placed here, and known to any running stream.
+
+        The reason of one for the queries of a name says for which. A stream that cannot
+        be told what is held has one with the reason, which nobody can lift.
+
+        Raises:
+            SparkSetupError: the session was stopped.
         """
-        found = {hold.key: hold for hold in self._ledger.view().state}
-        for ledger in tuple(self._named.values()):
-            found.update({hold.key: hold for hold in ledger.view().state})
-        for stream in self._bridge.streams():
-            found.update({hold.key: hold for hold in stream.holds()})
-        return tuple(found.values())
+        self._refuse_if_over()
+        return self._holds(None)
+
+    def _holds(self, query: str | None) -> tuple[Hold, ...]:
+        everywhere = (hold for one in self._bridge.streams() for hold in one.holds())
+        elsewhere = {hold.key: hold for hold in everywhere}
+        for hold in self._ledger.view().state:
+            elsewhere.pop(hold.key, None)  # every stream has it, too
+        return (*self.placed(query), *elsewhere.values())
+
+    def placed(self, query: str | None = None) -> tuple[Hold, ...]:
+        """
+        Return the holds placed here, also after the session was stopped.
+
+        Args:
+            query: those for its streams, and for all; None: every one.
+        """
+        found = list(self._ledger.view().state)
+        for name, ledger in tuple(self._named.items()):
+            if query in {None, name}:
+                found += [_for_query(hold, name) for hold in ledger.view().state]
+        return tuple(found)
+
+    def _refuse_if_over(self) -> None:
+        if self.is_over():
+            message = (
+                "the session of this handle was stopped, so that it holds nothing any "
+                "more: take the one that safeconsumer.spark.register(spark) returns "
+                "for the session of now, and place its holds there"
+            )
+            raise SparkSetupError(message)
 
     def explain(self, target: object) -> tuple[str, ...]:
         """
@@ -220,6 +266,15 @@ class Controller:
             for tp, lag in stream.held().items():
                 lags[tp] = max(lag, lags.get(tp, 0))
         return lags
+
+
+def _never() -> bool:
+    return False
+
+
+def _for_query(hold: Hold, query: str) -> Hold:
+    reason = f"{hold.reason} " if hold.reason else ""
+    return evolve(hold, reason=f"{reason}(only for query {query!r})")
 
 
 def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:

@@ -101,11 +101,12 @@ class WatchFailed(Event):
 @frozen(kw_only=True)
 class QueryHeld(Event):
     """
-    By its progress, a query leaves more or fewer partitions alone than before.
+    By its progress, a query leaves other partitions alone than before.
 
     Attributes:
         query: its name, or its id.
         held: how many partitions.
+        partitions: which, as ``orders:0-3``.
         lag: how many offsets they are behind.
         because: why everything is held, if that cannot be told; else empty.
     """
@@ -115,6 +116,7 @@ class QueryHeld(Event):
 
     query: str
     held: int
+    partitions: str
     lag: int
     because: str
 
@@ -127,6 +129,7 @@ class QueryEndedHeld(Event):
     Attributes:
         query: its name, or its id.
         held: how many partitions.
+        partitions: which, as ``orders:0-3``.
         lag: how many offsets they are behind.
         because: why everything is held, if that cannot be told; else empty.
     """
@@ -136,5 +139,6 @@ class QueryEndedHeld(Event):
 
     query: str
     held: int
+    partitions: str
     lag: int
     because: str

@@ -4,7 +4,7 @@ A listener for Spark's own progress: it logs and counts what queries leave alone
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from safeconsumer.errors import MissingExtraError
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.spark import events
+from safeconsumer.spark import events, left
 from safeconsumer.spark.controller import ledger
 
 # What the source says besides: who is no ``safekafka`` source says nothing of it.
@@ -29,7 +29,8 @@ class QueryProgress:
         query: its name, or its id.
         batches: how many have read something, since this is listened to.
         rows: how many they have read.
-        held: partitions that the last plan left alone.
+        held: how many partitions the last plan left alone.
+        partitions: which, as ``orders:0-3``.
         lag: how many offsets they are behind.
         because: why everything is held, if that cannot be told; else empty.
     """
@@ -38,6 +39,7 @@ class QueryProgress:
     batches: int = 0
     rows: int = 0
     held: int = 0
+    partitions: str = ""
     lag: int = 0
     because: str = ""
 
@@ -81,29 +83,49 @@ class Progress:
                 before,
                 batches=before.batches + (rows > 0),
                 rows=before.rows + rows,
-                held=sum(int(one.get(_HELD, 0)) for one in ours),
-                lag=sum(int(one.get("heldLag", 0)) for one in ours),
-                because="; ".join(
-                    filter(None, (one.get("heldBecause") for one in ours))
-                ),
+                **_held(ours),
             )
-        if (now.held, now.because) != (before.held, before.because):
+        if (now.held, now.partitions, now.because) != (
+            before.held,
+            before.partitions,
+            before.because,
+        ):
             self._tell(events.QueryHeld, now)
 
     def end(self, run: str) -> None:
         """
         Take note that a query has ended; what it has left alone then is a warning.
+
+        That is what its last plan left, of which Spark may have posted no progress.
         """
+        planned = left.by(run)
         with self._lock:
             last = self._queries.pop(run, None)
+        if last is not None and planned is not None:
+            last = evolve(last, **_held(planned))
         if last is not None and (last.held or last.because):
             self._tell(events.QueryEndedHeld, last)
 
     def _tell(self, kind: Any, one: QueryProgress) -> None:  # noqa: ANN401 - an event
         self._ledger.emit(
-            kind, query=one.query, held=one.held, lag=one.lag, because=one.because
+            kind,
+            query=one.query,
+            held=one.held,
+            partitions=one.partitions,
+            lag=one.lag,
+            because=one.because,
         )
         self._ledger.deliver()
+
+
+def _held(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    ours = tuple(metrics)
+    return {
+        "held": sum(int(one.get(_HELD, 0)) for one in ours),
+        "partitions": " ".join(filter(None, (one.get("held") for one in ours))),
+        "lag": sum(int(one.get("heldLag", 0)) for one in ours),
+        "because": "; ".join(filter(None, (one.get("heldBecause") for one in ours))),
+    }
 
 
 def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - pyspark is optional

@@ -3,12 +3,14 @@ Making a session's streams obey; this, ``logins`` and ``queries`` touch py4j.
 """
 
 import importlib
+import logging
 import secrets
 from pathlib import Path
 from typing import Any
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
@@ -16,6 +18,8 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.logins import JvmLogins
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.queries import SparkQueries
+
+log = logging.getLogger("safeconsumer.spark")
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -55,6 +59,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         return known
     _check(spark, gateway)
     _refuse_a_second(spark, gateway)
+    _forget_stopped()
     own = ledger(hooks)
     named: dict[str, PauseLedger] = {}
     opening = Opening(own, named, JvmLogins(gateway).connect)
@@ -63,7 +68,22 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
     spark.conf.set(_SETTING, decider)
     _controllers[decider] = controller
+    context = spark.sparkContext
+    controller.is_over = lambda: getattr(context, "_jsc", None) is None
     return controller
+
+
+def _forget_stopped() -> None:
+    """
+    Warn of what sessions of this process held that were stopped since.
+    """
+    for decider, one in tuple(_controllers.items()):
+        if one.is_over():
+            del _controllers[decider]
+            for hold in one.placed():
+                log.warning(
+                    "%s; its session was stopped, and so it ends", hold_line(hold)
+                )
 
 
 def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped

@@ -5,6 +5,7 @@ One running stream: what it obeys, and what was planned last.
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
+from uuid import uuid4
 
 from attrs import evolve
 
@@ -13,14 +14,18 @@ from safeconsumer.events import consumer as core_events
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.scope import Everything, Scope, TopicPartition
 from safeconsumer.holds.state import LedgerState
-from safeconsumer.spark import events, offsets
+from safeconsumer.spark import events, left, offsets
 from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
 Facts = Mapping[str, str]
+
+# Owner of what stands for holds that cannot be told, with the stream's name.
+UNREADABLE = "unreadable:"
+_UNTOLD = "it is held only for as long as it cannot be told what is held"
 
 
 class Follower(Protocol):
@@ -119,8 +124,10 @@ class Stream:
         self._followers = followers
         self._watch = watch
         self._wall = wall
+        self._unique = uuid4().hex  # among those of all sessions
         self._plan = Plan(start={}, latest={})
         self._known_before = Known()
+        self._troubles: tuple[str, ...] = ()  # of the last plan
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
         self.watched = Watched()
@@ -137,7 +144,9 @@ class Stream:
         """
         start = offsets.parse(facts["start"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
+        left.note(facts.get("batch", ""), self._unique, None)
         self._known_before = self._known(lambda one: one.fresh())
+        self._troubles = self._known_before.troubles
         _refuse_undecided(facts, self._known_before.troubles)
         held = self._known_before.held(start)
         self._plan = Plan(start=start, latest=start, held=held)
@@ -167,6 +176,7 @@ class Stream:
         before, now = self._known_before, self._known(lambda one: one.state())
         # A hold that was lifted meanwhile counts for this batch, and so does trouble.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
+        self._troubles = troubles
         _refuse_undecided(facts, troubles)
         known = Known(states=now.states, troubles=troubles)
         seen = {*self._plan.start, *latest}
@@ -180,6 +190,7 @@ class Stream:
         frozen = self._plan.frozen(end)
         said = {"end": offsets.render(frozen), **self._report(troubles)}
         self.watched.planned(self._plan.start, frozen)
+        left.note(facts.get("batch", ""), self._unique, _metrics(said))
         self.on_change()
         return said
 
@@ -203,10 +214,23 @@ class Stream:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold that is known, placed for this stream or for all.
+        Return every hold that is known, but for those placed for queries of a name.
+
+        Where its last plan, or this call, could not tell what is held there is one more
+        for each reason: it holds everything, and nobody can lift it.
         """
-        known = self._known(lambda one: one.state())
-        return tuple(hold for state in known.states for hold in state)
+        known = self._known(lambda one: one.state(), is_named=False)
+        troubles = dict.fromkeys((*self._troubles, *known.troubles))
+        found = [hold for state in known.states for hold in state]
+        return (*found, *(self._unreadable(one) for one in troubles))
+
+    def _unreadable(self, why: str) -> Hold:
+        return Hold(
+            scope=Everything(),
+            owner=f"{UNREADABLE}{self.name}",
+            reason=why,
+            placed_at=self._wall(),
+        )
 
     def held(self) -> dict[TopicPartition, int]:
         """
@@ -240,7 +264,7 @@ class Stream:
             if not any(one.covers(tp) for one in scopes) and (scopes or not is_held):
                 continue
             if not is_held:
-                found[tp] = "it is not held"
+                found[tp] = _UNTOLD if self._troubles else "it is not held"
             elif activity.may_read(tp):
                 found[tp] = "a batch that was planned before may still read it"
         return found
@@ -257,7 +281,9 @@ class Stream:
 
     # ------------------------------------------------------------ inside
 
-    def _known(self, ask: Callable[[Follower], LedgerState]) -> Known:
+    def _known(
+        self, ask: Callable[[Follower], LedgerState], *, is_named: bool = True
+    ) -> Known:
         # Elsewhere first: it may wait, and what is near is looked at after that.
         states: list[LedgerState] = []
         troubles: list[str] = []
@@ -268,7 +294,7 @@ class Stream:
                 troubles.append(str(error))
         states.extend(ledger.view().state for ledger in self._ledgers)
         named = self.named.get(self.watched.now().query)
-        if named is not None:
+        if named is not None and is_named:
             states.append(named.view().state)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
@@ -322,6 +348,15 @@ class Stream:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
+
+
+def _metrics(said: Facts) -> dict[str, str]:
+    prefix = "metric."
+    return {
+        name.removeprefix(prefix): text
+        for name, text in said.items()
+        if name.startswith(prefix)
+    }
 
 
 def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:

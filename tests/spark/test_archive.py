@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -17,9 +20,16 @@ from click.testing import CliRunner
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.spark.archiving import Telling
+from safeconsumer.holds import scope as scopes
+from safeconsumer.spark import Controller, archiving
+from safeconsumer.spark.archiving import Archive, Telling
+from safeconsumer.spark.controller import ledger
+from safeconsumer.spark.listening import Progress
+from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.stream import Stream
 from tests.spark import connector, sink
 from tests.spark.lake import LIMIT, Lake
+from tests.spark.waiting import until
 
 PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
 
@@ -55,13 +65,13 @@ class Query:
     def __init__(self) -> None:
         self.recentProgress: list[SimpleNamespace] = []
 
-    def trigger(self, rows: int, **metrics: str) -> None:
+    def trigger(self, rows: int, hour: int = 10, **metrics: str) -> None:
         """
         Have one more.
         """
         number = len(self.recentProgress)
         progress = {
-            "timestamp": f"2026-11-21T10:00:{number:02}.000Z",
+            "timestamp": f"2026-11-21T{hour:02}:00:{number:02}.000Z",
             "batchId": number,
             "numInputRows": rows,
             "sources": [{"metrics": metrics}],
@@ -91,6 +101,68 @@ def test_each_batch_is_told_and_each_change_of_what_is_held() -> None:
         "nothing to copy; held @all (no decision within 10 ms)",
         "batch 6: 3 rows; held orders:0, 7 behind",
     ]
+
+
+def test_the_place_of_a_progress_counts_and_not_its_time() -> None:
+    """
+    The driver's clock may go back; and a lag that grows is no other hold.
+    """
+    said: list[str] = []
+    telling, query = Telling(said.append), Query()
+    for hour in (10, 9):
+        query.trigger(100, hour=hour)
+        telling.look(query)
+    for lag in (60, 61):
+        query.trigger(0, held="orders:0", heldLag=str(lag))
+        telling.look(query)
+    assert telling.summary() == "copied 200 rows in 2 batches; held orders:0, 61 behind"
+    assert said[2:] == ["nothing to copy; held orders:0, 60 behind"]
+
+
+def test_a_count_of_what_spark_has_forgotten_is_at_least_that() -> None:
+    """
+    It keeps the progress of so many triggers, as the user has set it.
+    """
+    telling, query = Telling(lambda _: None, kept=1), Query()
+    telling.look(query)
+    query.trigger(5)
+    query.trigger(5)
+    del query.recentProgress[0]
+    telling.look(query)
+    assert telling.summary().startswith(
+        "copied at least 5 rows in 1 batch (Spark keeps"
+    )
+
+
+def test_what_the_last_plan_left_is_said_at_the_end() -> None:
+    """
+    Spark posts no progress for a plan without data soon after a batch.
+    """
+    run = uuid4().hex
+    batch = f"nightly\nid = 1\nrunId = {run}\nbatch = 1"
+    own = ledger(())
+    stream = Stream("1", SourceOptions(), ledgers=(own,))
+    facts = {"batch": batch, "ends": "yes", "start": '{"orders":{"0":5}}'}
+    facts |= {"end": '{"orders":{"0":9}}', "latest": '{"orders":{"0":9}}'}
+    told: list[Any] = []
+    progress = Progress((told.append,))
+    listened = {"runId": run, "id": "1", "name": "nightly", "numInputRows": 5}
+    progress.take({**listened, "sources": [{"metrics": {"heldPartitions": "0"}}]})
+    telling = Telling(lambda _: None)
+    stream.plan(facts)
+    telling.end(run)
+    assert telling.summary() == "copied 0 rows in 0 batches"
+    own.place((scopes.Everything(),), owner="app")
+    stream.freeze(facts)
+    telling.end(run)
+    telling.is_stopped = True
+    assert telling.summary() == (
+        "copied 0 rows in 0 batches; stopped, the rest comes with the next run; "
+        "held orders:0, 4 behind"
+    )
+    progress.end(run)
+    (event,) = told
+    assert (event.name, event.held, event.lag) == ("spark_query_ended_held", 1, 4)
 
 
 @pytest.mark.spark
@@ -127,6 +199,65 @@ class TestOnSpark:
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
+
+    def test_a_hold_after_the_last_batch_is_said(
+        self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        With Spark's own setting of when it posts progress without data.
+        """
+        silence = "spark.sql.streaming.noDataProgressEventInterval"
+        told: list[Any] = []
+        freeze = Stream.freeze
+
+        def frozen(stream: Stream, facts: Mapping[str, str]) -> Mapping[str, str]:
+            said = freeze(stream, facts)
+            controller.pause("@all")  # the next plan is the first to see it
+            return said
+
+        monkeypatch.setattr(Stream, "freeze", frozen)
+        lake.spark.conf.set(silence, "10000")
+        made = safe.listener((told.append,))
+        lake.spark.streams.addListener(made)
+        try:
+            lake.produce(lake.orders, 10)
+            seen = self.archived(lake, (lake.orders,), maxOffsetsPerTrigger="8")
+            until(lambda: "spark_query_ended_held" in [one.name for one in told])
+        finally:
+            lake.spark.streams.removeListener(made)
+            lake.spark.conf.set(silence, "0")
+        assert seen.summary().startswith("copied 8 rows in 1 batch; held ")
+        assert ", 32 behind" in seen.summary()
+
+    def archived(self, lake: Lake, topics: tuple[str, ...], **options: str) -> Telling:
+        """
+        Copy what is there.
+        """
+        options["kafka.bootstrap.servers"] = lake.broker.bootstrap
+        wanted = Archive(
+            topics=topics,
+            to=str(lake.data),
+            checkpoint=str(lake.checkpoint),
+            options=options,
+        )
+        query = archiving.start(lake.spark, wanted)
+        seen = archiving.follow(query, lambda _: None, lambda: False)
+        self.table = archiving.table(lake.spark, wanted)
+        return seen
+
+    def test_topics_that_look_like_the_same_number_are_two(self, lake: Lake) -> None:
+        """
+        In the table by their names.
+        """
+        number = uuid4().int % 10**9 + 10**9
+        names = (f"0{number}", f"{number}")
+        for name in names:
+            lake.broker.create_topic(name, lake.partitions)
+            lake.produce(name, 3)
+        self.archived(lake, names)
+        assert sorted({(topic, rows) for topic, _, rows, *_ in self.table}) == [
+            (name, 3) for name in names
+        ]
 
     def test_everything_held_is_told_and_no_error(self, lake: Lake) -> None:
         """

@@ -41,6 +41,20 @@ def test_it_counts_and_tells_of_changes() -> None:
     assert kept.queries() == ()
 
 
+def test_other_partitions_are_told_though_they_are_as_many() -> None:
+    """
+    By their names.
+    """
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    for held in ("orders:0-1", "returns:0-1"):
+        kept.take(progress(0, heldPartitions="2", heldLag="7", held=held))
+    assert [event.as_dict()["partitions"] for event in told] == [
+        "orders:0-1",
+        "returns:0-1",
+    ]
+
+
 def test_another_source_is_none_of_its_business() -> None:
     kept = Progress(())
     kept.take(progress(5))

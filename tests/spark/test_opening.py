@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import pytest
 
 from safeconsumer.errors import ClientPropertyError
+from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.state import LedgerState
-from safeconsumer.spark import Controller
+from safeconsumer.spark import Controller, control
 from safeconsumer.spark import opening as opening_module
 from safeconsumer.spark.control import PlanBarrier, PlanLedger
 from safeconsumer.spark.opening import Opening
@@ -39,6 +40,40 @@ def opened(opening: Opening, team: Team, **more: str) -> Stream:
         **more,
     }
     return opening.stream("s", options_of(options))
+
+
+class Reading(Reader):
+    """
+    A reader that reads nothing.
+    """
+
+    def start(self, timeout: float) -> None:
+        """Do nothing."""
+
+    def stop(self, *_: object) -> None:
+        """Do nothing."""
+
+
+def test_a_stream_that_has_ended_is_woken_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The reader that it shared lives on, and so do the others' reports.
+    """
+    monkeypatch.setattr(control, "Reader", Reading)
+    opening = Opening(PauseLedger())
+    named = {"kafka.bootstrap.servers": "127.0.0.1:1", "holds.control": "true"}
+    options = options_of({**named, "holds.group": "g", "holds.watchIntervalMs": "0"})
+    streams = [opening.stream(str(number), options) for number in range(3)]
+    (leased,) = streams[0]._followers
+    wakers = leased._follower._wakers  # type: ignore[attr-defined]  # it is a lease
+    assert len(wakers) == 3
+    for one in streams[1:]:
+        one.close()
+        one.close()
+        assert len(wakers) == 3 - streams.index(one)
+    streams[0].close()
+    assert not wakers
 
 
 @pytest.mark.real_broker

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from safeconsumer.errors import HoldsUnreadableError, NotQuietError
+from safeconsumer.errors import HoldsUnreadableError, NotQuietError, SparkSetupError
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
@@ -233,6 +233,64 @@ def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == LATEST
     assert "metric.heldBecause" not in facts
+
+
+def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
+    """
+    Also where the trouble is known of the last plan alone.
+    """
+    lab = Lab()
+    assert lab.controller.explain("orders") == ()
+    lab.elsewhere.is_late = True
+    lab.batch(START, LATEST)
+    (line,) = lab.controller.explain("orders")
+    assert "not in time" in line
+    lab.controller.pause("orders")
+    (still,) = lab.controller.resume("orders")
+    assert still.reason == "not in time"
+    with pytest.raises(NotQuietError, match="cannot be told what is held"):
+        lab.controller.wait_quiet("orders", timeout=0.0)
+    lab.elsewhere.is_late = False
+    lab.batch(START, LATEST)
+    assert lab.controller.holds() == ()
+
+
+def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
+    """
+    It says so, and what was placed there can still be told.
+    """
+    lab = Lab()
+    lab.controller.pause("orders")
+    lab.controller.is_over = lambda: True
+    for ask in (
+        lambda: lab.controller.pause("returns"),
+        lab.controller.holds,
+        lambda: lab.controller.explain("orders"),
+        lambda: lab.controller.wait_quiet(timeout=0.0),
+    ):
+        with pytest.raises(SparkSetupError, match="was stopped"):
+            ask()
+    assert [str(hold.scope) for hold in lab.controller.placed()] == ["orders"]
+    assert lab.controller.resume("orders") == ()
+
+
+def test_a_hold_for_one_query_says_for_which() -> None:
+    """
+    Beside one for all of the same scope and owner.
+    """
+    lab = Lab()
+    lab.controller.pause("orders", query="weekly", reason="reload")
+    lab.controller.pause("orders", query="nightly")
+    lab.controller.pause("orders")
+    reasons = [hold.reason for hold in lab.controller.holds()]
+    assert reasons == [
+        None,
+        "reload (only for query 'weekly')",
+        "(only for query 'nightly')",
+    ]
+    (still,) = lab.controller.resume("orders", query="weekly")
+    assert still.reason is None
+    assert len(lab.controller.resume("orders")) == 1
 
 
 def test_trouble_that_comes_while_planning_holds_everything_too() -> None:
