@@ -316,14 +316,21 @@ class Operator:
         """
         Ask the cluster about a consumer group.
         """
-        described = _coordinated(lambda: self.admin.describe_groups([group]))[group]
-        if described.get("error") and described["group_state"] != "Dead":
-            raise kafka_errors.KafkaError(described["error"])
+        described = _coordinated(lambda: self._described(group))
         committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
         facts = facts_of(described, committed)
         if facts.state == "Dead" and self._is_listed(group):
             return evolve(facts, state=UNKNOWN)
         return facts
+
+    def _described(self, group: str) -> Mapping[str, Any]:
+        described: Mapping[str, Any] = self.admin.describe_groups([group])[group]
+        said = described.get("error")
+        if said and described["group_state"] != "Dead":
+            # kafka-python raises none of these: they stand in the answer, as text.
+            kinds = (one for one in _COORDINATOR_ERRORS if one.__name__ in said)
+            raise next(kinds, kafka_errors.KafkaError)(said)
+        return described
 
     def _is_listed(self, group: str) -> bool:
         # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
