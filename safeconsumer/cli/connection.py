@@ -17,11 +17,13 @@ from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.errand import Errand
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control, names
 from safeconsumer.group.troubles import cannot_log_in, said
 
 _LOGIN_SECONDS = 2.0
+_CLOSE_SECONDS = 5.0
 
 # What kafka-python asserts, or fails with a KeyError.
 _KNOWN = {
@@ -231,7 +233,12 @@ def _check_values(configs: Mapping[str, Any]) -> None:
 
 def _check_login(configs: Mapping[str, Any]) -> None:
     hide_logins_of(configs)
-    first = login.trouble(configs, _LOGIN_SECONDS)
+    # On another thread: kafka-python's loop swallows an interrupt that meets a task.
+    asking = Errand(lambda: login.trouble(configs, _LOGIN_SECONDS))
+    try:
+        first = asking.result(_LOGIN_SECONDS + _CLOSE_SECONDS)
+    except TimeoutError as error:
+        first = error
     if cannot_log_in(first) and first is not None:
         user = configs.get("sasl_plain_username")
         whose = f"; the user is {user}" if user else ""

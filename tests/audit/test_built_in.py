@@ -562,6 +562,7 @@ def test_a_topic_is_read_whole_whatever_partitions_journals_name(
 ) -> None:
     """What nobody read of a partition, and no journal names it, is there as well."""
     topic = filled(clients, 3, 20)
-    found = topic_journal(clients._broker.client_config, [(topic, 1)])
+    found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
+    assert missing == []
     told = {one["tp"]: (one["first"], one["last"]) for one in found.entries}
     assert told == {f"{topic}:{number}": (0, 19) for number in range(3)}

@@ -22,8 +22,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kafka import TopicPartition
+from kafka.net.selector import NetworkSelector
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer._kafka import login
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.run import run
 from tests.cli.test_program import command
@@ -807,6 +809,24 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
         Status.INTERRUPTED,
         "safeconsumer: interrupted\n",
     )
+
+
+def test_ctrl_c_in_the_lines_that_lock_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Before the ``try`` that would unlock it: closing failed, and hid the interrupt.
+    """
+
+    def interrupted(loop: Any, _timeout: float | None = None) -> None:  # noqa: ANN401 - kafka-python's
+        if not loop._poll_lock.acquire(blocking=False):
+            message = "Concurrent access to net.poll!"
+            raise RuntimeError(message)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NetworkSelector, "_poll_once", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
 
 
 @pytest.mark.any_broker

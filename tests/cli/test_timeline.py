@@ -25,7 +25,7 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     """
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.s1()), "-o", out, "--title", "Stock")
-    said = f"{out}: 1 partition, 1 journal, 1 violation\n"
+    said = f"{out}: 1 partition, 1 journal, 1 violation, not judged: S7\n"
     assert (done.exit_code, done.output) == (0, said)
     root = ET.parse(out).getroot()  # noqa: S314 - our own
     assert root.findtext("{http://www.w3.org/2000/svg}title") == "Stock"

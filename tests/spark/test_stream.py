@@ -406,7 +406,9 @@ def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
         else:
             with pytest.raises(Undecided, match="RuntimeError: planted"):
                 lab.batch(START, LATEST)
-    assert len(caplog.records) == 2
+    # Threads of other tests may log, too.
+    told = [one.exc_info for one in caplog.records if one.exc_info is not None]
+    assert [str(error) for _, error, _ in told].count("planted") == 2
 
 
 def test_a_stream_that_is_opened_again_is_the_same() -> None:
