@@ -12,6 +12,7 @@ from tests.brokers.choice import REQUIRE_VARIABLE
 from tests.spark import connector
 
 _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
+_LONG = "spark_long: only with --spark-long"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,9 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Make the marker known.
+    Make the markers known.
     """
     config.addinivalue_line("markers", _MEANING)
+    config.addinivalue_line("markers", _LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for the real thing, and something else is missing.
 
     """
+    if items and not items[0].config.option.spark_long:
+        items[:] = [one for one in items if not one.get_closest_marker("spark_long")]
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = _missing() if marked else None
     if missing is None:

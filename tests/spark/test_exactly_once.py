@@ -118,7 +118,14 @@ class Driven:
         return (self.folder / "driver.log").read_text()[-4000:]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "foreachBatch"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "parquet",
+        pytest.param("delta", marks=pytest.mark.spark_long),
+        pytest.param("foreachBatch", marks=pytest.mark.spark_long),
+    ],
+)
 def test_a_driver_killed_in_the_middle_of_a_batch(
     lake: Lake, pytestconfig: pytest.Config, kind: str
 ) -> None:
@@ -127,8 +134,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch(
     """
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(f"no Delta in {connector.delta()}: python -m tests.spark.connector")
-    few = 2 if kind == "parquet" else 1
-    kills = 5 if pytestconfig.option.spark_long else few
+    kills = 5 if pytestconfig.option.spark_long else 2
     driven = Driven(lake, kind=kind)
     for number in range(kills):
         lake.produce(lake.orders, 100)
