@@ -104,7 +104,9 @@ class TestOnSpark:
             .start()
             .awaitTermination(LIMIT)
         )
-        store = lake.spark.sparkContext._jsc.sc().statusStore()
+        context = lake.spark.sparkContext._jsc.sc()
+        context.listenerBus().waitUntilEmpty()  # the store hears of jobs through it
+        store = context.statusStore()
         jobs = store.jobsList(None)
         said = [
             jobs.apply(number).description().getOrElse(None)
