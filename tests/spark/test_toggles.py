@@ -2,6 +2,7 @@
 S1 by the dozen: no batch that is planned after a pause moves what is held.
 """
 
+import json
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ from attrs import frozen
 from kafka import KafkaProducer
 
 from safeconsumer.spark import Controller, offsets
+from safeconsumer.spark.platforms import progress_of
 from safeconsumer.spark.stream import Stream
 from tests.spark.lake import Lake
 from tests.spark.waiting import until
@@ -59,6 +61,12 @@ class Log:
         found = offsets.parse(text)
         return sum(one for tp, one in found.items() if tp[0] == self.topic)
 
+    def ended(self, query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
+        """How far the last batch went; with nothing held no end is asked here."""
+        told = progress_of(query)
+        end = told[-1]["sources"][0]["endOffset"] if told else None
+        return 0 if end is None else self._sum(json.dumps(end))
+
     def of(self, toggle: int) -> list[Planned]:
         return [one for one in self.plans if one.toggle == toggle]
 
@@ -94,8 +102,8 @@ def test_no_later_plan_moves_what_is_held(
             until(lambda now=toggle: any(one.waiting for one in log.of(now)), query)
             log.toggle = None
             controller.resume(lake.orders)
-            seen = len(log.plans)
-            until(lambda now=seen: any(one.moved for one in log.plans[now:]), query)
+            stood = log.ended(query)
+            until(lambda now=stood: log.ended(query) > now, query)
     finally:
         loading.set()
         loader.join()
