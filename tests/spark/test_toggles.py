@@ -42,15 +42,14 @@ class Log:
         self._began: int | None = None
         plan, freeze = Stream.plan, Stream.freeze
 
-        def on_plan(stream: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+        def on_plan(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
             self._began = self.toggle
             return plan(stream, facts)
 
-        def on_freeze(stream: Stream, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+        def on_freeze(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
             answer = freeze(stream, facts)
-            start, end, latest = (
-                self._sum(facts[name]) for name in ("start", "end", "latest")
-            )
+            start, latest = self._of(stream._plan.start), self._of(stream._plan.latest)
+            end = self._sum(answer["end"])
             self.plans.append(Planned(self._began, end - start, latest - start))
             return answer
 
@@ -58,7 +57,9 @@ class Log:
         monkeypatch.setattr(Stream, "freeze", on_freeze)
 
     def _sum(self, text: str) -> int:
-        found = offsets.parse(text)
+        return self._of(offsets.parse(text))
+
+    def _of(self, found: Any) -> int:  # noqa: ANN401 - offsets
         return sum(one for tp, one in found.items() if tp[0] == self.topic)
 
     def ended(self, query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
