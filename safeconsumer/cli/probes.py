@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.instrumentation import worker_metrics
+from safeconsumer.metrics import worker_metrics
 from safeconsumer.worker import Worker
 
 _EVERY = 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import fields
 
-from safeconsumer.instrumentation import worker_metrics
+from safeconsumer.metrics import worker_metrics
 from safeconsumer.worker import Limits, Stats
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Held
