@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from rpds import HashTrieMap
 
 from safeconsumer import events
+from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
 from safeconsumer.holds import ownership as rebalance
 from safeconsumer.holds import state as ledger
@@ -85,7 +86,8 @@ class PauseLedger:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.dispatcher = Dispatcher(hooks)
+        self.counts = Counts()  # first, so that other hooks find an event counted
+        self.dispatcher = Dispatcher((self.counts, *hooks))
         self.wakers: list[Callable[[], None]] = []
         # called at each change of holds, before whoever made it goes on; under no lock
         # of ours, and they may look at what is applied only

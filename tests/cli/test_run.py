@@ -266,7 +266,7 @@ def test_probes_say_that_the_loop_turns(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
             assert json.load(answer) == {"alive": True, "reasons": []}
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert b"safeconsumer_worker_running_records 1\n" in answer.read()
+        assert b"safeconsumer_worker_running_records 1.0\n" in answer.read()
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
