@@ -118,6 +118,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
     "consumer_paused_partitions": lambda one: len(one._view().paused()),
+    "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,
     "holds_oldest_timestamp_seconds": Figures._oldest,

@@ -120,6 +120,7 @@ class PauseLedger:
         self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()
         self._watcher: Watcher | None = None
         self._handlers_due = -math.inf
+        self._polled_at: float | None = None
         _alive.add(self)
 
     # ------------------------------------------------------------ reading
@@ -350,13 +351,20 @@ class PauseLedger:
             Whether what is gained will be gated.
         """
         self.view()  # applies what waits
-        now = self._clock()
+        self._polled_at = now = self._clock()
         if now >= self._handlers_due:
             self._handlers_due = now + _HANDLERS_EVERY
             meet_handlers()
         with self._lock:
             self._call_gates = self._call_gates.begin(self._view)
             return self._call_gates.is_gating
+
+    def polled_at(self) -> float | None:
+        """
+        Return when a ``poll`` began last, seconds since the epoch; None: none has.
+        """
+        began = self._polled_at
+        return None if began is None else self._wall() - (self._clock() - began)
 
     def end_call(self) -> None:
         """

@@ -137,6 +137,12 @@ def _consumer() -> Iterator[Metric]:
         kafka="paused-partitions",
     )
     yield metric(
+        "consumer_last_poll_timestamp_seconds",
+        "gauge",
+        "When a poll() began last, since the epoch; none before the first.",
+        unit="seconds",
+    )
+    yield metric(
         "parked_bytes",
         "gauge",
         "Fetched data of quiet partitions that waits for their resume.",

@@ -45,6 +45,16 @@ def test_partitions_and_holds(safe: Maker) -> None:
     assert 'holds_oldest_timestamp_seconds{kind="operator"}' not in found
 
 
+def test_when_it_polled_last(safe: Maker) -> None:
+    """The beginning of the last poll; nothing before the first."""
+    consumer, name = safe(), "consumer_last_poll_timestamp_seconds"
+    assigned(consumer, A)
+    assert name not in values(consumer)
+    before = time.time()
+    consumer.poll(0)
+    assert before - 0.01 <= values(consumer)[name] <= time.time() + 0.01
+
+
 def test_changes_of_holds_are_counted(safe: Maker) -> None:
     """Placed, removed, expired, ended; an unchanged one again is no change."""
     consumer = safe()
