@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 
+__all__ = ["Base", "Collector", "Server", "answers_of", "family", "serve"]
+
+
 class Collector(Base):
     """
     Gives a registry of prometheus-client the figures of consumers and workers.
@@ -144,10 +147,13 @@ class Server:
         collector: what it shows; sources may come and go.
     """
 
-    def __init__(self, port: int, host: str, collector: Collector) -> None:
+    def __init__(
+        self, port: int, host: str, collector: Collector, *others: Base
+    ) -> None:
         self.collector = collector
         registry = CollectorRegistry()
-        registry.register(collector)
+        for one in (collector, *others):
+            registry.register(one)
         self._server, self._thread = start_http_server(port, host, registry)
         self.port: int = self._server.server_port
 
