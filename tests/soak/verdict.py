@@ -45,11 +45,11 @@ def judged(
     Return the checker's rows, and how often records came while their level was held.
     """
     found = check(journals, assumed)
-    rows = [row for tp, findings in found.items() for row in rows_of(tp, findings)]
+    rows = [row for verdict in found.values() for row in rows_of(verdict)]
     levels = Counter(
         _level(finding.evidence)
-        for findings in found.values()
-        for finding in findings
+        for verdict in found.values()
+        for finding in verdict.findings
         if finding.check == "S1"
     )
     return tuple(rows), dict(sorted(levels.items()))
