@@ -11,7 +11,6 @@ from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import PauseView
-from safeconsumer.metrics.table import METRICS
 
 GROUP = "safeconsumer-metrics"
 
@@ -69,6 +68,8 @@ class Figures:
         KIP-1304 is to name metrics of paused partitions; its names become aliases here
         once it is accepted.
         """
+        from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
+
         for metric in METRICS:
             if metric.kafka is not None:
                 name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)

@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 from safeconsumer import ALL, Lifetime, MetricsSourceError, SafeConsumer
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector, serve
+from tests.group.team import Team
 from tests.kafka.fetches import answer, assigned, batch
+from tests.kafka.polling import poll_until
 from tests.metrics.conftest import Maker
 from tests.metrics.scraping import scrape, values
 from tests.worker.lab import Lab, wait_for
@@ -270,3 +272,31 @@ def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa
     after = values(running.worker)
     assert after["worker_done_total"] == 3
     assert after["consumer_assigned_partitions"] == 0
+
+
+@pytest.mark.any_broker
+def test_what_a_member_knows_of_the_control_topics(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Read, gated, skipped; holds by their source; and not read once it is closed."""
+    with Team(kafka_broker) as team:
+        member = team.subscribed()
+        team.settled(member)
+        team.write_raw(team.settings.operator_topic, b"garbage", b"garbage")
+        team.operator_holds(team.topic)
+        poll_until(member, team.is_quiet(member))
+        wait_for(
+            lambda: (
+                member.poll(10) == {}
+                and values(member)["control_skipped_records_total"] == 1
+            ),
+            "the garbage",
+        )
+        found = values(member)
+        assert (found["control_ready"], found["control_gated_partitions"]) == (1, 0)
+        assert found['holds{kind="operator"}'] == 1
+        assert found['hold_changes_total{change="placed",kind="operator"}'] == 1
+        assert found["control_resets_total"] == 0
+        member.pause_group(ALL)
+        assert values(member)['holds{kind="group"}'] == 1
+        assert len(values(member)) < 100
+        member.close(autocommit=False)
+        assert values(member)["control_ready"] == 0
