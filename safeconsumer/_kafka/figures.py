@@ -2,14 +2,16 @@
 A consumer's figures of this moment, and their place among kafka-python's metrics.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from kafka.metrics import AnonMeasurable
 
 from safeconsumer.events.counts import Counts
-from safeconsumer.holds.hold import KINDS
+from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.holds.view import PauseView
 
 GROUP = "safeconsumer-metrics"
@@ -47,6 +49,7 @@ class Figures:
         self._ledger = ledger
         self._parked_bytes = parked_bytes
         self._is_control_ready = is_control_ready
+        self._last: _Summed | None = None
 
     @property
     def has_control(self) -> bool:
@@ -91,6 +94,10 @@ class Figures:
     def _parked(self) -> float:
         return self._parked_bytes()
 
+    def _paused(self) -> float:
+        view = self._view()
+        return len(view.quiet) + len(view.away)  # none is in both
+
     def _caught_up(self) -> float:
         return float(bool(self._is_control_ready()))
 
@@ -101,16 +108,37 @@ class Figures:
         return sum(self._ledger.hook_failures().values())
 
     def _holds(self) -> dict[str, float]:
-        found: dict[str, float] = dict.fromkeys(KINDS, 0)
-        for hold in self._view().state:
-            found[hold.kind] += 1
-        return found
+        return self._summed()[1]
 
     def _oldest(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for hold in self._view().state:
-            found[hold.kind] = min(hold.placed_at, found.get(hold.kind, hold.placed_at))
-        return found
+        return self._summed()[2]
+
+    def _summed(self) -> "_Summed":
+        # There may be ten thousand, which seldom change between two scrapes.
+        state, known = self._ledger.applied().state, self._last
+        if known is None or known[0] is not state:
+            self._last = known = _summed(state)
+        return known
+
+
+_Summed: TypeAlias = tuple[LedgerState, dict[str, float], dict[str, float]]
+
+
+def _summed(state: LedgerState) -> _Summed:
+    counts: Counter[str] = Counter()
+    oldest: dict[str, float] = {}
+    for hold in state:
+        counts[hold.owner] += 1
+        at = oldest.get(hold.owner)
+        if at is None or hold.placed_at < at:
+            oldest[hold.owner] = hold.placed_at
+    by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
+    since: dict[str, float] = {}
+    for owner, count in counts.items():
+        kind = kind_of(owner)
+        by_kind[kind] += count
+        since[kind] = min(oldest[owner], since.get(kind, oldest[owner]))
+    return state, by_kind, since
 
 
 _READ: dict[str, Callable[[Figures], Value]] = {
@@ -118,7 +146,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
         map(len, one._view().assigned.values())
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
-    "consumer_paused_partitions": lambda one: len(one._view().paused()),
+    "consumer_paused_partitions": Figures._paused,
     "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,

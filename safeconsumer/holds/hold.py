@@ -92,17 +92,6 @@ class Hold:
         return self.owner.startswith((OPERATOR, GROUP))
 
     @property
-    def kind(self) -> str:
-        """
-        Which of :data:`KINDS` placed it.
-        """
-        beginnings = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
-        for beginning, kind in beginnings:
-            if self.owner.startswith(beginning):
-                return kind
-        return "local"
-
-    @property
     def is_routine(self) -> bool:
         """
         Whether a worker keeps itself in bounds by it: nobody asked for it by name.
@@ -158,6 +147,19 @@ class Hold:
             "expires_at": self.expires_at,
             "lifetime": self.lifetime.value,
         }
+
+
+_KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
+
+
+def kind_of(owner: str) -> str:
+    """
+    Return which of :data:`KINDS` places holds of this owner.
+    """
+    for beginning, kind in _KINDS:
+        if owner.startswith(beginning):
+            return kind
+    return "local"
 
 
 def is_routine(owner: str) -> bool:
