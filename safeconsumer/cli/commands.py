@@ -39,7 +39,9 @@ class _Command:
 # commands needs none of it, and each command only its own.
 _COMMANDS: Mapping[str, _Command] = {
     "archive": _Command(
-        "archive", "archive", "Copy topics into Parquet, each record exactly once."
+        "archive",
+        "archive",
+        "Copy topics into Parquet or a Delta table, each record exactly once.",
     ),
     "audit": _Command(
         "audit", "audit", "Judge what consumers did by their delivery journals."
