@@ -28,6 +28,7 @@ from safeconsumer.cli.journals import Papers, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group import troubles as cluster
+from safeconsumer.holds.explain import counted
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
 
@@ -229,7 +230,8 @@ def _said(
             said.append(printable(line))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    return [*said, f"{what}: {journals} journals, {partitions} partitions"]
+    counts = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
+    return [*said, f"{what}: {counts}"]
 
 
 def _case(row: Row) -> str:

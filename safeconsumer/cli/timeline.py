@@ -16,6 +16,7 @@ from safeconsumer.cli.journals import Papers, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
 # What draws a file of this ending, and the library that it needs.
@@ -157,8 +158,9 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         return
     where = printable(str(output))
     click.echo(
-        f"{where}: {len(story.lanes)} partitions, {len(evidence)} journals, "
-        f"{sum(len(lane.findings) for lane in story.lanes)} violations"
+        f"{where}: {counted(len(story.lanes), 'partition')}, "
+        f"{counted(len(evidence), 'journal')}, "
+        f"{counted(sum(len(lane.findings) for lane in story.lanes), 'violation')}"
     )
     context.exit(Status.USAGE if troubles else Status.DONE)
 

@@ -98,7 +98,7 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(
     assert "deliver  tp=orders:0" in marked
     assert any("pause" in one and "alice" in one for one in lines)
     assert not any("audit:0" in one and "deliver" in one for one in lines)
-    assert lines[-1] == "violations: 1 journals, 1 partitions"
+    assert lines[-1] == "violations: 1 journal, 1 partition"
     assert "S3  audit:0" in run(tmp_path).stdout
 
 

@@ -33,7 +33,7 @@ def test_a_clean_fleet(tmp_path: Path) -> None:
     report = tmp_path / "report"
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     done = run(folder, "--report", report)
-    assert (done.exit_code, done.output) == (0, "clean: 1 journals, 1 partitions\n")
+    assert (done.exit_code, done.output) == (0, "clean: 1 journal, 1 partition\n")
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     assert len(rows) == len(CHECKS)
     assert {row["violations"] for row in rows} == {0}
@@ -84,7 +84,7 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     rows = [json.loads(one) for one in (tmp_path / "report").read_text().splitlines()]
     assert [row["check"] for row in rows if row["unjudged"]] == ["S7"]
     done = run(folder, "--without", "S7")
-    said = "clean: 1 journals, 1 partitions, without S7\n"
+    said = "clean: 1 journal, 1 partition, without S7\n"
     assert (done.exit_code, done.output) == (0, said)
 
 

@@ -25,7 +25,7 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     """
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.s1()), "-o", out, "--title", "Stock")
-    said = f"{out}: 1 partitions, 1 journals, 1 violations\n"
+    said = f"{out}: 1 partition, 1 journal, 1 violation\n"
     assert (done.exit_code, done.output) == (0, said)
     root = ET.parse(out).getroot()  # noqa: S314 - our own
     assert root.findtext("{http://www.w3.org/2000/svg}title") == "Stock"
@@ -49,9 +49,9 @@ def test_a_group_can_be_chosen(tmp_path: Path) -> None:
     """
     fleet = [*bad.s1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
     folder, out = written(tmp_path / "fleet", fleet), tmp_path / "out.svg"
-    assert "2 partitions, 2 journals, 1 violations" in run(folder, "-o", out).output
+    assert "2 partitions, 2 journals, 1 violation" in run(folder, "-o", out).output
     only = run(folder, "-o", out, "--group", "audit")
-    assert "1 partitions, 2 journals, 0 violations" in only.output
+    assert "1 partition, 2 journals, 0 violations" in only.output
     assert "of audit" in out.read_text("utf-8")
     none = run(folder, "-o", out, "--group", "billing")
     assert (none.exit_code, "orders:0 of group audit" in none.output) == (2, True)
@@ -92,7 +92,6 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
     """
     But for what packs do not know, which it says.
     """
-    pytest.importorskip("pyarrow")
     folder = written(tmp_path / "fleet", [*bad.s1(), *bad.held_for_the_group()[1:]])
     pack = tmp_path / "pack"
     run_audit = CliRunner().invoke(

@@ -15,7 +15,9 @@ from typing import Any
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.packs import pack
 from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
 from tests.brokers.settings import KAFKA_VERSION
@@ -65,13 +67,16 @@ def agreed_by_spark(
     master: str, folder: Path, assumed: Assumptions, rows: tuple[Row, ...]
 ) -> bool:
     """
-    Tell whether the audit on Spark says the same.
+    Tell whether the audit on Spark, of the same journals in a pack, says the same.
     """
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only if asked for
-    from safeconsumer.spark.auditing import audit  # noqa: PLC0415
+    # Only if asked for: pyspark need not be there.
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkPacks, shipped  # noqa: PLC0415
 
-    with session(master, "soak") as spark:
-        return audit(spark, sorted(folder.glob("*.journal")), assumed) == (rows, ())
+    into = folder / "pack"
+    pack(papers([folder]).journals, into)
+    with session(master, "soak") as spark, shipped(spark):
+        return SparkPacks(spark, [str(into)]).judged(assumed) == (rows, ())
 
 
 def violations(rows: Iterable[Row]) -> dict[str, int]:

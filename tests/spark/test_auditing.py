@@ -21,7 +21,7 @@ from safeconsumer.spark.auditing import SparkPacks, _said
 from tests.audit import bad
 from tests.audit.bad import BAD, GOOD, TP
 from tests.audit.telling import Telling
-from tests.spark.test_packs import packed, written
+from tests.audit.test_packs import packed, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -23,8 +23,6 @@ from tests.audit import bad
 from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
 
-pytestmark = pytest.mark.spark
-
 
 def written(folder: Path, fleet: Fleet) -> Path:
     folder.mkdir(exist_ok=True)
@@ -71,7 +69,7 @@ def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:
     producer = Telling("p", "").then("acked", tp=TP, first=0, last=4)
     folder = written(tmp_path / "fleet", [reader, operator, producer])
     done = run(folder, "--pack", tmp_path / "pack")
-    assert (done.exit_code, done.stdout) == (0, "clean: 3 journals, 1 partitions\n")
+    assert (done.exit_code, done.stdout) == (0, "clean: 3 journals, 1 partition\n")
     assert "3 new, 0 went on, 0 as they were" in done.stderr
     facts = tmp_path / "pack" / FACTS
     nothing = "__HIVE_DEFAULT_PARTITION__"
