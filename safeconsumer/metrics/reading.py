@@ -114,7 +114,8 @@ class Readings:
         consumer = source if worker is None else worker.consumer
         if not isinstance(consumer, SafeConsumer):
             message = (
-                f"metrics are those of a SafeConsumer or of a Worker, not of {source!r}"
+                f"metrics are those of a SafeConsumer or of a Worker, not of "
+                f"{source!r}; of a Pump give its consumer"
             )
             raise MetricsSourceError(message)
         with self._lock:
