@@ -149,6 +149,12 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
 
 
+class MetricsSourceError(SafeConsumerError, TypeError):
+    """
+    Metrics were asked of something that is neither a ``SafeConsumer`` nor a ``Worker``.
+    """
+
+
 class HeldDataLostError(SafeConsumerError, RuntimeError):
     """
     The next records of held partitions are gone; the message names the partitions.

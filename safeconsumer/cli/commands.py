@@ -86,6 +86,11 @@ _COMMANDS: Mapping[str, _Command] = {
         "history",
         "List what the control topics still hold of pauses and resumes, oldest first.",
     ),
+    "monitoring": _Command(
+        "monitoring",
+        "monitoring",
+        "Write a Grafana dashboard, alert rules for Prometheus, and their runbook.",
+    ),
     "pause": _Command(
         "holding",
         "pause",

@@ -34,6 +34,10 @@ OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
+# Who places holds, for those who count them.
+KINDS = ("local", "worker", "group", "operator")
+
+
 class WorkerOwner(str):
     """
     The owner of a hold that a worker places: nobody else may begin so.
@@ -143,6 +147,19 @@ class Hold:
             "expires_at": self.expires_at,
             "lifetime": self.lifetime.value,
         }
+
+
+_KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
+
+
+def kind_of(owner: str) -> str:
+    """
+    Return which of :data:`KINDS` places holds of this owner.
+    """
+    for beginning, kind in _KINDS:
+        if owner.startswith(beginning):
+            return kind
+    return "local"
 
 
 def is_routine(owner: str) -> bool:

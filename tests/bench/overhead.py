@@ -16,6 +16,7 @@ from tests.bench.rows.reading import (
     iteration_cpu,
     many_holds,
     poll_cpu,
+    scraped_cpu,
 )
 from tests.bench.stage import Stage
 
@@ -25,6 +26,7 @@ ROWS: dict[str, Callable[[Stage], list[Figure]]] = {
     "ten-thousand": ten_thousand,
     "compiled": compiled_cpu,
     "many-holds": many_holds,
+    "metrics": scraped_cpu,
     "refetch": refetch,
     "resume-latency": resume_latency,
     "all-paused": all_paused,

@@ -59,6 +59,7 @@ from safeconsumer import (
     UnsupportedKafkaPythonError,
     Worker,
     WorkerSettingError,
+    metrics,
 )
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events import Event
@@ -345,6 +346,19 @@ def takes_records() -> Any:  # noqa: ANN401 - upstream's
     """
     Return what kafka-python's consumer returns.
     """
+
+
+def metric(consumer: SafeConsumer, worker: Worker) -> None:
+    """
+    Show figures to Prometheus.
+    """
+    with metrics.serve(9100, consumer, worker, host="::") as server:
+        assert_type(server, metrics.Server)
+        assert_type(server.port, int)
+        server.collector.add(consumer)
+    metrics.Collector(worker, is_labelled=True).remove(worker)
+    assert_type(metrics.METRICS, tuple[metrics.Metric, ...])
+    assert_type(worker.stats().last_poll_at, float | None)
 
 
 def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's

@@ -4,12 +4,14 @@ Reads a topic from start to end, again and again, and counts the CPU it takes.
 
 import gc
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from kafka import TopicPartition
 
+from safeconsumer.metrics.prometheus import Collector, answers_of
 from tests.bench.arms.clients import make, poll_until
 
 _PAGE = 4096
@@ -32,6 +34,7 @@ class Reading:
             no records.
         by_pattern: subscribe by pattern, to topics that do not exist too.
         decoder: what a safe one reads record batches with.
+        is_scraped: have a safe one's metrics read and written each second.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -44,6 +47,7 @@ class Reading:
         *,
         by_pattern: bool = False,
         decoder: str = "python",
+        is_scraped: bool = False,
     ) -> None:
         more = {"decoder": decoder} if client == "safe" else {}
         self._consumer = make(
@@ -55,6 +59,10 @@ class Reading:
             consumer_timeout_ms=20_000,
             metadata_max_age_ms=600_000,
         )
+        self._over = threading.Event()
+        self._scraping = threading.Thread(target=self._scrape, daemon=True)
+        if is_scraped:
+            self._scraping.start()
         if by_pattern:
             self._consumer.subscribe(pattern=rf"^({re.escape(topic)}$|stranger-)")
         else:
@@ -108,7 +116,14 @@ class Reading:
         grown = None if before is None or after is None else after - before
         return {"seconds": seconds, "bytes": grown}
 
+    def _scrape(self) -> None:
+        # Without HTTP: whoever asks would be in this process, too.
+        answer = answers_of(Collector(self._consumer))
+        while not self._over.wait(1.0):
+            answer("")
+
     def close(self) -> None:
+        self._over.set()
         self._consumer.close()
 
     def _poll(self, records: int, max_records: int | None) -> int:

@@ -13,6 +13,7 @@ from tests.bench.workers import Arm, arms, in_turns
 _FULL = 8
 _QUIET = 20
 _LIMIT = 1.02
+_SCRAPED_LIMIT = 1.01
 _STRANGERS_SECONDS = 5.0
 _STRANGERS_MB = 150.0
 
@@ -135,6 +136,35 @@ def many_holds(stage: Stage) -> list[Figure]:
             rounds=_per_record(cpu, stage.sizes.records),
             note="CPU, both safe; raw values in microseconds per record",
         ),
+    ]
+
+
+def scraped_cpu(stage: Stage) -> list[Figure]:
+    """
+    Read while somebody asks for the metrics each second, and while nobody does.
+    """
+    topic = stage.topic(_FULL, records=stage.sizes.records)
+    settings = {"topic": topic, "partitions": _FULL}
+    kinds = {
+        "without": stage.arm("reading", "safe", **settings),
+        "with": stage.arm("reading", "safe", is_scraped=True, **settings),
+    }
+    cpu: Seconds = defaultdict(list)
+    mode = {"max_records": None, "records": stage.sizes.records}
+    for _ in range(stage.sizes.rounds):
+        with arms(kinds) as started:
+            _laps(started, mode, stage.sizes.laps, cpu)
+    stage.drop(topic)
+    return [
+        Figure(
+            row="metrics",
+            name="poll with a scrape a second / with none",
+            measured=ratio_of_pairs(cpu["with"], cpu["without"]),
+            unit="x",
+            at_most=_SCRAPED_LIMIT,
+            rounds=_per_record(cpu, stage.sizes.records),
+            note="CPU, both safe; raw values in microseconds per record",
+        )
     ]
 
 

@@ -1,0 +1,261 @@
+"""
+The alert rules: what each means, and what whoever is woken by it does.
+"""
+
+import json
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from safeconsumer.metrics.table import PREFIX
+
+RUNBOOK = "runbook.md"
+
+
+@frozen(kw_only=True)
+class Alert:
+    """
+    One alert rule.
+
+    Attributes:
+        name: of the alert.
+        expr: PromQL; ``{p}`` stands for the prefix of all metrics.
+        for_: how long it must be so, as Prometheus writes it.
+        severity: ``critical``, ``warning`` or ``info``.
+        summary: one line, a template of Prometheus.
+        meaning: what is the case when it fires.
+        action: what to do then.
+    """
+
+    name: str
+    expr: str
+    for_: str
+    severity: str
+    summary: str
+    meaning: str
+    action: str
+
+    @property
+    def query(self) -> str:
+        """
+        The expression as Prometheus takes it.
+        """
+        return self.expr.replace("{p}", PREFIX)
+
+
+ALERTS = (
+    Alert(
+        name="HoldNotObeyed",
+        expr='sum by (group) ({p}group_partitions{state="held_flowing"}) > 0',
+        for_="1m",
+        severity="critical",
+        summary="{{ $value }} held partitions of {{ $labels.group }} are delivered",
+        meaning="A hold covers the partitions, their owner has read it or is no "
+        "member that reads holds, and records are delivered all the same.",
+        action="`safeconsumer status --group GROUP` names partitions and owners. A "
+        "plain client: stop it, or give it safeconsumer. A member of ours: a handler "
+        "that still works ends by itself; else stop the process, and report a defect.",
+    ),
+    Alert(
+        name="MembersSilentWhileHeld",
+        expr='sum by (group) ({p}group_members{state=~"silent|unavailable"}) > 0 '
+        "and on (group) sum by (group) ({p}group_holds) > 0",
+        for_="2m",
+        severity="warning",
+        summary="{{ $value }} members of {{ $labels.group }} do not say whether they "
+        "obey its holds",
+        meaning="The group is held, and some members report nothing, or that they "
+        "cannot read the control topics. Nobody can tell whether they are quiet.",
+        action="`safeconsumer doctor --group GROUP` says why: a plain client, a "
+        "missing ACL on a control topic, an older version, a member that hangs.",
+    ),
+    Alert(
+        name="ControlUnavailable",
+        expr="{p}control_ready == 0",
+        for_="2m",
+        severity="critical",
+        summary="{{ $labels.instance }} cannot read the control topics",
+        meaning="The member keeps the holds that it knew. Partitions that it gains "
+        "wait; new holds and resumes do not reach it.",
+        action="Look for `control_unavailable` in its log: it has the reason. Check "
+        "the topics, their ACLs and the cluster with `safeconsumer doctor`.",
+    ),
+    Alert(
+        name="GatesOpenedUnread",
+        expr="increase({p}gates_opened_unread_total[15m]) > 0",
+        for_="0m",
+        severity="warning",
+        summary="{{ $labels.instance }} delivers partitions without having read the "
+        "holds",
+        meaning='With `unavailable="run"` partitions flow after a while though the '
+        "control topics could not be read: a hold may not be obeyed.",
+        action="As for ControlUnavailable. If what is held must never flow, use "
+        '`unavailable="hold"`, the default.',
+    ),
+    Alert(
+        name="PauseForgotten",
+        expr='increase({p}alarms_total{event="pause_forgotten"}[1h]) > 0',
+        for_="0m",
+        severity="critical",
+        summary="{{ $labels.instance }} woke a partition that nobody had resumed",
+        meaning="A pause ended in a rebalance though nobody lifted it. It never "
+        "happens; if it does, it is a defect of safeconsumer.",
+        action="Pause again. Report it with the lines around `pause_forgotten` in the "
+        "log, and the delivery journal if there is one.",
+    ),
+    Alert(
+        name="HeldDataAtRisk",
+        expr="{p}group_retention_margin_seconds < 6 * 3600",
+        for_="5m",
+        severity="critical",
+        summary="Retention may delete what {{ $labels.group }} has not read in "
+        "{{ $value | humanizeDuration }}",
+        meaning="Records that came since the hold was placed reach the retention of "
+        "their topic. What is deleted is never delivered.",
+        action="Resume, raise `retention.ms` of the topic, or copy the records first: "
+        "`safeconsumer archive`.",
+    ),
+    Alert(
+        name="UnlimitedHoldOver24h",
+        expr="sum by (group) ({p}group_unlimited_holds) > 0",
+        for_="24h",
+        severity="warning",
+        summary="{{ $labels.group }} has been held for a day, without an end",
+        meaning="A hold that never expires has stood for 24 hours: perhaps nobody "
+        "remembers it.",
+        action="`safeconsumer status --group GROUP` says who placed it and why. Lift "
+        "it, or place it again with `--for`.",
+    ),
+    Alert(
+        name="HoldExpiresSoon",
+        expr="({p}group_next_expiry_timestamp_seconds - time() < 900) > 0",
+        for_="0m",
+        severity="info",
+        summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
+        meaning="The next hold of the group expires within 15 minutes; then its "
+        "partitions flow.",
+        action="If that is too early: `safeconsumer extend --group GROUP --for 1h "
+        "SCOPE`.",
+    ),
+    Alert(
+        name="WorkerNotPolling",
+        expr="time() - {p}worker_last_poll_timestamp_seconds > 60",
+        for_="1m",
+        severity="critical",
+        summary="The worker of {{ $labels.instance }} has not polled for "
+        "{{ $value | humanizeDuration }}",
+        meaning="Its loop stands still, or it has ended while its process lives. "
+        "Kafka takes its partitions away after `max.poll.interval.ms`.",
+        action="Ask its `/healthy`: it says what stands where. Look for "
+        "`worker_stopped` in its log; restart the process.",
+    ),
+    Alert(
+        name="CommitsFailing",
+        expr="increase({p}worker_commits_failed_total[10m]) > 0 unless "
+        "increase({p}worker_commits_total[10m]) > 0",
+        for_="5m",
+        severity="critical",
+        summary="No commit of {{ $labels.instance }} goes through",
+        meaning="Commits were refused or not sent for ten minutes, and none went "
+        "through. After a restart everything since comes again.",
+        action="`commit_rejected` in the log has the error. Mind ACLs on the group, "
+        "and handlers that are slower than `max.poll.interval.ms`.",
+    ),
+    Alert(
+        name="DeadLetters",
+        expr="increase({p}worker_dead_letters_total[10m]) > 0",
+        for_="0m",
+        severity="warning",
+        summary="{{ $labels.instance }} has written dead letters",
+        meaning="Records failed for good and went to the topic of dead letters.",
+        action="`safeconsumer dead-letters list` shows why; mend that, and send them "
+        "back with `safeconsumer dead-letters replay`.",
+    ),
+    Alert(
+        name="HookFails",
+        expr="increase({p}hook_failures_total[1h]) > 0 or "
+        "increase({p}worker_hook_failures_total[1h]) > 0",
+        for_="0m",
+        severity="warning",
+        summary="A hook of {{ $labels.instance }} raises",
+        meaning="One of the application's own hooks raised; consuming goes on, but "
+        "what the hook does is not done.",
+        action="The log has its first error. `consumer.hook_failures` and "
+        "`worker.hook_failures` say which one it is, and how often.",
+    ),
+)
+
+# Of kafka-exporter, whose metric names the group in another label.
+LAG_QUERY = (
+    "sum by (group, topic) (label_replace(kafka_consumergroup_lag, "
+    '"group", "$1", "consumergroup", "(.+)")) > 10000 '
+    "unless on (group, topic) {p}group_topic_held == 1"
+).replace("{p}", PREFIX)
+
+_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and add its
+# last line: {PREFIX}group_topic_held is at the /metrics of safeconsumer console.
+groups:
+  - name: lag
+    rules:
+      - alert: ConsumerLag
+        expr: {json.dumps(LAG_QUERY)}
+        for: 10m
+        labels:
+          severity: warning
+        annotations:
+          summary: "{{{{ $labels.group }}}} is {{{{ $value }}}} records behind on {{{{ $labels.topic }}}}"
+"""  # noqa: E501 - as it stands in the file
+
+
+def rules() -> str:
+    """
+    Return the rules as Prometheus reads them.
+    """
+    return "\n".join(_rules()) + "\n"
+
+
+def lag_rules() -> str:
+    """
+    Return the example of a lag alert that is mute about what is held.
+    """
+    return _LAG
+
+
+def _rules() -> Iterator[str]:
+    # A text of JSON is one of YAML.
+    yield "groups:"
+    yield "  - name: safeconsumer"
+    yield "    rules:"
+    for one in ALERTS:
+        yield f"      - alert: {one.name}"
+        yield f"        expr: {json.dumps(one.query)}"
+        yield f"        for: {one.for_}"
+        yield "        labels:"
+        yield f"          severity: {one.severity}"
+        yield "        annotations:"
+        yield f"          summary: {json.dumps(one.summary)}"
+        yield f"          description: {json.dumps(one.meaning)}"
+        yield f"          runbook: {RUNBOOK}#{one.name.lower()}"
+
+
+def runbook() -> str:
+    """
+    Return what each alert means and what to do, as Markdown.
+    """
+    return "\n".join(_runbook())
+
+
+def _runbook() -> Iterator[str]:
+    yield "# Runbook\n"
+    yield "What each alert of `alerts.yml` means, and what to do.\n"
+    for one in ALERTS:
+        yield f"## {one.name}\n"
+        yield f"*{one.severity}*, after {one.for_}: `{one.query}`\n"
+        yield f"{one.meaning}\n"
+        yield f"{one.action}\n"
+    yield "## Lag of what is held\n"
+    yield (
+        "What is held on purpose has lag, and nobody needs to be woken by it. Add to "
+        "your lag alert, as in `lag-alert.yml`: "
+        f"`unless on (group, topic) {PREFIX}group_topic_held == 1`.\n"
+    )

@@ -1,0 +1,471 @@
+"""
+The Grafana dashboard: classic JSON, with the data source as a variable.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer.metrics.table import PREFIX
+
+_WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RATE = "$__rate_interval"
+
+
+@frozen(kw_only=True)
+class Panel:
+    """
+    One panel.
+
+    Attributes:
+        title: of the panel.
+        about: what to see in it.
+        queries: PromQL, with the legend; ``{p}`` stands for the prefix of all metrics.
+        unit: as Grafana calls it.
+        is_alarming: whether everything above 0 is shown as bad.
+    """
+
+    title: str
+    about: str
+    queries: Sequence[tuple[str, str]]
+    unit: str = "short"
+    is_alarming: bool = False
+
+
+@frozen
+class Row:
+    """
+    Panels about one thing, under one heading.
+    """
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+_G = '{group=~"$group"}'
+_I = '{instance=~"$instance"}'
+
+ROWS = (
+    Row(
+        "Groups, as the console knows them",
+        (
+            Panel(
+                title="Held, and delivered all the same",
+                about="Must be 0: partitions that a hold covers and that flow.",
+                queries=[
+                    (
+                        (
+                            "sum by (group) ({p}group_partitions"
+                            '{group=~"$group", state="held_flowing"})'
+                        ),
+                        "{{group}}",
+                    )
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Partitions",
+                about="Flowing, quiet, held and flowing, and of which nobody can tell.",
+                queries=[
+                    (f"sum by (state) ({{p}}group_partitions{_G})", "{{state}}"),
+                ],
+            ),
+            Panel(
+                title="Members",
+                about="By what they report: silent ones obey nobody knows what.",
+                queries=[(f"sum by (state) ({{p}}group_members{_G})", "{{state}}")],
+            ),
+            Panel(
+                title="Holds",
+                about="By the topic that they are on, and those without an end.",
+                queries=[
+                    (f"sum by (source) ({{p}}group_holds{_G})", "{{source}}"),
+                    (f"sum({{p}}group_unlimited_holds{_G})", "without an end"),
+                ],
+            ),
+            Panel(
+                title="Next hold ends in",
+                about="The earliest expiry of each group.",
+                queries=[
+                    (
+                        "{p}group_next_expiry_timestamp_seconds" + _G + " - time()",
+                        "{{group}}",
+                    )
+                ],
+                unit="s",
+            ),
+            Panel(
+                title="Retention takes held data in",
+                about="Counted from when holds were placed; below 0 it may be gone.",
+                queries=[(f"{{p}}group_retention_margin_seconds{_G}", "{{group}}")],
+                unit="s",
+            ),
+            Panel(
+                title="Lag of what is held",
+                about="Records that wait for a resume.",
+                queries=[
+                    (f"{{p}}group_held_lag_records{_G}", "{{group}} {{topic}}"),
+                ],
+            ),
+            Panel(
+                title="Topics held",
+                about="1 for each topic with held partitions: lag alerts are mute.",
+                queries=[
+                    (f"sum by (group) ({{p}}group_topic_held{_G})", "{{group}}"),
+                ],
+            ),
+            Panel(
+                title="Age of what the console knows",
+                about="Above 10 s nothing is said of groups.",
+                queries=[
+                    ("{p}console_snapshot_age_seconds", "{{instance}}"),
+                ],
+                unit="s",
+            ),
+        ),
+    ),
+    Row(
+        "Members",
+        (
+            Panel(
+                title="Partitions",
+                about="Assigned, and quiet of them.",
+                queries=[
+                    (f"sum({{p}}consumer_assigned_partitions{_I})", "assigned"),
+                    (f"sum({{p}}consumer_quiet_partitions{_I})", "quiet"),
+                ],
+            ),
+            Panel(
+                title="Holds in force",
+                about="By who placed them.",
+                queries=[(f"sum by (kind) ({{p}}holds{_I})", "{{kind}}")],
+            ),
+            Panel(
+                title="Holds placed and ended",
+                about="Not those of workers.",
+                queries=[
+                    (
+                        f"sum by (change) (rate({{p}}hold_changes_total{_I}[{RATE}]))",
+                        "{{change}}",
+                    )
+                ],
+                unit="ops",
+            ),
+            Panel(
+                title="Rebalances",
+                about="Joins that completed, and partitions that moved in them.",
+                queries=[
+                    (f"sum(increase({{p}}rebalances_total{_I}[{RATE}]))", "joins"),
+                    (
+                        (
+                            "sum by (how) (increase({p}partition_moves_total"
+                            f"{_I}[{RATE}]))"
+                        ),
+                        "{{how}}",
+                    ),
+                ],
+            ),
+            Panel(
+                title="Fetched data parked and thrown away",
+                about="Parked waits for a resume; what was purged is fetched again.",
+                queries=[
+                    (f"sum({{p}}parked_bytes{_I})", "parked"),
+                    (f"sum(rate({{p}}purged_bytes_total{_I}[{RATE}]))", "purged / s"),
+                    (
+                        f"sum(rate({{p}}parked_dropped_bytes_total{_I}[{RATE}]))",
+                        "dropped / s",
+                    ),
+                ],
+                unit="bytes",
+            ),
+            Panel(
+                title="Alarms",
+                about="Warnings and errors; the log has each with what to do.",
+                queries=[
+                    (
+                        f"sum by (event) (increase({{p}}alarms_total{_I}[{RATE}]))",
+                        "{{event}}",
+                    ),
+                    (
+                        f"sum(increase({{p}}hook_failures_total{_I}[{RATE}]))",
+                        "hooks that raised",
+                    ),
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Control topics read",
+                about="0: that member keeps what it knew.",
+                queries=[(f"{{p}}control_ready{_I}", "{{instance}} {{client_id}}")],
+            ),
+            Panel(
+                title="Partitions that wait for the control topics",
+                about="Just assigned ones for a moment; for longer only if unread.",
+                queries=[(f"sum({{p}}control_gated_partitions{_I})", "gated")],
+            ),
+            Panel(
+                title="Seconds since the last poll",
+                about="Above max.poll.interval.ms a member is thrown out.",
+                queries=[
+                    (
+                        f"time() - {{p}}consumer_last_poll_timestamp_seconds{_I}",
+                        "{{instance}} {{client_id}}",
+                    )
+                ],
+                unit="s",
+            ),
+        ),
+    ),
+    Row(
+        "Workers",
+        (
+            Panel(
+                title="Records done",
+                about="Per second, with what was tried again, and what was given up.",
+                queries=[
+                    (f"sum(rate({{p}}worker_done_total{_I}[{RATE}]))", "done"),
+                    (f"sum(rate({{p}}worker_retries_total{_I}[{RATE}]))", "retries"),
+                    (f"sum(rate({{p}}worker_dropped_total{_I}[{RATE}]))", "dropped"),
+                ],
+                unit="ops",
+            ),
+            Panel(
+                title="Failed for good",
+                about="Dead letters, and records that were passed over.",
+                queries=[
+                    (
+                        f"sum(increase({{p}}worker_dead_letters_total{_I}[{RATE}]))",
+                        "dead letters",
+                    ),
+                    (
+                        f"sum(increase({{p}}worker_skipped_total{_I}[{RATE}]))",
+                        "skipped",
+                    ),
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Handlers",
+                about="Seconds per record: half and 99 of 100 take no longer.",
+                queries=[
+                    (
+                        (
+                            f"histogram_quantile({share}, sum by (le) "
+                            f"(rate({{p}}worker_handler_seconds_bucket{_I}[{RATE}])))"
+                        ),
+                        legend,
+                    )
+                    for share, legend in ((0.5, "p50"), (0.99, "p99"))
+                ],
+                unit="s",
+            ),
+            Panel(
+                title="Lag",
+                about="What workers hold and know of, and what is not committed yet.",
+                queries=[
+                    (f"sum({{p}}worker_lag_records{_I})", "records behind"),
+                    (f"sum({{p}}worker_commit_lag_offsets{_I})", "not committed"),
+                ],
+            ),
+            Panel(
+                title="Held in memory",
+                about="Records that wait and that handlers work on.",
+                queries=[
+                    (f"sum({{p}}worker_queued_records{_I})", "queued"),
+                    (f"sum({{p}}worker_running_records{_I})", "running"),
+                ],
+            ),
+            Panel(
+                title="Paused by the worker itself",
+                about="Share of the time, by why.",
+                queries=[
+                    (
+                        (
+                            "sum by (owner) (rate({p}worker_pause_seconds_total"
+                            f"{_I}[{RATE}]))"
+                        ),
+                        "{{owner}}",
+                    )
+                ],
+                unit="percentunit",
+            ),
+            Panel(
+                title="Commits",
+                about="Per second; refused ones are tried again.",
+                queries=[
+                    (f"sum(rate({{p}}worker_commits_total{_I}[{RATE}]))", "done"),
+                    (
+                        f"sum(rate({{p}}worker_commits_failed_total{_I}[{RATE}]))",
+                        "refused",
+                    ),
+                ],
+                unit="ops",
+            ),
+            Panel(
+                title="Outages",
+                about="Topics that a breaker has stopped.",
+                queries=[
+                    (f"sum({{p}}worker_breaker_open_topics{_I})", "stopped topics"),
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Seconds since its loop turned",
+                about="Above a minute it hangs, or has ended.",
+                queries=[
+                    (
+                        f"time() - {{p}}worker_last_poll_timestamp_seconds{_I}",
+                        "{{instance}} {{client_id}}",
+                    )
+                ],
+                unit="s",
+            ),
+        ),
+    ),
+    Row(
+        "The demo: safeconsumer demo --metrics PORT",
+        (
+            Panel(
+                title="Delivered while paused, or twice",
+                about="The stock client leaks; ours is silent.",
+                queries=[
+                    ("sum by (client) ({p}demo_wrong_records)", "{{client}}"),
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Partitions that forgot their pause",
+                about="The program wants them paused, and they flow.",
+                queries=[
+                    (
+                        'sum by (client) ({p}demo_partitions{state="pause_lost"})',
+                        "{{client}}",
+                    )
+                ],
+                is_alarming=True,
+            ),
+            Panel(
+                title="Delivered of what there is",
+                about="Each record once, after the resume.",
+                queries=[
+                    (
+                        (
+                            "sum by (client) ({p}demo_delivered_records) / "
+                            "sum by (client) ({p}demo_produced_records)"
+                        ),
+                        "{{client}}",
+                    )
+                ],
+                unit="percentunit",
+            ),
+        ),
+    ),
+)
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """
+    Yield the title of each panel with each of its queries, as Prometheus takes it.
+    """
+    for row in ROWS:
+        for panel in row.panels:
+            for query, _ in panel.queries:
+                yield panel.title, query.replace("{p}", PREFIX)
+
+
+def dashboard() -> str:
+    """
+    Return the dashboard, to be imported into Grafana.
+    """
+    document = {
+        "uid": "safeconsumer",
+        "title": "safeconsumer",
+        "tags": ["kafka", "safeconsumer"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": list(_variables())},
+        "panels": list(_panels()),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _variables() -> Iterator[dict[str, Any]]:
+    yield {
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+    }
+    for name, metric in (
+        ("group", "group_partitions"),
+        ("instance", "consumer_assigned_partitions"),
+    ):
+        query = f"label_values({PREFIX}{metric}, {name})"
+        yield {
+            "name": name,
+            "label": name.capitalize(),
+            "type": "query",
+            "datasource": _SOURCE,
+            "query": {"query": query, "refId": name},
+            "definition": query,
+            "refresh": 2,
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",
+        }
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    number, top = 1, 0
+    for row in ROWS:
+        place = {"h": 1, "w": _WIDTH * _COLUMNS, "x": 0, "y": top}
+        yield {"id": number, "type": "row", "title": row.title, "gridPos": place}
+        number, top = number + 1, top + 1
+        for at, panel in enumerate(row.panels):
+            line, column = divmod(at, _COLUMNS)
+            place = {
+                "h": _HEIGHT,
+                "w": _WIDTH,
+                "x": column * _WIDTH,
+                "y": top + line * _HEIGHT,
+            }
+            yield {"id": number, "gridPos": place, **_panel(panel)}
+            number += 1
+        top += -(-len(row.panels) // _COLUMNS) * _HEIGHT
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    if panel.is_alarming:
+        steps.append({"color": "red", "value": 0.000001})
+    shown = {"thresholdsStyle": {"mode": "line"}} if panel.is_alarming else {}
+    return {
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": _SOURCE,
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "min": 0 if panel.is_alarming else None,
+                "custom": shown,
+                "thresholds": {"mode": "absolute", "steps": steps},
+            },
+            "overrides": [],
+        },
+        "targets": [
+            {
+                "refId": chr(ord("A") + at),
+                "datasource": _SOURCE,
+                "expr": query.replace("{p}", PREFIX),
+                "legendFormat": legend,
+            }
+            for at, (query, legend) in enumerate(panel.queries)
+        ],
+    }

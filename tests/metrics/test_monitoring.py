@@ -1,0 +1,361 @@
+"""
+Dashboard, alert rules and runbook, by promtool.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import field, frozen
+from click.testing import CliRunner
+
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.metrics import METRICS, alerts, dashboard
+from safeconsumer.metrics.alerts import ALERTS
+from tests.metrics.scraping import needs_promtool, promtool
+
+P = "safeconsumer_"
+NAMES = re.compile(r"safeconsumer_[a-z_]+")
+KNOWN = {
+    name
+    for one in METRICS
+    for name in (
+        one.full_name,
+        *(
+            f"{one.full_name}{ending}"
+            for ending in ("_bucket", "_sum", "_count")
+            if one.kind == "histogram"
+        ),
+    )
+}
+
+
+@frozen(kw_only=True)
+class Scenario:
+    """
+    Series, minute by minute, that a rule ought to fire in, and others.
+
+    Attributes:
+        fires: in promtool's notation.
+        silent: the same series as they are if all is well, or if it is not this.
+        at: when it is looked at.
+        labels: of the alert, beside its severity.
+        summary: as people read it.
+    """
+
+    fires: dict[str, str]
+    silent: tuple[dict[str, str], ...]
+    at: str
+    summary: str
+    labels: dict[str, str] = field(factory=dict)
+
+
+GROUP = {"group": "billing"}
+MEMBER = {"instance": "i", "job": "j"}
+
+
+def of_member(name: str, more: str = "") -> str:
+    return f'{P}{name}{{instance="i",job="j"{more}}}'
+
+
+def of_group(name: str, more: str = "") -> str:
+    return f'{P}{name}{{group="billing"{more}}}'
+
+
+LOUD = of_group("group_partitions", ',state="held_flowing"')
+SILENT = of_group("group_members", ',state="silent"')
+OBEYS = of_group("group_members", ',state="obeys"')
+HELD = of_group("group_holds", ',source="operator"')
+ENDLESS = of_group("group_unlimited_holds", ',source="operator"')
+MARGIN = of_group("group_retention_margin_seconds")
+EXPIRY = of_group("group_next_expiry_timestamp_seconds")
+READY = of_member("control_ready")
+UNREAD = of_member("gates_opened_unread_total")
+FORGOTTEN = of_member("alarms_total", ',event="pause_forgotten"')
+SLOW = of_member("alarms_total", ',event="pattern_is_slow"')
+POLLED = of_member("worker_last_poll_timestamp_seconds")
+FAILED, DONE = (
+    of_member("worker_commits_failed_total"),
+    of_member("worker_commits_total"),
+)
+LETTERS = of_member("worker_dead_letters_total")
+HOOKS = of_member("hook_failures_total")
+WORKER_HOOKS = of_member("worker_hook_failures_total")
+
+SCENARIOS = {
+    "HoldNotObeyed": Scenario(
+        fires={LOUD: "0 3x10"},
+        silent=({LOUD: "0x10"}, {LOUD: "0 3 0x8"}),
+        at="5m",
+        labels=GROUP,
+        summary="3 held partitions of billing are delivered",
+    ),
+    "MembersSilentWhileHeld": Scenario(
+        fires={SILENT: "1x10", OBEYS: "2x10", HELD: "1x10"},
+        silent=(
+            {SILENT: "1x10", OBEYS: "2x10", HELD: "0x10"},
+            {SILENT: "0x10", OBEYS: "2x10", HELD: "1x10"},
+        ),
+        at="5m",
+        labels=GROUP,
+        summary="1 members of billing do not say whether they obey its holds",
+    ),
+    "ControlUnavailable": Scenario(
+        fires={READY: "1 0x10"},
+        silent=({READY: "1x10"}, {READY: "1 0 1x8"}, {}),
+        at="5m",
+        labels=MEMBER,
+        summary="i cannot read the control topics",
+    ),
+    "GatesOpenedUnread": Scenario(
+        fires={UNREAD: "0x5 4x5"},
+        silent=({UNREAD: "0x10"}, {UNREAD: "4x10"}),
+        at="8m",
+        labels=MEMBER,
+        summary="i delivers partitions without having read the holds",
+    ),
+    "PauseForgotten": Scenario(
+        fires={FORGOTTEN: "0x5 1x5"},
+        silent=({FORGOTTEN: "0x10"}, {SLOW: "0x5 1x5"}),
+        at="8m",
+        labels={**MEMBER, "event": "pause_forgotten"},
+        summary="i woke a partition that nobody had resumed",
+    ),
+    "HeldDataAtRisk": Scenario(
+        fires={MARGIN: "7200x10"},
+        silent=({MARGIN: "86400x10"}, {}),
+        at="8m",
+        labels=GROUP,
+        summary="Retention may delete what billing has not read in 2h 0m 0s",
+    ),
+    "UnlimitedHoldOver24h": Scenario(
+        fires={ENDLESS: "1x1500"},
+        silent=({ENDLESS: "0x1500"}, {ENDLESS: "1x1000 0x500"}),
+        at="24h30m",
+        labels=GROUP,
+        summary="billing has been held for a day, without an end",
+    ),
+    "HoldExpiresSoon": Scenario(
+        fires={EXPIRY: "900x20"},
+        silent=({EXPIRY: "7200x20"}, {EXPIRY: "120x20"}, {}),
+        at="5m",
+        labels=GROUP,
+        summary="A hold of billing ends in 10m 0s",
+    ),
+    "WorkerNotPolling": Scenario(
+        fires={POLLED: "0x10"},
+        silent=({POLLED: "0+60x10"}, {}),
+        at="5m",
+        labels=MEMBER,
+        summary="The worker of i has not polled for 5m 0s",
+    ),
+    "CommitsFailing": Scenario(
+        fires={FAILED: "0+1x20", DONE: "7x20"},
+        silent=(
+            {FAILED: "0+1x20", DONE: "0+1x20"},
+            {FAILED: "3x20", DONE: "7x20"},
+        ),
+        at="15m",
+        labels=MEMBER,
+        summary="No commit of i goes through",
+    ),
+    "DeadLetters": Scenario(
+        fires={LETTERS: "2x5 3x5"},
+        silent=({LETTERS: "2x10"},),
+        at="8m",
+        labels=MEMBER,
+        summary="i has written dead letters",
+    ),
+    "HookFails": Scenario(
+        fires={HOOKS: "0x10", WORKER_HOOKS: "0x5 1x5"},
+        silent=({HOOKS: "2x10", WORKER_HOOKS: "0x10"},),
+        at="8m",
+        labels=MEMBER,
+        summary="A hook of i raises",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """
+    Have the command write its files.
+    """
+    done = CliRunner().invoke(safeconsumer, ["monitoring", "--write", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    return tmp_path
+
+
+def series(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"series": one, "values": value} for one, value in values.items()]
+
+
+def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
+    file = folder / "tests.yml"  # JSON is YAML
+    document = {
+        "rule_files": [rules],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", **one} for one in tests],
+    }
+    file.write_text(json.dumps(document))
+    return promtool("test", "rules", str(file))
+
+
+def test_there_is_a_scenario_for_each_alert() -> None:
+    """Twelve, of different names."""
+    assert list(SCENARIOS) == [one.name for one in ALERTS]
+    assert len(ALERTS) == 12
+
+
+@needs_promtool
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
+def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
+    folder: Path, alert: alerts.Alert
+) -> None:
+    """With its labels, and sentences that can be read."""
+    scenario = SCENARIOS[alert.name]
+    fired = {
+        "exp_labels": {"severity": alert.severity, **scenario.labels},
+        "exp_annotations": {
+            "summary": scenario.summary,
+            "description": alert.meaning,
+            "runbook": f"runbook.md#{alert.name.lower()}",
+        },
+    }
+    tests = [
+        {
+            "input_series": series(given),
+            "alert_rule_test": [
+                {
+                    "eval_time": scenario.at,
+                    "alertname": alert.name,
+                    "exp_alerts": expected,
+                }
+            ],
+        }
+        for given, expected in (
+            (scenario.fires, [fired]),
+            *((one, []) for one in scenario.silent),
+        )
+    ]
+    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
+
+
+@needs_promtool
+def test_a_lag_alert_is_mute_about_what_is_held(folder: Path) -> None:
+    """Of the same group it fires for another topic, and of another for the same."""
+    lag = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"}'
+    given = {
+        lag % ("billing", "orders"): "20000x20",
+        lag % ("billing", "audit"): "20000x20",
+        lag % ("shipping", "orders"): "20000x20",
+        of_group("group_topic_held", ',topic="orders"'): "1x20",
+    }
+    expected = [
+        {
+            "exp_labels": {"severity": "warning", "group": group, "topic": topic},
+            "exp_annotations": {
+                "summary": f"{group} is 20000 records behind on {topic}"
+            },
+        }
+        for group, topic in (("billing", "audit"), ("shipping", "orders"))
+    ]
+    test = {
+        "input_series": series(given),
+        "alert_rule_test": [
+            {"eval_time": "15m", "alertname": "ConsumerLag", "exp_alerts": expected}
+        ],
+    }
+    assert "SUCCESS" in checks(folder, [test], "lag-alert.yml")
+
+
+@needs_promtool
+def test_promtool_takes_rules_and_queries(folder: Path) -> None:
+    """Those of the dashboard as recording rules."""
+    promtool("check", "rules", str(folder / "alerts.yml"))
+    promtool("check", "rules", str(folder / "lag-alert.yml"))
+    rules = [
+        {"record": f"query:{number}", "expr": filled(query)}
+        for number, (_, query) in enumerate(dashboard.queries())
+    ]
+    document = {"groups": [{"name": "dashboard", "rules": rules}]}
+    (folder / "queries.yml").write_text(json.dumps(document))
+    said = promtool("check", "rules", str(folder / "queries.yml"))
+    assert f"{len(rules)} rules found" in said
+
+
+def filled(query: str) -> str:
+    """
+    Return a query of the dashboard with its variables as Grafana fills them in.
+    """
+    query = query.replace("$__rate_interval", "10s")
+    return query.replace("$group", ".*").replace("$instance", ".*")
+
+
+def test_only_metrics_of_the_table_are_asked_for() -> None:
+    """By rules, by panels, and by the variables of the dashboard."""
+    texts = [*(one.query for one in ALERTS), alerts.LAG_QUERY, dashboard.dashboard()]
+    named = {name for text in texts for name in NAMES.findall(text)}
+    assert named
+    assert named <= KNOWN
+
+
+def test_the_dashboard_is_what_grafana_imports() -> None:
+    """Every panel asks the data source that is chosen, and none covers another."""
+    document = json.loads(dashboard.dashboard())
+    panels = document["panels"]
+    assert len({one["id"] for one in panels}) == len(panels)
+    places = set()
+    for one in panels:
+        place = one["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & places
+        places |= cells
+        for target in one.get("targets", ()):
+            assert target["datasource"]["uid"] == "${datasource}"
+    names = {one["name"] for one in document["templating"]["list"]}
+    asked = set(re.findall(r"\$([a-z]+)", " ".join(q for _, q in dashboard.queries())))
+    assert asked | {"datasource"} == names
+
+
+def test_every_alert_has_its_paragraph() -> None:
+    """What it means and what to do, under the name that its annotation links to."""
+    book = alerts.runbook()
+    for one in ALERTS:
+        assert f"## {one.name}\n\n" in book
+        assert one.meaning in book
+        assert one.action in book
+
+
+def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
+    """All of them, unless forced; the same again is no change."""
+    arguments = ["monitoring", "--write", str(folder)]
+    assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
+    (folder / "alerts.yml").write_text("mine")
+    (folder / "runbook.md").unlink()
+    done = CliRunner().invoke(safeconsumer, arguments)
+    assert done.exit_code == 2
+    assert "alerts.yml" in done.output
+    assert "--force" in done.output
+    assert not (folder / "runbook.md").exists()
+    assert CliRunner().invoke(safeconsumer, [*arguments, "--force"]).exit_code == 0
+    assert (folder / "alerts.yml").read_text() == alerts.rules()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A sentence, and not a traceback."""
+    file = tmp_path / "file"
+    file.write_text("")
+    done = CliRunner().invoke(
+        safeconsumer, ["monitoring", "--write", str(file / "below")]
+    )
+    assert done.exit_code in {1, 2}
+    assert "file" in done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)

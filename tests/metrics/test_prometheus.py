@@ -1,0 +1,178 @@
+"""
+A real Prometheus scrapes the demo, a worker, members and the console.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import Worker, metrics
+from safeconsumer.metrics import dashboard
+from safeconsumer.metrics.alerts import ALERTS
+from safeconsumer.testing._ports import free_port
+from tests.console.harness import (
+    TOKEN,
+    Polled,
+    console,
+    settled,
+    until_complete,
+    until_level,
+    until_settled,
+)
+from tests.group.team import Team
+from tests.metrics.test_demo import demo
+from tests.metrics.test_monitoring import filled
+from tests.worker.lab import Running, wait_for
+
+PROMETHEUS = shutil.which("prometheus")
+SECONDS = 60.0
+HOUR_MS = 3_600_000
+
+
+@contextmanager
+def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """
+    Scrape every target each second; lend the address.
+    """
+    assert PROMETHEUS is not None
+    port, config = free_port(), folder / "prometheus.yml"
+    jobs = [{"job_name": name, **one} for name, one in targets.items()]
+    document = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(folder / "alerts.yml")],
+        "scrape_configs": jobs,
+    }
+    config.write_text(json.dumps(document))
+    with subprocess.Popen(  # noqa: S603 - Debian's
+        [
+            PROMETHEUS,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PATH": os.environ["PATH"]},
+    ) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def at(port: int) -> dict[str, Any]:
+    return {"static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+
+
+def ask(address: str, path: str, **query: str) -> Any:  # noqa: ANN401 - JSON
+    """
+    Return what Prometheus answers; None while it does not.
+    """
+    url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
+            return json.load(answer)["data"]
+    except OSError:
+        return None
+
+
+def has_data(address: str, query: str) -> bool:
+    found = ask(address, "query", query=query)
+    return bool(found and found["result"])
+
+
+def keep_for_an_hour(team: Team) -> None:
+    """
+    Give the team another topic, whose records are not kept for ever.
+    """
+    count = len(team.partitions)
+    team.topic = f"kept-{team.topic}"
+    team.broker.create_topic(team.topic, count, {"retention.ms": str(HOUR_MS)})
+    team.partitions = [TopicPartition(team.topic, number) for number in range(count)]
+    team.produce(5)
+
+
+@contextmanager
+def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 - any kind
+    """
+    Run two members of a group that is held, its console, and a worker.
+    """
+    with ExitStack() as closing:
+        team = closing.enter_context(Team(broker))
+        keep_for_an_hour(team)
+        served = closing.enter_context(console(team))
+        until_complete(served)
+        members = settled(team, "billing-1", "billing-2")
+        for one in members:
+            one.commit()
+        closing.enter_context(Polled(*members))
+        until_settled(served, team.group, members=2, reporting=2)
+        wish = {"group": team.group, "scopes": team.topic, "reason": "r", "for": "1h"}
+        assert served.pause(**wish).is_success
+        until_level(served, team.group, "quiet")
+        other = f"workers-{team.group}"
+        consumer = team.subscribed("worker", group_id=other, control=None)
+        running = Running(Worker(consumer, lambda *_: None))
+        closing.callback(running.end)
+        running.wait_done(1)
+        shown = [metrics.serve(0, *members), metrics.serve(0, running.worker)]
+        for one in shown:
+            closing.enter_context(one)
+        allowed = {"authorization": {"credentials": TOKEN}}
+        yield {
+            "console": {**at(served.port), **allowed},
+            "members": at(shown[0].port),
+            "worker": at(shown[1].port),
+        }
+
+
+@pytest.mark.embedded_broker
+@pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
+def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa: ANN401 - any kind
+    """
+    Every query returns something while it scrapes them, and the rules are its own.
+    """
+    from safeconsumer.metrics import alerts  # noqa: PLC0415 - its text, only here
+
+    (tmp_path / "alerts.yml").write_text(alerts.rules())
+    with fleet(kafka_broker) as targets, ExitStack() as closing:
+        scenarios = ("--scenario=ticket-loop", "--scenario=moved-away")
+        port, _ = closing.enter_context(demo(*scenarios))
+        targets["demo"] = at(port)
+        address = closing.enter_context(prometheus(tmp_path, targets))
+        left = dict.fromkeys(filled(query) for _, query in dashboard.queries())
+
+        def is_all_there() -> bool:
+            for query in tuple(left):
+                if has_data(address, query):
+                    del left[query]
+            return not left
+
+        try:
+            wait_for(is_all_there, "data for every query", SECONDS)
+        except AssertionError:
+            assert list(left) == []
+            raise
+        leaked = 'safeconsumer_demo_wrong_records{client="%s"} > 0'
+        wait_for(lambda: has_data(address, leaked % "stock"), "the leak", SECONDS)
+        assert not has_data(address, leaked % "safe")
+        rules = ask(address, "rules")["groups"][0]["rules"]
+        assert {one["name"] for one in rules} == {one.name for one in ALERTS}
+        assert {one["health"] for one in rules} <= {"ok", "unknown"}
+        alarmed = {
+            one["labels"]["alertname"] for one in ask(address, "alerts")["alerts"]
+        }
+        # Its topic keeps records for an hour only, and it is no defect of theirs.
+        assert alarmed <= {"HeldDataAtRisk", "UnlimitedHoldOver24h"}
