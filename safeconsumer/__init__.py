@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Retry,
         RetryLater,
         StopWorker,
+        Tracing,
         UnsendableError,
         Worker,
     )
@@ -114,6 +115,7 @@ _HOMES = {
     "ScopeSyntaxError": "errors",
     "StopWorker": "worker",
     "TargetTypeError": "errors",
+    "Tracing": "worker",
     "UnansweredBatchError": "errors",
     "UnsendableError": "worker",
     "UnsupportedKafkaPythonError": "errors",
@@ -169,6 +171,7 @@ __all__ = [
     "ScopeSyntaxError",
     "StopWorker",
     "TargetTypeError",
+    "Tracing",
     "UnansweredBatchError",
     "UnsendableError",
     "UnsupportedKafkaPythonError",
