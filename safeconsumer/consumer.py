@@ -185,6 +185,7 @@ class SafeConsumer(UpstreamConsumer):
             fork.watch(self, _ForkedConsumer)
             adopt(self, self._safe_ledger, parked_max_bytes, chosen.records, handover)
             self._safe_facade = Facade(self)
+            self._safe_facade.report_figures()
             self._safe_iteration = Iteration(self)
             self._safe_decoder = chosen.name
             log_once(chosen)
@@ -787,6 +788,12 @@ class Attached(Protocol):
     """
     Group control of one consumer, running.
     """
+
+    @property
+    def is_caught_up(self) -> bool:
+        """
+        Whether the control topics are read to their end.
+        """
 
     def pause(
         self,

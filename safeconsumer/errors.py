@@ -137,6 +137,12 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
 
 
+class MetricsSourceError(SafeConsumerError, TypeError):
+    """
+    Metrics were asked of something that is neither a ``SafeConsumer`` nor a ``Worker``.
+    """
+
+
 class JournalError(SafeConsumerError, ValueError):
     """
     A delivery journal cannot be read; names the file and the line.

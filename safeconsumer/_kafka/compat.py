@@ -240,6 +240,8 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (cluster.ClusterMetadata, "topics", ("self",)),
     (cluster.ClusterMetadata, "update_metadata", ("self", "metadata")),
     (cluster.ClusterMetadata, "request_update", ("self",)),
+    (metrics.Metrics, "metric_name", ("self", "name", "group", "description")),
+    (metrics.Metrics, "add_metric", ("self", "metric_name", "measurable")),
     (group.KafkaConsumer, "_poll_once", ("self", "timer", "max_records")),
     (group.KafkaConsumer, "_message_generator_v2", ("self",)),
 )
@@ -405,6 +407,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_client",
         "_cluster",
         "_manager",
+        "_metrics",
         "_net",
         "_closed",
         "_iterator",

@@ -11,6 +11,7 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
 from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
@@ -414,6 +415,30 @@ class Facade:
         What it raises ends that ``poll``; the next one asks again.
         """
         self._coordinator.before_join = ask
+
+    # ------------------------------------------------------------ figures
+
+    def figures(self) -> Figures:
+        """
+        Return what reads the consumer's figures, on any thread.
+        """
+        return Figures(
+            self._subscription.ledger,
+            self._fetcher.parked_bytes,
+            self._is_control_ready,
+        )
+
+    def report_figures(self) -> None:
+        """
+        Have upstream's metrics, and their reporters, tell what needs no label.
+        """
+        metrics = self._consumer._metrics
+        if metrics is not None:  # metrics_enabled=False
+            self.figures().report_to(metrics)
+
+    def _is_control_ready(self) -> bool | None:
+        control = getattr(self._consumer, "_safe_control", None)
+        return None if control is None else bool(control.is_caught_up)
 
     # ------------------------------------------------------------ a journal
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 from rich.console import Console
 
 from safeconsumer.cli import render, verdict
@@ -27,7 +28,6 @@ from safeconsumer.cli.errors import (
 from safeconsumer.cli.panels import WIDEST
 from safeconsumer.cli.screens import LiveScreen, PlainScreen, Screen
 from safeconsumer.errors import MissingExtraError
-from safeconsumer.testing.clients import Broker
 from safeconsumer.testing.scenarios import (
     SAFE,
     SCENARIOS,
@@ -94,6 +94,13 @@ def _address(
     help="Instead, run a small fleet on the embedded broker and its console, to click "
     "on in a browser. Needs the extra console.",
 )
+@click.option(
+    "--metrics",
+    "port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Meanwhile answer Prometheus at 127.0.0.1:PORT/metrics.",
+)
 @click.pass_context
 def demo(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -103,6 +110,7 @@ def demo(  # noqa: PLR0913 - one parameter per option
     is_listing: bool,
     is_json: bool,
     is_console: bool,
+    port: int | None,
 ) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
@@ -111,7 +119,7 @@ def demo(  # noqa: PLR0913 - one parameter per option
     this process is used unless --bootstrap names another one.
     """
     if is_console:
-        _show_console(context, bootstrap)
+        _show_console(context, bootstrap, port)
         return
     picked = tuple(one for one in SCENARIOS if not names or one.name in names)
     if is_listing:
@@ -120,10 +128,10 @@ def demo(  # noqa: PLR0913 - one parameter per option
     console = Console(stderr=is_json, highlight=False)
     try:
         with _quiet_kafka():
-            shown = _show(picked, bootstrap, console)
+            shown = _show(picked, bootstrap, console, port)
     except BrokerNotReachableError as error:
         give_up(context, str(error), Status.UNREACHABLE)
-    except MissingExtraError as error:
+    except (CommandError, MissingExtraError) as error:
         give_up(context, str(error), Status.USAGE)
     except KeyboardInterrupt:
         give_up(context, "interrupted", Status.INTERRUPTED)
@@ -132,28 +140,38 @@ def demo(  # noqa: PLR0913 - one parameter per option
         context.exit(verdict.status(picked, shown.results))
 
 
-def _show_console(context: click.Context, bootstrap: str | None) -> None:
+def _show_console(
+    context: click.Context, bootstrap: str | None, port: int | None
+) -> None:
     with explained(context), _quiet_kafka():
         if bootstrap is not None:
             message = "of your own cluster: safeconsumer console --bootstrap HOST:PORT"
             raise CommandError(message)
-        import_module("safeconsumer.cli.showcase").show()
+        with _watching(port) as watched:
+            watch = None if watched is None else watched.watch
+            import_module("safeconsumer.cli.showcase").show(watch)
 
 
 def _show(
-    scenarios: Sequence[Scenario], bootstrap: str | None, console: Console
+    scenarios: Sequence[Scenario],
+    bootstrap: str | None,
+    console: Console,
+    port: int | None,
 ) -> _Shown:
     began = time.monotonic()
     screen: Screen = (LiveScreen if console.is_terminal else PlainScreen)(console)
-    with open_broker(bootstrap) as broker, screen:
-        results = tuple(_play(scenarios, broker, screen))
+    with _watching(port) as watched, open_broker(bootstrap) as broker, screen:
+        setting = Setting(broker=broker, report=screen.report)
+        if watched is not None:
+            also = watched.also(screen.report)
+            setting = evolve(setting, report=also, watch=watched.watch)
+        results = tuple(_play(scenarios, setting, screen))
     return _Shown(results, time.monotonic() - began)
 
 
 def _play(
-    scenarios: Sequence[Scenario], broker: Broker, screen: Screen
+    scenarios: Sequence[Scenario], setting: Setting, screen: Screen
 ) -> Iterator[Result]:
-    setting = Setting(broker=broker, report=screen.report)
     for number, scenario in enumerate(scenarios, start=1):
         screen.begin(number, len(scenarios), scenario)
         results = play_side_by_side(scenario, (STOCK, SAFE), setting)
@@ -187,6 +205,15 @@ def _conclude(
     console.print(f"{about}, broker {broker}, {shown.seconds:.0f} s", style="dim")
     said = verdict.sentence(scenarios, shown.results)
     console.print(said, markup=False, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def _watching(port: int | None) -> Iterator[Any]:
+    if port is None:
+        yield None
+        return
+    with import_module("safeconsumer.cli.watched").watching(port) as watched:
+        yield watched
 
 
 @contextmanager

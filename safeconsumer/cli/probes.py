@@ -6,12 +6,13 @@ import contextlib
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.instrumentation import worker_metrics
+from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker import Worker
 
 _EVERY = 1.0
@@ -67,8 +68,8 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     """
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
-    200 if so, 503 if not; the body says why. ``/metrics`` is for Prometheus. Port 0
-    takes a free one.
+    200 if so, 503 if not; the body says why. ``/metrics`` is for Prometheus; 501 where
+    prometheus-client is missing. Port 0 takes a free one.
 
     Raises:
         OSError: the port is taken.
@@ -76,7 +77,7 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     if port is None:
         yield None
         return
-    server = _Server((host, port), _handler(worker))
+    server = _Server((host, port), _handler(worker, _metrics(worker)))
     thread = threading.Thread(
         target=server.serve_forever, name="safeconsumer-probe-http", daemon=True
     )
@@ -89,7 +90,19 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
         thread.join()
 
 
-def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
+def _metrics(worker: Worker) -> Callable[[str], tuple[int, str, bytes]]:
+    try:
+        module = import_module("safeconsumer.metrics.prometheus")
+    except MissingExtraError as error:
+        said = f"{error}\n".encode()
+        return lambda _: (501, "text/plain; charset=utf-8", said)
+    answer = module.answers_of(module.Collector(worker))
+    return lambda accept: (200, *answer(accept))
+
+
+def _handler(
+    worker: Worker, metrics: Callable[[str], tuple[int, str, bytes]]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = PATIENCE
 
@@ -99,8 +112,7 @@ def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
             """
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                text = worker_metrics.as_text(worker.stats())
-                self._answer(200, worker_metrics.CONTENT_TYPE, text)
+                self._answer(*metrics(self.headers.get("Accept", "")))
                 return
             health = worker.healthy()
             answers = {"/live": health.is_alive, "/healthy": bool(health)}
@@ -109,10 +121,9 @@ def _handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
                 return
             body = {"alive": health.is_alive, "reasons": health.reasons}
             status = 200 if answers[path] else 503
-            self._answer(status, "application/json", json.dumps(body))
+            self._answer(status, "application/json", json.dumps(body).encode())
 
-        def _answer(self, status: int, kind: str, body: str) -> None:
-            text = body.encode()
+        def _answer(self, status: int, kind: str, text: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))

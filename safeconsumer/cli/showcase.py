@@ -20,6 +20,8 @@ from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
 
+Watch = Callable[[KafkaConsumer], Callable[[], object]]
+
 _TOPICS = {"orders": 6, "payments": 4}
 _RECORDS_EVERY = 0.05
 _POLL_MS = 200
@@ -48,9 +50,13 @@ _HOLDS = (
 )
 
 
-def show() -> None:
+def show(watch: Watch | None = None) -> None:
     """
     Run the fleet and its console until interrupted.
+
+    Args:
+        watch: is given each of its consumers; what it returns is called before that is
+            closed.
 
     Raises:
         CommandError: a package of the console is missing.
@@ -58,7 +64,7 @@ def show() -> None:
     """
     serving = served()
     settings = Control()
-    with EmbeddedBroker() as broker, running(broker, settings):
+    with EmbeddedBroker() as broker, running(broker, settings, watch):
         setup = serving.Setup(
             base=broker.client_config, settings=settings, owner=_HOLDS[0][2], port=PORT
         )
@@ -77,7 +83,9 @@ def _tell(link: str) -> None:
 
 
 @contextmanager
-def running(broker: EmbeddedBroker, settings: Control) -> Iterator[None]:
+def running(
+    broker: EmbeddedBroker, settings: Control, watch: Watch | None = None
+) -> Iterator[None]:
     """
     Run members, one of them plain, and whoever writes what they read.
     """
@@ -92,7 +100,7 @@ def running(broker: EmbeddedBroker, settings: Control) -> Iterator[None]:
             operator.write(OPERATOR, changes(group, owner, (scope,), hold))
     over = threading.Event()
     works: list[Callable[[], None]] = [lambda: _produce(broker, over)]
-    works += [_reading(broker, settings, one, over) for one in _FLEET]
+    works += [_reading(broker, settings, one, over, watch) for one in _FLEET]
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     for one in threads:
         one.start()
@@ -115,7 +123,11 @@ def _produce(broker: EmbeddedBroker, over: threading.Event) -> None:
 
 
 def _reading(
-    broker: EmbeddedBroker, settings: Control, member: _Member, over: threading.Event
+    broker: EmbeddedBroker,
+    settings: Control,
+    member: _Member,
+    over: threading.Event,
+    watch: Watch | None,
 ) -> Callable[[], None]:
     configs: dict[str, Any] = {
         **broker.client_config,
@@ -132,9 +144,12 @@ def _reading(
             if member.is_safe
             else KafkaConsumer(**configs)
         )
+        forget = None if watch is None else watch(consumer)
         consumer.subscribe([member.topic])
         while not over.is_set():
             consumer.poll(_POLL_MS)
+        if forget is not None:
+            forget()
         consumer.close(timeout_ms=1000)
 
     return read

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from safeconsumer.console import api, pages
+from safeconsumer.console import api, figures, pages
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN, Door, Guard
 from safeconsumer.console.problems import Problem
@@ -25,6 +25,7 @@ def create(desk: Desk) -> Starlette:
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
         Route(LOGIN, _login),
+        Route("/metrics", figures.metrics),
         Mount("/static", StaticFiles(directory=pages.STATIC)),
         Mount("/api/v1", routes=api.routes(is_read_only=desk.is_read_only)),
         *pages.routes(is_read_only=desk.is_read_only),

@@ -131,6 +131,14 @@ class Desk:
         view = self._view(snapshot, group)
         return view.aged(snapshot.age) if snapshot.is_old else view
 
+    def looked(self, snapshot: Snapshot, group: str) -> View:
+        """
+        Say everything of one group that is there, for whoever is no person.
+
+        Nothing more is asked about it for that.
+        """
+        return self._view(snapshot, group)
+
     def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
         """
         Say everything of one partition, which is written as ``orders:3``.

@@ -56,6 +56,7 @@ class GroupControl:
             raise ControlSettingError(message)
         self._settings = settings
         self._ledger = ledger
+        self._is_closed = False
         self._group = str(group)
         base = clients.connection(configs, settings.client_configs, "control")
         self._base = base
@@ -85,6 +86,13 @@ class GroupControl:
             self._ledger.on_joined = self._reporter.wake
             self._reporter.start()
 
+    @property
+    def is_caught_up(self) -> bool:
+        """
+        Whether the control topics are read to their end; not once it is closed.
+        """
+        return self._reader.is_ready and not self._is_closed
+
     def close(self, seconds: float | None = None) -> None:
         """
         End all threads and clients; a second call does nothing.
@@ -92,6 +100,7 @@ class GroupControl:
         Args:
             seconds: for all of it; what has not ended by then is left alone.
         """
+        self._is_closed = True
         most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
         until = time.monotonic() + most
         if self._reporter is not None:

@@ -34,6 +34,10 @@ OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
+# Who places holds, for those who count them.
+KINDS = ("local", "worker", "group", "operator")
+
+
 class WorkerOwner(str):
     """
     The owner of a hold that a worker places: nobody else may begin so.
@@ -86,6 +90,17 @@ class Hold:
         Whether it came from outside: no local ``resume`` lifts it.
         """
         return self.owner.startswith((OPERATOR, GROUP))
+
+    @property
+    def kind(self) -> str:
+        """
+        Which of :data:`KINDS` placed it.
+        """
+        beginnings = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
+        for beginning, kind in beginnings:
+            if self.owner.startswith(beginning):
+                return kind
+        return "local"
 
     @property
     def is_routine(self) -> bool:

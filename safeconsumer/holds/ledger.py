@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from rpds import HashTrieMap
 
 from safeconsumer import events
+from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
 from safeconsumer.holds import ownership as rebalance
 from safeconsumer.holds import state as ledger
@@ -85,7 +86,8 @@ class PauseLedger:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.dispatcher = Dispatcher(hooks)
+        self.counts = Counts()  # first, so that other hooks find an event counted
+        self.dispatcher = Dispatcher((self.counts, *hooks))
         self.wakers: list[Callable[[], None]] = []
         # called at each change of holds, before whoever made it goes on; under no lock
         # of ours, and they may look at what is applied only
@@ -118,6 +120,7 @@ class PauseLedger:
         self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()
         self._watcher: Watcher | None = None
         self._handlers_due = -math.inf
+        self._polled_at: float | None = None
         _alive.add(self)
 
     # ------------------------------------------------------------ reading
@@ -348,13 +351,20 @@ class PauseLedger:
             Whether what is gained will be gated.
         """
         self.view()  # applies what waits
-        now = self._clock()
+        self._polled_at = now = self._clock()
         if now >= self._handlers_due:
             self._handlers_due = now + _HANDLERS_EVERY
             meet_handlers()
         with self._lock:
             self._call_gates = self._call_gates.begin(self._view)
             return self._call_gates.is_gating
+
+    def polled_at(self) -> float | None:
+        """
+        Return when a ``poll`` began last, seconds since the epoch; None: none has.
+        """
+        began = self._polled_at
+        return None if began is None else self._wall() - (self._clock() - began)
 
     def end_call(self) -> None:
         """

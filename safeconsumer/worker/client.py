@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
+from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
@@ -38,7 +39,8 @@ class Emitter:
         structlog = LazyHook("safeconsumer.events.log:log_event")
         hooks: tuple[Hook, ...] = (structlog,) if is_logged else ()
         hooks = hooks if on_event is None else (*hooks, on_event)
-        self._dispatcher = Dispatcher(hooks)
+        self.counts = Counts(WORKER_ALARMS)
+        self._dispatcher = Dispatcher((self.counts, *hooks))
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._wall = wall
 

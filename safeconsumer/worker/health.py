@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.worker.client import Emitter
 from safeconsumer.worker.handlers import Slot
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.queue import Task
@@ -77,6 +78,11 @@ class Stats:
             of records that were handed over together, each counts with their mean.
         drain_seconds: spent waiting for running handlers.
         poll_gap: the longest time between two polls, in seconds, drains left out.
+        last_poll_at: when its loop last turned, seconds since the epoch; None if it
+            has not begun.
+        alarms: how often something happened that a warning or an error tells of and no
+            other number; by the name of the event.
+        hook_failures: how often ``on_event`` raised.
     """
 
     state: str
@@ -103,9 +109,14 @@ class Stats:
     handler_seconds: Histogram
     drain_seconds: float
     poll_gap: float
+    last_poll_at: float | None
+    alarms: Mapping[str, int]
+    hook_failures: int
 
 
-def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
+def taken(
+    state: str, engine: Engine, schedule: Schedule, lag: int, emit: Emitter
+) -> Stats:
     """
     Return the numbers of this moment. Any thread.
 
@@ -114,6 +125,7 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         engine: its loop.
         schedule: its work.
         lag: offsets that are there and not polled yet.
+        emit: what its events go through.
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
@@ -149,6 +161,9 @@ def taken(state: str, engine: Engine, schedule: Schedule, lag: int) -> Stats:
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
+        last_poll_at=None if state == "new" else engine.last_poll_at(),
+        alarms=dict(emit.counts.alarms),
+        hook_failures=sum(emit.failures.values()),
     )
 
 

@@ -298,6 +298,12 @@ class Engine:
         self._group.ask_before_join(self._before_join)
         self.polled_at = self._clock()
 
+    def last_poll_at(self) -> float:
+        """
+        Return when it last turned, seconds since the epoch; any thread.
+        """
+        return time.time() - (self._clock() - self.polled_at)
+
     def turn(self) -> None:
         """
         Poll once and look after everything; takes about one poll's timeout at most.

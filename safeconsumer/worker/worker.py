@@ -392,7 +392,14 @@ class Worker:
         Return its numbers of this moment.
         """
         lag = self._client.membership.lag()
-        return taken(self._state.value, self._engine, self._schedule, lag)
+        return taken(self._state.value, self._engine, self._schedule, lag, self._emit)
+
+    @property
+    def consumer(self) -> Any:  # noqa: ANN401 - as it was given
+        """
+        The consumer that it works on.
+        """
+        return self._settings.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """

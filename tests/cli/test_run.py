@@ -266,7 +266,7 @@ def test_probes_say_that_the_loop_turns(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
             assert json.load(answer) == {"alive": True, "reasons": []}
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert b"safeconsumer_worker_running_records 1\n" in answer.read()
+        assert b"safeconsumer_worker_running_records 1.0\n" in answer.read()
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
@@ -962,3 +962,28 @@ def test_no_broker(tmp_path: Path) -> None:
     )
     assert done.returncode == Status.UNREACHABLE
     assert "no Kafka broker answers" in done.stderr
+
+
+@pytest.mark.any_broker
+def test_metrics_without_their_package(
+    program: Program, produce: Callable[..., None], tmp_path: Path
+) -> None:
+    """
+    The probes answer; the metrics say what to install.
+    """
+    from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
+
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")
+    produce(b"a")
+    port = free_port()
+    process = program.start("handlers:note", f"--probe-port={port}")
+    program.wait_seen(1)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+    with refused.value as answer:
+        assert answer.code == 501
+        assert b"pip install 'safeconsumer[metrics]'" in answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/live") as answer:
+        assert answer.status == 200
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=SECONDS)

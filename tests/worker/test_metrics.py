@@ -4,16 +4,10 @@ What a worker measures, and how it is told.
 
 from typing import Any
 
-import pytest
-from attrs import fields
-
-from safeconsumer.instrumentation import worker_metrics
-from safeconsumer.worker import Limits, Stats
+from safeconsumer.worker import Limits
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.results import BOUNDS, Durations
-from tests.worker.handlers import Recording
-from tests.worker.lab import Lab
 from tests.worker.model.client import EVERY, Clock, FakeClient
 
 
@@ -69,32 +63,3 @@ def test_pauses_are_timed_by_their_owner() -> None:
         brakes.pause_seconds[owner] for owner in OWNERS
     )
     assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
-
-
-def test_every_number_is_a_metric() -> None:
-    """
-    Once; only the state, and what is paused now, are no numbers.
-    """
-    told = [metric.field for metric in worker_metrics.METRICS]
-    names = {one.name for one in fields(Stats)} - {"state", "paused"}
-    assert sorted(names) == sorted(told)
-
-
-@pytest.mark.any_broker
-def test_a_worker_tells_its_metrics(lab: Lab, recording: Recording) -> None:
-    """
-    In Prometheus' text format, with cumulative buckets.
-    """
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "", "sleep=0.02"]})
-    running = lab.run(recording)
-    running.wait_done(3)
-    lines = worker_metrics.as_text(running.worker.stats()).splitlines()
-    prefix = "safeconsumer_worker_"
-    assert f"# TYPE {prefix}handler_seconds histogram" in lines
-    assert f"{prefix}done_total 3" in lines
-    assert f'{prefix}handler_seconds_bucket{{le="+Inf"}} 3' in lines
-    assert f"{prefix}handler_seconds_count 3" in lines
-    total = running.worker.stats().handler_seconds.total
-    assert 0.02 <= total < 30
-    assert f'{prefix}pause_seconds_total{{owner="worker:drain"}} ' in "\n".join(lines)

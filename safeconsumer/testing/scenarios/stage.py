@@ -54,11 +54,14 @@ class Setting:
         broker: where they play.
         report: takes their progress.
         cancelled: set it to make them stop at their next poll.
+        watch: is given every consumer that is made here; what it returns is called
+            before that is closed.
     """
 
     broker: Broker
     report: Report
     cancelled: threading.Event = field(factory=threading.Event)
+    watch: Callable[[KafkaConsumer], Callable[[], object]] | None = None
 
 
 class Stage:
@@ -185,6 +188,8 @@ class Stage:
         """
         group = self.prefix + "group" if is_member else None
         consumer: KafkaConsumer = self._clients.consumer(make, group=group, **configs)
+        if self._setting.watch is not None:
+            self._closing.callback(self._setting.watch(consumer))
         return consumer
 
     def member_config(self) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""
+A consumer's figures of this moment, and their place among kafka-python's metrics.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from kafka.metrics import AnonMeasurable
+
+from safeconsumer.events.counts import Counts
+from safeconsumer.holds.hold import KINDS
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.view import PauseView
+from safeconsumer.metrics.table import METRICS
+
+GROUP = "safeconsumer-metrics"
+
+Value: TypeAlias = (
+    "float | Mapping[str, float] | Mapping[tuple[str, str], float] | None"
+)
+"""
+One number, or one for each value of a label or of two; None if there is none now.
+"""
+
+
+class Figures:
+    """
+    Reads what the table of metrics has of a consumer.
+
+    It takes no lock and changes nothing: what counts is what was applied last, so that
+    a hold which has expired counts until the consumer next checks.
+
+    Args:
+        ledger: the consumer's.
+        parked_bytes: tells how much is parked.
+        is_control_ready: tells whether the control topics are read; None: there are
+            none.
+
+    Thread rules: any thread, whatever ``poll`` does, and after ``close``.
+    """
+
+    def __init__(
+        self,
+        ledger: PauseLedger,
+        parked_bytes: Callable[[], int],
+        is_control_ready: Callable[[], bool | None],
+    ) -> None:
+        self._ledger = ledger
+        self._parked_bytes = parked_bytes
+        self._is_control_ready = is_control_ready
+
+    @property
+    def has_control(self) -> bool:
+        """
+        Whether the consumer obeys control topics.
+        """
+        return self._is_control_ready() is not None
+
+    def read(self, name: str) -> Value:
+        """
+        Return the value of a metric, by its name in the table.
+        """
+        return _READ[name](self)
+
+    def report_to(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
+        """
+        Have kafka-python's metrics tell what needs no label.
+
+        KIP-1304 is to name metrics of paused partitions; its names become aliases here
+        once it is accepted.
+        """
+        for metric in METRICS:
+            if metric.kafka is not None:
+                name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
+                metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
+
+    def _total(self, name: str) -> Callable[[object, object], float]:
+        def total(_config: object, _now: object) -> float:
+            value = self.read(name)
+            return sum(value.values()) if isinstance(value, Mapping) else value or 0.0
+
+        return total
+
+    def _view(self) -> PauseView:
+        return self._ledger.applied()
+
+    def _counts(self) -> Counts:
+        return self._ledger.counts
+
+    def _parked(self) -> float:
+        return self._parked_bytes()
+
+    def _caught_up(self) -> float:
+        return float(bool(self._is_control_ready()))
+
+    def _gated(self) -> float:
+        return len(self._ledger.control_gates())
+
+    def _hook_failures(self) -> float:
+        return sum(self._ledger.hook_failures().values())
+
+    def _holds(self) -> dict[str, float]:
+        found: dict[str, float] = dict.fromkeys(KINDS, 0)
+        for hold in self._view().state:
+            found[hold.kind] += 1
+        return found
+
+    def _oldest(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for hold in self._view().state:
+            found[hold.kind] = min(hold.placed_at, found.get(hold.kind, hold.placed_at))
+        return found
+
+
+_READ: dict[str, Callable[[Figures], Value]] = {
+    "consumer_assigned_partitions": lambda one: sum(
+        map(len, one._view().assigned.values())
+    ),
+    "consumer_quiet_partitions": lambda one: len(one._view().quiet),
+    "consumer_paused_partitions": lambda one: len(one._view().paused()),
+    "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
+    "parked_bytes": Figures._parked,
+    "holds": Figures._holds,
+    "holds_oldest_timestamp_seconds": Figures._oldest,
+    "hold_changes_total": lambda one: one._counts().hold_changes,
+    "rebalances_total": lambda one: one._counts().rebalances,
+    "partition_moves_total": lambda one: one._counts().moves,
+    "purged_bytes_total": lambda one: one._counts().purged_bytes,
+    "parked_dropped_bytes_total": lambda one: one._counts().parked_dropped_bytes,
+    "alarms_total": lambda one: one._counts().alarms,
+    "hook_failures_total": Figures._hook_failures,
+    "control_ready": Figures._caught_up,
+    "control_gated_partitions": Figures._gated,
+    "control_skipped_records_total": lambda one: one._counts().control_skipped,
+    "control_resets_total": lambda one: one._counts().control_resets,
+    "gates_opened_unread_total": lambda one: one._counts().gates_opened_unread,
+}

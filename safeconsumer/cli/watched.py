@@ -1,0 +1,107 @@
+"""
+``safeconsumer demo --metrics``: what the demo shows, as metrics for Prometheus.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.metrics import table
+from safeconsumer.metrics.prometheus import Base, Collector, Server, family
+from safeconsumer.metrics.reading import Sample
+from safeconsumer.testing.scenarios.results import Progress, Report
+
+_METRICS = {one.name: one for one in table.of("demo")}
+
+
+class Watched(Base):
+    """
+    Keeps the last progress of each client in each scenario, for a scrape.
+
+    Args:
+        consumers: shows those consumers that are ours.
+
+    Thread rules: any.
+    """
+
+    def __init__(self, consumers: Collector) -> None:
+        self._consumers = consumers
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, str], Progress] = {}
+
+    def watch(self, consumer: KafkaConsumer) -> Callable[[], object]:
+        """
+        Show a consumer until what this returns is called, if it is one of ours.
+        """
+        if not isinstance(consumer, SafeConsumer):
+            return lambda: None
+        self._consumers.add(consumer)
+        return lambda: self._consumers.remove(consumer)
+
+    def also(self, report: Report) -> Report:
+        """
+        Return what takes progress for ``report``, and notes it.
+        """
+
+        def both(progress: Progress) -> None:
+            if progress.partitions:
+                with self._lock:
+                    self._last[progress.client, progress.scenario] = progress
+            report(progress)
+
+        return both
+
+    def describe(self) -> Iterable[Any]:
+        """
+        Return what there will be.
+        """
+        return [family(one, (), ()) for one in _METRICS.values()]
+
+    def collect(self) -> Iterator[Any]:
+        """
+        Yield what was told last.
+        """
+        with self._lock:
+            last = dict(self._last)
+        found: dict[str, list[Sample]] = {name: [] for name in _METRICS}
+        for (client, scenario), progress in last.items():
+            labels = {"client": client, "scenario": scenario}
+            for name, value in (
+                ("produced", sum(one.produced for one in progress.partitions)),
+                ("delivered", sum(one.delivered for one in progress.partitions)),
+                ("wrong", sum(one.wrong for one in progress.partitions)),
+            ):
+                found[f"demo_{name}_records"].append(Sample(labels, value))
+            states = Counter(one.state.name.lower() for one in progress.partitions)
+            found["demo_partitions"] += [
+                Sample({**labels, "state": state}, states[state])
+                for state in table.DEMO_STATES
+            ]
+        for name, metric in _METRICS.items():
+            names = tuple(label.name for label in metric.labels)
+            yield family(metric, names, found[name])
+
+
+@contextmanager
+def watching(port: int) -> Iterator[Watched]:
+    """
+    Answer Prometheus on a port for as long as this lasts.
+
+    Raises:
+        CommandError: the port is taken.
+    """
+    consumers = Collector(is_labelled=True)
+    watched = Watched(consumers)
+    try:
+        server = Server(port, "127.0.0.1", consumers, watched)
+    except OSError as error:
+        message = f"port {port}: {error.strerror or error}; choose one with --metrics"
+        raise CommandError(message, Status.USAGE) from error
+    with server:
+        yield watched

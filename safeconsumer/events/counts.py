@@ -1,0 +1,124 @@
+"""
+Counts events, for whoever reads them as metrics: what a scrape finds has no history.
+"""
+
+from itertools import product
+
+from safeconsumer.events.consumer import (
+    Event,
+    FetchesPurged,
+    HoldEvent,
+    ParkedDataDropped,
+    RebalanceCompleted,
+)
+from safeconsumer.events.group import (
+    ControlRecordsSkipped,
+    ControlTopicReset,
+    GatesOpenedUnread,
+)
+from safeconsumer.holds.hold import KINDS
+
+# A worker changes its own many times a second, and tells for how long it held what.
+WISHES = tuple(kind for kind in KINDS if kind != "worker")
+CHANGES = ("placed", "removed", "expired", "ended")
+MOVES = ("gained", "revoked", "lost")
+ALARMS = (
+    "control_not_understood",
+    "control_unavailable",
+    "control_unchecked",
+    "held_partition_uncommitted",
+    "hold_bit_on_assignment",
+    "pattern_covers_nothing",
+    "pattern_failed",
+    "pattern_is_slow",
+    "pause_forgotten",
+    "pause_not_handed_over",
+)
+"""
+Events of a consumer of the levels warning and error that no other counter has.
+"""
+WORKER_ALARMS = (
+    "dead_letter_failed",
+    "dead_letter_refused",
+    "dead_letter_slow",
+    "handler_stalled",
+    "nothing_consumed",
+    "record_exhausted",
+    "topics_not_consumed",
+    "worker_process_died",
+)
+"""
+The same of a worker.
+"""
+
+# By the names of the events.
+_CHANGES = {f"hold_{change}": change for change in CHANGES}
+
+
+class Counts:
+    """
+    A hook that counts. It does nothing where records go: only events reach it.
+
+    Attributes:
+        hold_changes: by who placed the hold, and what happened to it; not a worker's.
+        rebalances: joins that completed.
+        moves: partitions in them, by what became of them.
+        purged_bytes: of ended ownerships.
+        parked_dropped_bytes: beyond ``parked_max_bytes``.
+        alarms: by the name of the event; of those that are counted here.
+        control_skipped: records.
+        control_resets: of topics.
+        gates_opened_unread: partitions.
+
+    Thread rules: one thread at a time tells it events, as hooks are told; any thread
+    reads it, without a lock. All keys are there from the beginning.
+
+    Args:
+        alarms: the names of events that count as alarms.
+    """
+
+    def __init__(self, alarms: tuple[str, ...] = ALARMS) -> None:
+        self.hold_changes = dict.fromkeys(product(WISHES, CHANGES), 0)
+        self.rebalances = 0
+        self.moves = dict.fromkeys(MOVES, 0)
+        self.purged_bytes = 0
+        self.parked_dropped_bytes = 0
+        self.alarms = dict.fromkeys(alarms, 0)
+        self.control_skipped = 0
+        self.control_resets = 0
+        self.gates_opened_unread = 0
+
+    def __call__(self, event: Event) -> None:
+        """
+        Count an event.
+        """
+        if event.name in self.alarms:
+            self.alarms[event.name] += 1
+        match event:
+            case HoldEvent():
+                self._count_holds(event)
+            case RebalanceCompleted():
+                self.rebalances += 1
+                for how in MOVES:
+                    self.moves[how] += len(getattr(event, how))
+            case FetchesPurged():
+                self.purged_bytes += event.bytes
+            case ParkedDataDropped():
+                self.parked_dropped_bytes += event.bytes
+            case ControlRecordsSkipped():
+                self.control_skipped += event.records
+            case ControlTopicReset():
+                self.control_resets += 1
+            case GatesOpenedUnread():
+                self.gates_opened_unread += len(event.partitions)
+
+    def __repr__(self) -> str:
+        return "<what counts events for metrics>"
+
+    def _count_holds(self, event: HoldEvent) -> None:
+        change = _CHANGES.get(event.name)
+        if change is not None:
+            for hold in event.holds:
+                key = hold.kind, change
+                if key in self.hold_changes:
+                    self.hold_changes[key] += 1

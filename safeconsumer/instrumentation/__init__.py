@@ -1,3 +1,0 @@
-"""
-What events become: one module per sink, none imported before the first event.
-"""

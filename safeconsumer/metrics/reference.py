@@ -1,0 +1,104 @@
+"""
+The reference page of all metrics, made from the table.
+
+``python -m safeconsumer.metrics.reference --write FILE`` writes it; without, it prints.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from safeconsumer.metrics.table import (
+    CONSUMER_LABELS,
+    MOST_CONSOLE_SERIES,
+    Label,
+    Metric,
+    Source,
+    of,
+)
+
+_SECTIONS: tuple[tuple[Source, str, str], ...] = (
+    (
+        "consumer",
+        "A consumer",
+        "Of every `SafeConsumer` that a collector was given.",
+    ),
+    (
+        "control",
+        "A consumer with `control=`",
+        "Beside those of a consumer; without `control=` there is none of them.",
+    ),
+    (
+        "worker",
+        "A worker",
+        "Of every `Worker`, beside those of its consumer; so is `safeconsumer run`.",
+    ),
+    (
+        "console",
+        "The console",
+        "At `/metrics` of `safeconsumer console`: groups that are held, or report.",
+    ),
+    ("demo", "The demo", "Of `safeconsumer demo --metrics PORT`, while it plays."),
+)
+_HEAD = f"""# Metrics
+
+Made from `safeconsumer/metrics/table.py` by `python -m safeconsumer.metrics.reference`.
+
+Where several consumers are read together, each value of a consumer or a worker also has the labels {" and ".join(f"`{name}`" for name in CONSUMER_LABELS)}.
+*Series* says how many a metric has at most: a member stays below 100, whatever is assigned to it; a console shows {MOST_CONSOLE_SERIES:,} at most, and counts what it leaves out.
+*kafka-python* is the name of the sum in `consumer.metrics()`, group `safeconsumer-metrics`.
+"""  # noqa: E501 - one sentence, one line
+
+
+def page() -> str:
+    """
+    Return the page, as Markdown.
+    """
+    return "\n".join([_HEAD, *_sections()])
+
+
+def _sections() -> Iterator[str]:
+    for source, title, about in _SECTIONS:
+        yield f"## {title}\n\n{about}\n"
+        yield "| name | type | unit | labels | series | kafka-python | meaning |"
+        yield "|---|---|---|---|---|---|---|"
+        for metric in of(source):
+            yield _row(metric)
+        yield ""
+
+
+def _row(metric: Metric) -> str:
+    labels = "; ".join(map(_label, metric.labels))
+    cells = (
+        f"`{metric.full_name}`",
+        metric.kind,
+        metric.unit or "",
+        labels,
+        "" if metric.most is None else str(metric.most),
+        f"`{metric.kafka}`" if metric.kafka else "",
+        metric.meaning,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _label(label: Label) -> str:
+    values = ", ".join(f"`{one}`" for one in label.values)
+    return f"`{label.name}`: {values}" if values else f"`{label.name}`"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """
+    Print the page, or write it.
+    """
+    parser = argparse.ArgumentParser(description="The reference page of all metrics.")
+    parser.add_argument("--write", metavar="FILE", type=Path)
+    file: Path | None = parser.parse_args(arguments).write
+    if file is None:
+        sys.stdout.write(page())
+    else:
+        file.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

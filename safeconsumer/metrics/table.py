@@ -1,0 +1,462 @@
+"""
+The table of metrics: name, type, unit, labels, meaning, and how many series at most.
+
+Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page, the
+dashboard and their tests are made from it. Never a label: owners' names, reasons,
+scopes, ids of holds, members, hosts, keys, offsets, texts of errors.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from attrs import field, frozen
+
+from safeconsumer.events.counts import ALARMS, CHANGES, MOVES, WISHES, WORKER_ALARMS
+from safeconsumer.holds.hold import KINDS
+
+PREFIX = "safeconsumer_"
+CONSUMER_LABELS = ("client_id", "group")
+"""
+Labels of what a consumer or a worker has, where several of them are read together.
+"""
+MOST_CONSOLE_SERIES = 1000
+"""
+How many series of groups a console shows; it counts those that it leaves out.
+"""
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+Source: TypeAlias = Literal["consumer", "control", "worker", "console", "demo"]
+Unit: TypeAlias = Literal[
+    "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
+]
+
+# Of a worker's histogram: the bounds of results.BOUNDS, +Inf, the sum and the count.
+_HISTOGRAM_SERIES = 15
+# The owners of a worker's own holds.
+_WORKER_OWNERS = (
+    "worker:backpressure",
+    "worker:retry",
+    "worker:drain",
+    "worker:floor",
+    "worker:outage",
+    "worker:breaker",
+)
+MEMBER_STATES = ("obeys", "behind", "unavailable", "silent")
+PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")
+SOURCES = ("operator", "group")
+DEMO_CLIENTS = ("stock", "safe")
+DEMO_STATES = ("flowing", "paused", "pause_lost", "elsewhere")
+
+
+@frozen
+class Label:
+    """
+    What tells the values of one metric apart.
+
+    Attributes:
+        name: of the label.
+        values: all that there are; empty if that depends on the cluster.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Metric:
+    """
+    One metric.
+
+    Attributes:
+        name: without the prefix; ends in its unit, and in ``_total`` if a counter.
+        source: what has it: a ``consumer``, one with ``control``, a ``worker``, the
+            ``console`` or the ``demo``.
+        kind: as Prometheus calls it.
+        unit: of its values; None if it is a plain number, or 0 and 1.
+        meaning: for people, in a sentence.
+        labels: what tells its values apart.
+        kafka: its name among kafka-python's metrics; None if it is not there, since
+            those have no labels. KIP-1304's names come here as aliases once that is
+            accepted.
+    """
+
+    name: str
+    source: Source
+    kind: Kind
+    meaning: str
+    unit: Unit | None = None
+    labels: tuple[Label, ...] = field(factory=tuple)
+    kafka: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """
+        Its name in Prometheus.
+        """
+        return f"{PREFIX}{self.name}"
+
+    @property
+    def most(self) -> int | None:
+        """
+        How many series one member, or one console has of it; None: as the cluster is.
+        """
+        if any(not one.values for one in self.labels):
+            return None
+        if self.kind == "histogram":
+            return _HISTOGRAM_SERIES
+        return math.prod(len(one.values) for one in self.labels)
+
+
+def _consumer() -> Iterator[Metric]:
+    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
+        return Metric(name=name, source="consumer", kind=kind, meaning=meaning, **more)  # type: ignore[arg-type]  # attrs' fields, by name
+
+    kind = Label("kind", KINDS)
+    yield metric(
+        "consumer_assigned_partitions",
+        "gauge",
+        "Partitions that are assigned.",
+        unit="partitions",
+        kafka="assigned-partitions",
+    )
+    yield metric(
+        "consumer_quiet_partitions",
+        "gauge",
+        "Assigned partitions of which nothing is delivered: a hold covers them, or "
+        "they wait for the control topics or the end of a poll.",
+        unit="partitions",
+        kafka="quiet-partitions",
+    )
+    yield metric(
+        "consumer_paused_partitions",
+        "gauge",
+        "What paused() returns: the quiet ones, and those that pause() of a partition "
+        "holds and that are not assigned now.",
+        unit="partitions",
+        kafka="paused-partitions",
+    )
+    yield metric(
+        "consumer_last_poll_timestamp_seconds",
+        "gauge",
+        "When a poll() began last, since the epoch; none before the first.",
+        unit="seconds",
+    )
+    yield metric(
+        "parked_bytes",
+        "gauge",
+        "Fetched data of quiet partitions that waits for their resume.",
+        unit="bytes",
+        kafka="parked-bytes",
+    )
+    yield metric(
+        "holds",
+        "gauge",
+        "Holds in force, by who placed them: local calls, a worker, the group's "
+        "members, operators.",
+        labels=(kind,),
+        kafka="holds",
+    )
+    yield metric(
+        "holds_oldest_timestamp_seconds",
+        "gauge",
+        "When the oldest of these holds was placed, since the epoch; none without one.",
+        unit="seconds",
+        labels=(kind,),
+    )
+    yield metric(
+        "hold_changes_total",
+        "counter",
+        "Holds placed or changed, removed, expired, and ended with the assignment; not "
+        "those of a worker, which tells for how long it held what.",
+        labels=(Label("kind", WISHES), Label("change", CHANGES)),
+        kafka="hold-changes-total",
+    )
+    yield metric(
+        "rebalances_total",
+        "counter",
+        "Joins of the group that completed.",
+        kafka="rebalances-total",
+    )
+    yield metric(
+        "partition_moves_total",
+        "counter",
+        "Partitions that such joins gave, revoked, or found lost.",
+        labels=(Label("how", MOVES),),
+    )
+    yield metric(
+        "purged_bytes_total",
+        "counter",
+        "Fetched data thrown away as the ownership of its partition had ended.",
+        unit="bytes",
+        kafka="purged-bytes-total",
+    )
+    yield metric(
+        "parked_dropped_bytes_total",
+        "counter",
+        "Parked data beyond parked_max_bytes, dropped to be fetched again.",
+        unit="bytes",
+        kafka="parked-dropped-bytes-total",
+    )
+    yield metric(
+        "alarms_total",
+        "counter",
+        "Events of the levels warning and error that no other counter has.",
+        labels=(Label("event", ALARMS),),
+        kafka="alarms-total",
+    )
+    yield metric(
+        "hook_failures_total",
+        "counter",
+        "Times a hook of the consumer raised.",
+        kafka="hook-failures-total",
+    )
+
+
+def _control() -> Iterator[Metric]:
+    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
+        return Metric(name=name, source="control", kind=kind, meaning=meaning, **more)  # type: ignore[arg-type]  # attrs' fields, by name
+
+    yield metric(
+        "control_ready",
+        "gauge",
+        "1 if the control topics are read to their end, 0 if not: new partitions wait.",
+    )
+    yield metric(
+        "control_gated_partitions",
+        "gauge",
+        "Assigned partitions that wait until the control topics are read.",
+        unit="partitions",
+    )
+    yield metric(
+        "control_skipped_records_total",
+        "counter",
+        "Records of the control topics that could not be read and were passed over.",
+        unit="records",
+    )
+    yield metric(
+        "control_resets_total",
+        "counter",
+        "Times a control topic was made again, or lost its end.",
+    )
+    yield metric(
+        "gates_opened_unread_total",
+        "counter",
+        'Partitions that flow though the topics could not be read: unavailable="run".',
+    )
+
+
+def _worker() -> Iterator[Metric]:
+    def metric(name: str, kind: Kind, meaning: str, **more: object) -> Metric:
+        return Metric(
+            name=f"worker_{name}",
+            source="worker",
+            kind=kind,
+            meaning=meaning,
+            **more,  # type: ignore[arg-type]  # attrs' fields, by name
+        )
+
+    yield metric(
+        "partitions", "gauge", "Partitions with records held.", unit="partitions"
+    )
+    yield metric("queued_records", "gauge", "Polled records that wait.", unit="records")
+    yield metric(
+        "running_records",
+        "gauge",
+        "Records that are handed over to handlers.",
+        unit="records",
+    )
+    yield metric("held_bytes", "gauge", "Bytes of both.", unit="bytes")
+    yield metric("done_total", "counter", "Records completed.")
+    yield metric("retries_total", "counter", "Times a record was tried again.")
+    yield metric("dead_letters_total", "counter", "Dead letters acknowledged.")
+    yield metric("skipped_total", "counter", "Records passed over as they failed.")
+    yield metric("dropped_total", "counter", "Records given up; others get them.")
+    yield metric("leaked_total", "counter", "Records in spite of a hold: a defect.")
+    yield metric("commits_total", "counter", "Commits that went through.")
+    yield metric("commits_failed_total", "counter", "Commits refused or not sent.")
+    yield metric(
+        "commit_lag_offsets",
+        "gauge",
+        "Offsets complete and not committed.",
+        unit="offsets",
+    )
+    yield metric(
+        "lag_records",
+        "gauge",
+        "Records held, and offsets not polled yet as far as fetches have told.",
+        unit="records",
+    )
+    yield metric(
+        "span_records",
+        "gauge",
+        "The longest distance from a first incomplete record to the last.",
+        unit="records",
+    )
+    yield metric("pauses_total", "counter", "Times a handler asked for a pause.")
+    yield metric("breaker_opened_total", "counter", "Times a breaker stopped a topic.")
+    yield metric(
+        "breaker_open_topics", "gauge", "Topics a breaker has stopped.", unit="topics"
+    )
+    yield metric(
+        "pause_seconds_total",
+        "counter",
+        "For how long the worker held something in this owner's name.",
+        unit="seconds",
+        labels=(Label("owner", _WORKER_OWNERS),),
+    )
+    yield metric(
+        "handler_seconds",
+        "histogram",
+        "How long handlers took for a record, failed or not; of records handed over "
+        "together each counts with their mean.",
+        unit="seconds",
+    )
+    yield metric(
+        "drain_seconds_total",
+        "counter",
+        "Spent waiting for running handlers.",
+        unit="seconds",
+    )
+    yield metric(
+        "last_poll_timestamp_seconds",
+        "gauge",
+        "When its loop last turned, since the epoch; none before it runs.",
+        unit="seconds",
+    )
+    yield metric(
+        "alarms_total",
+        "counter",
+        "Events of the levels warning and error that no other counter has.",
+        labels=(Label("event", WORKER_ALARMS),),
+    )
+    yield metric("hook_failures_total", "counter", "Times its on_event raised.")
+
+
+def _console() -> Iterator[Metric]:
+    group = Label("group")
+
+    def metric(
+        name: str, meaning: str, *labels: Label, unit: Unit | None = None
+    ) -> Metric:
+        return Metric(
+            name=name,
+            source="console",
+            kind="gauge",
+            meaning=meaning,
+            unit=unit,
+            labels=labels,
+        )
+
+    yield metric(
+        "console_snapshot_age_seconds",
+        "For how long the console has heard nothing newer; all of its other figures "
+        "are as old, and those of groups are left out once that is too old.",
+        unit="seconds",
+    )
+    yield metric(
+        "console_omitted_series",
+        f"Series of groups beyond {MOST_CONSOLE_SERIES:,}, which are left out.",
+    )
+    yield metric(
+        "group_members",
+        "Members of a group by what they report: they obey all holds, have some to "
+        "read, cannot read them, or say nothing.",
+        group,
+        Label("state", MEMBER_STATES),
+        unit="members",
+    )
+    yield metric(
+        "group_partitions",
+        "Partitions of a group: held by nobody, held and quiet, held and delivered all "
+        "the same, and held while nobody can tell, or not yet.",
+        group,
+        Label("state", PARTITION_STATES),
+        unit="partitions",
+    )
+    yield metric(
+        "group_holds",
+        "Holds of a group by the topic they are on.",
+        group,
+        Label("source", SOURCES),
+    )
+    yield metric(
+        "group_unlimited_holds",
+        "Those of them that never expire.",
+        group,
+        Label("source", SOURCES),
+    )
+    yield metric(
+        "group_next_expiry_timestamp_seconds",
+        "When the next hold of a group expires, since the epoch; none if none does.",
+        group,
+        unit="seconds",
+    )
+    yield metric(
+        "group_retention_margin_seconds",
+        "Until retention may delete what came since the group's holds were placed: the "
+        "least of its held topics; below 0 it may have. None without a limit.",
+        group,
+        unit="seconds",
+    )
+    yield metric(
+        "group_held_lag_records",
+        "Records behind the committed offsets of a topic's held partitions; none where "
+        "that of one is unknown.",
+        group,
+        Label("topic"),
+        unit="records",
+    )
+    yield metric(
+        "group_topic_held",
+        "1 for each topic of a group of which partitions are held.",
+        group,
+        Label("topic"),
+    )
+
+
+def _demo() -> Iterator[Metric]:
+    labels = (Label("client", DEMO_CLIENTS), Label("scenario"))
+
+    def metric(name: str, unit: Unit, meaning: str, *more: Label) -> Metric:
+        return Metric(
+            name=f"demo_{name}",
+            source="demo",
+            kind="gauge",
+            unit=unit,
+            meaning=meaning,
+            labels=(*labels, *more),
+        )
+
+    yield metric("produced_records", "records", "Records there are for a client.")
+    yield metric("delivered_records", "records", "Records a client has delivered.")
+    yield metric(
+        "wrong_records",
+        "records",
+        "Records a client has delivered while they were paused, or twice.",
+    )
+    yield metric(
+        "partitions",
+        "partitions",
+        "Partitions as the client has them now.",
+        Label("state", DEMO_STATES),
+    )
+
+
+METRICS: tuple[Metric, ...] = (
+    *_consumer(),
+    *_control(),
+    *_worker(),
+    *_console(),
+    *_demo(),
+)
+"""
+All of them, in the order in which they are shown.
+"""
+
+
+def of(*sources: Source) -> tuple[Metric, ...]:
+    """
+    Return the metrics that these sources have.
+    """
+    return tuple(one for one in METRICS if one.source in sources)

@@ -1,0 +1,68 @@
+"""
+Figures as a scrape has them.
+"""
+
+import shutil
+import subprocess
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from safeconsumer.metrics import Collector
+
+PROMTOOL = shutil.which("promtool")
+PREFIX = "safeconsumer_"
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there")
+
+
+def values(*sources: object) -> dict[str, float]:
+    """
+    Return every sample by its name and labels, as Prometheus writes them.
+    """
+    registry = CollectorRegistry()
+    registry.register(Collector(*sources))
+    found = {}
+    for family in registry.collect():
+        for one in family.samples:
+            labels = ",".join(f'{k}="{v}"' for k, v in sorted(one.labels.items()))
+            name = one.name.removeprefix(PREFIX)
+            found[f"{name}{{{labels}}}" if labels else name] = one.value
+    return found
+
+
+def text_of(*sources: object) -> str:
+    """
+    Return what a scrape gets.
+    """
+    registry = CollectorRegistry()
+    registry.register(Collector(*sources))
+    return generate_latest(registry).decode()
+
+
+def scrape(port: int) -> str:
+    """
+    Ask for the metrics by HTTP.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def promtool(*arguments: str, given: str = "") -> str:
+    """
+    Run promtool, which must find nothing to complain of; return what it says.
+    """
+    assert PROMTOOL is not None
+    done = subprocess.run(  # noqa: S603 - the tool, and our own text
+        [PROMTOOL, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said

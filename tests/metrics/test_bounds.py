@@ -1,0 +1,97 @@
+"""
+How many series there are, what promtool says of them, and what records pay for them.
+"""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import Worker
+from safeconsumer.metrics import METRICS, table
+from safeconsumer.worker.settings import Limits
+from tests.kafka.fetches import answer, assigned, batch
+from tests.metrics.conftest import Maker
+from tests.metrics.scraping import needs_promtool, promtool, text_of, values
+from tests.worker.lab import Lab
+
+RECORDS = 1000
+OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
+
+
+def _worker(safe: Maker, **configs: Any) -> Worker:  # noqa: ANN401 - upstream's
+    consumer = safe(group_id="g", enable_auto_commit=False, **configs)
+    return Worker(consumer, print, limits=Limits(records=1000))
+
+
+@needs_promtool
+def test_promtool_finds_nothing(safe: Maker) -> None:
+    """Two consumers and a worker in one registry: names, units, help, types."""
+    worker = _worker(safe, client_id="works")
+    other = safe(client_id="other", group_id="h")
+    other.pause_all()
+    said = promtool("check", "metrics", given=text_of(worker, other))
+    assert not said.strip()
+
+
+def test_a_member_has_few_series_whatever_it_owns(safe: Maker) -> None:
+    """Not one more with a thousand partitions, of which each is held by two owners."""
+    worker = _worker(safe)
+    small = len(values(worker))
+    partitions = [TopicPartition("orders", number) for number in range(1000)]
+    assigned(worker.consumer, *partitions)
+    worker.consumer.pause(*partitions)
+    worker.consumer.pause(*partitions, owner="another")
+    found = values(worker)
+    assert found['holds{kind="local"}'] == 2000
+    assert len(found) == small + 1  # since when the oldest is
+    assert len(found) < 100
+
+
+@pytest.mark.any_broker
+def test_every_metric_is_there_and_nothing_else(lab: Lab, recording: Any) -> None:  # noqa: ANN401
+    """By the table: each with its labels and their values, and as many as it says."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: [""]})
+    running = lab.run(recording)
+    running.wait_done(1)
+    running.worker.consumer.pause_all()
+    by_name: dict[str, int] = {}
+    for name in values(running.worker):
+        base = name.partition("{")[0]
+        for ending in ("_bucket", "_sum", "_count"):
+            base = base.removesuffix(ending)
+        by_name[base] = by_name.get(base, 0) + 1
+    wanted = {one.name: one.most for one in table.of("consumer", "worker")}
+    assert set(by_name) == set(wanted)
+    assert all(by_name[name] <= (wanted[name] or 0) for name in wanted)
+    assert len(METRICS) > len(wanted)
+
+
+def test_a_record_costs_nothing(safe: Maker) -> None:
+    """
+    What delivers a thousand records calls nothing that counts, or reads, figures.
+
+    A count of CPU time would depend on the machine; what is not called costs nothing.
+    """
+    consumer = safe(max_poll_records=RECORDS)
+    tp = TopicPartition("orders", 0)
+    assigned(consumer, tp)
+    values(consumer)  # somebody has asked before
+    answer(consumer, tp, 0, batch(0, RECORDS))
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        polled = consumer.poll(0)
+    finally:
+        sys.setprofile(None)
+    assert len(polled[tp]) == RECORDS
+    assert any("fetcher.py" in one for one in called)
+    assert not [one for one in called if any(part in one for part in OURS)]

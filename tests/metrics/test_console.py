@@ -1,0 +1,207 @@
+"""
+What the console says of groups to Prometheus.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from attrs import evolve
+from kafka.errors import KafkaTimeoutError
+from prometheus_client.parser import text_string_to_metric_families
+
+from safeconsumer.console import serve
+from safeconsumer.console.desk import Desk
+from safeconsumer.console.figures import _all
+from safeconsumer.console.guard import Door
+from safeconsumer.group import follower
+from safeconsumer.group.follower import Follower
+from safeconsumer.metrics import table
+from tests.console.harness import (
+    TOKEN,
+    Polled,
+    Served,
+    console,
+    settled,
+    until_complete,
+    until_level,
+    until_settled,
+)
+from tests.console.synthetic import Still, big
+from tests.group.team import Team
+from tests.metrics.scraping import PREFIX, needs_promtool, promtool
+from tests.worker.lab import wait_for
+
+
+class Limited:
+    """
+    A cluster whose every topic keeps its records for an hour; it counts questions.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        self.asked.append(tuple(names))
+        return dict.fromkeys(names, 3600.0)
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def served_still(
+    still: Still, connect: Callable[[], Any] = Limited
+) -> Iterator[tuple[Still, Served]]:
+    """
+    Serve a big cluster that is not there.
+    """
+    with serve.listening(0) as listener:
+        desk = Desk(
+            follower=cast("Follower", still),
+            owner="alice",
+            cluster="a big one",
+            door=Door(listener.getsockname()[1], TOKEN),
+            connect=connect,
+        )
+        with Served(desk, listener) as served:
+            yield still, served
+
+
+def text(served: Served) -> str:
+    """
+    Scrape the console.
+    """
+    with served.client() as client:
+        answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return answer.text
+
+
+def read(said: str) -> dict[str, float]:
+    """
+    Return samples by name and labels, without that of the group.
+    """
+    found = {}
+    for family in text_string_to_metric_families(said):
+        for one in family.samples:
+            labels = ",".join(v for k, v in sorted(one.labels.items()) if k != "group")
+            found[f"{one.name.removeprefix(PREFIX)} {labels}".strip()] = one.value
+    return found
+
+
+@pytest.mark.any_broker
+def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Members, partitions, holds and what waits: as the pages say it."""
+    with Team(kafka_broker) as team, console(team) as served:
+        until_complete(served)
+        members = settled(team, "billing-1", "billing-2")
+        with Polled(*members):
+            until_settled(served, team.group, members=2, reporting=2)
+            wait_for(lambda: read(text(served)).get("group_members obeys") == 2, "both")
+            flowing = read(text(served))
+            answer = served.pause(
+                group=team.group, scopes=team.topic, reason="r", **{"for": "1h"}
+            )
+            assert answer.is_success, answer.text
+            until_level(served, team.group, "quiet")
+            quiet = read(text(served))
+    assert flowing["group_partitions flowing"] == 4
+    assert flowing["group_holds operator"] == 0
+    assert "group_next_expiry_timestamp_seconds" not in flowing
+    assert quiet["group_partitions quiet"] == 4
+    assert quiet["group_partitions held_flowing"] == 0
+    assert quiet["group_members obeys"] == 2
+    assert quiet["group_members silent"] == 0
+    assert quiet["group_holds operator"] == 1
+    assert quiet["group_unlimited_holds operator"] == 0
+    assert quiet[f"group_topic_held {team.topic}"] == 1
+    assert f"group_held_lag_records {team.topic}" not in quiet  # nobody committed
+    assert quiet["console_snapshot_age_seconds"] < 10
+    left = quiet["group_next_expiry_timestamp_seconds"]
+    assert left > 1_700_000_000
+
+
+@pytest.mark.any_broker
+def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Names of groups and topics are for those who have the token."""
+    with (
+        Team(kafka_broker) as team,
+        console(team) as served,
+        served.stranger() as stranger,
+    ):
+        assert stranger.get("/metrics").status_code == 401
+
+
+@needs_promtool
+def test_promtool_finds_nothing_in_it() -> None:
+    """Names, help and types; with many groups."""
+    with served_still(big()) as (_, served):
+        assert not promtool("check", "metrics", given=text(served)).strip()
+
+
+def test_a_thousand_series_and_no_more() -> None:
+    """Held groups come first; what is left out is counted."""
+    with served_still(big()) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    names = Counter(one.name for one in figures)
+    (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
+    shown = len(figures) - 2
+    assert table.MOST_CONSOLE_SERIES - 20 < shown <= table.MOST_CONSOLE_SERIES
+    assert omitted.value > 0
+    assert names["group_topic_held"] == 40  # a fifth of 200 groups
+    lags = [one.value for one in figures if one.name == "group_held_lag_records"]
+    assert lags == [3 * 25] * 40
+    states = [one for one in figures if one.labels.get("state") == "held_flowing"]
+    assert sum(one.value for one in states) == 4 * 25
+
+
+def test_every_figure_is_in_the_table() -> None:
+    """With its labels, and the values that these may have."""
+    with served_still(big()) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    metrics = {one.name: one for one in table.of("console")}
+    for one in figures:
+        labels = metrics[one.name].labels
+        assert set(one.labels) == {label.name for label in labels}
+        for label in labels:
+            assert not label.values or one.labels[label.name] in label.values
+
+
+def test_retention_is_asked_once_for_all() -> None:
+    """And counted from when a hold was placed."""
+    cluster = Limited()
+    with served_still(big(), lambda: cluster) as (still, served):
+        for _ in range(2):
+            figures = list(_all(served.desk, still.snapshot()))
+    assert [len(one) for one in cluster.asked] == [40]
+    margins = [
+        one.value for one in figures if one.name == "group_retention_margin_seconds"
+    ]
+    assert len(margins) == 40
+    assert all(3500 < one <= 3600 for one in margins)
+
+
+def test_retention_that_nobody_tells() -> None:
+    """Is no figure; the others are there."""
+
+    def fails() -> Any:  # noqa: ANN401 - never
+        raise KafkaTimeoutError
+
+    with served_still(big(), fails) as (still, served):
+        names = {one.name for one in _all(served.desk, still.snapshot())}
+    assert "group_retention_margin_seconds" not in names
+    assert "group_partitions" in names
+
+
+def test_what_is_old_says_nothing_of_groups() -> None:
+    """Only its age."""
+    with served_still(big()) as (still, served):
+        old = still.snapshot()
+        old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)
+        desk: Desk = served.desk
+        assert [one.name for one in _all(desk, old)] == ["console_snapshot_age_seconds"]
+        new = evolve(still.snapshot(), is_complete=False)
+        assert [one.name for one in _all(desk, new)] == ["console_snapshot_age_seconds"]

@@ -1,0 +1,100 @@
+"""
+``safeconsumer demo --metrics``: the leak of one client and the silence of the other.
+"""
+
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from safeconsumer.testing._ports import free_port
+from tests.cli.test_program import command
+from tests.metrics.scraping import needs_promtool, promtool, scrape
+from tests.worker.lab import wait_for
+
+SECONDS = 60.0
+
+
+@contextmanager
+def demo(*options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """
+    Play it in a process of its own.
+    """
+    port = free_port()
+    with subprocess.Popen(  # noqa: S603 - ours
+        [*command(), "demo", f"--metrics={port}", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield port, process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=SECONDS)
+
+
+def asked(port: int) -> str:
+    """
+    Scrape it; nothing while it does not answer.
+    """
+    try:
+        return scrape(port)
+    except OSError:
+        return ""
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    """
+    Return the sum of the samples with these labels; -1 if there is none.
+    """
+    wanted = [f'{label}="{one}"' for label, one in labels.items()]
+    found = [
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith(f"safeconsumer_{name}{{")
+        and all(one in line for one in wanted)
+    ]
+    return sum(found) if found else -1.0
+
+
+@needs_promtool
+@pytest.mark.embedded_broker
+def test_the_leak_and_the_silence_can_be_watched() -> None:
+    """The stock client delivers what is paused; ours has none, and says what holds."""
+    with demo("--scenario=ticket-loop") as (port, _):
+        seen = [""]
+
+        def leaked() -> bool:
+            seen[0] = asked(port) or seen[0]
+            return value(seen[0], "demo_wrong_records", client="stock") > 0
+
+        wait_for(leaked, "the stock client to leak", SECONDS)
+        wait_for(
+            lambda: value(asked(port), "consumer_quiet_partitions") > 0,
+            "a hold of ours",
+        )
+        text = asked(port)
+    assert value(text, "demo_wrong_records", client="safe") == 0
+    assert value(text, "demo_delivered_records", client="safe") > 0
+    assert value(text, "demo_partitions", client="stock", state="pause_lost") >= 0
+    assert not promtool("check", "metrics", given=text).strip()
+
+
+def test_a_port_that_is_taken() -> None:
+    """A sentence, and the status of wrong use."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(  # noqa: S603 - ours
+            [*command(), "demo", f"--metrics={port}"],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert re.search(rf"port {port}: .*choose one with --metrics", done.stderr)
