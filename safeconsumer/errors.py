@@ -131,6 +131,18 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """
 
 
+class SparkRunError(SafeConsumerError, RuntimeError):
+    """
+    A run on Spark failed; the message says why, and Spark's log says more.
+    """
+
+
+class NotQuietError(SafeConsumerError, TimeoutError):
+    """
+    Streams still read, or may read, what they were to leave alone; says which and why.
+    """
+
+
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
     What is held cannot be told now, so everything is; the message says why.
@@ -140,6 +152,12 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
     Metrics were asked of something that is neither a ``SafeConsumer`` nor a ``Worker``.
+    """
+
+
+class HeldDataLostError(SafeConsumerError, RuntimeError):
+    """
+    The next records of held partitions are gone; the message names the partitions.
     """
 
 

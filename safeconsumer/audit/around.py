@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from safeconsumer.audit.journal import Entry, Source, tp_text
-from safeconsumer.audit.replay import Finding
+from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.reading import TopicPartition, covering, tp_text
 from safeconsumer.errors import JournalError
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import TopicPartition
 
 _BEFORE, _AFTER = 6, 3
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
@@ -55,12 +54,9 @@ def excerpts(
 
 def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
     name = tp_text(tp)
-    covers: dict[str, bool] = {}
 
     def is_covered(scope: str) -> bool:
-        if scope not in covers:
-            covers[scope] = scopes.parse(scope).covers(tp)
-        return covers[scope]
+        return covering(scope)(tp)
 
     for one in journal.entries:
         if one["op"] in _CALLS_WITH_SCOPES or one["scope"] is not None:

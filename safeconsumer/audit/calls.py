@@ -3,11 +3,13 @@ Calls and their returns, as entries of a journal.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
 from safeconsumer.audit.writer import JournalWriter
+
+Seen = Callable[[], Mapping[str, object]]
 
 
 class Calls:
@@ -32,10 +34,18 @@ class Calls:
 
     @contextmanager
     def around(
-        self, op: str, said: Mapping[str, object] | None = None
+        self,
+        op: str,
+        said: Mapping[str, object] | None = None,
+        seen: Seen | None = None,
     ) -> Iterator[int]:
         """
         Write the call, run the block, write the return; yields the number.
+
+        Args:
+            op: what is called.
+            said: with what.
+            seen: asked after the block for what the return says besides.
 
         Raises:
             JournalError: one of them could not be written.
@@ -47,7 +57,7 @@ class Calls:
             yield number
             is_done = True
         finally:
-            answer(is_done=is_done)
+            answer(is_done=is_done, seen=seen() if seen and is_done else {})
 
     def _begin(
         self, number: int, op: str, said: Mapping[str, object] | None
@@ -55,8 +65,9 @@ class Calls:
         head = {"op": op, "id": number, **(said or {})}
         self._journal.write("call", head)
 
-        def answer(*, is_done: bool) -> None:
-            self._journal.write("return", head if is_done else {**head, "ok": False})
+        def answer(*, is_done: bool, seen: Mapping[str, object] | None = None) -> None:
+            said = head if is_done else {**head, "ok": False}
+            self._journal.write("return", {**said, **(seen or {})})
 
         return answer
 
@@ -66,7 +77,9 @@ class Answer(Protocol):
     Writes the return of a call, once.
     """
 
-    def __call__(self, *, is_done: bool) -> None:
+    def __call__(
+        self, *, is_done: bool, seen: Mapping[str, object] | None = None
+    ) -> None:
         """
         Raise JournalError if it could not be written.
         """

@@ -12,26 +12,32 @@ complete; W5 every record is complete in the end, once per ownership; W7 one rec
 lane at a time, in order; W10 no handler begins on what is held.
 """
 
-import math
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
-from safeconsumer.audit.following import Follower
-from safeconsumer.audit.handled import Begun
-from safeconsumer.audit.journal import Entry, Source, tp_of
-from safeconsumer.audit.ownerships import Commits, Epoch
-from safeconsumer.audit.replay import Finding
-from safeconsumer.audit.spans import Spans, holes, merged
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.audit import fleet
+from safeconsumer.audit.facts import Address, Fact, docket, facts
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.reading import TopicPartition, covering
+from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.starts import basis_of, wrong_starts
 
 CHECKS = (
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "L1", "G2"),
     *("W4", "W5", "W7", "W10"),
 )
+
+Watch = Callable[[Address, Replay, Fact], None]
+
+# What a clean verdict rests on; of S4 and S6 it depends on what is known.
+_BASES: Mapping[str, Basis] = {
+    **dict.fromkeys(("S1", "S3", "S5", "S7", "S8"), Basis.ORDER),
+    **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
+    **dict.fromkeys(("L1", "G2"), Basis.CLOCKS),
+    "S2": Basis.OFFSETS,
+}
 
 
 @frozen(kw_only=True)
@@ -53,306 +59,250 @@ class Settings:
 
 
 @frozen(kw_only=True)
-class _Span:
-    start: float
-    end: float
-    scope: str
-
-
-@frozen(kw_only=True)
-class Digest:
+class Verdict:
     """
-    What one journal says about one partition, small enough to travel.
+    What is found of one case.
 
     Attributes:
-        member: who wrote it.
-        group: its consumer group.
-        findings: what it broke by itself.
-        epochs: its ownerships, with the runs that were delivered.
-        commits: what it committed.
-        acknowledged: runs that a producer wrote, both ends included.
-        control: group holds placed and lifted; they may cover any partition.
-        is_working: whether a worker's handlers got its records.
-        begun: when handlers began, and on what.
-        done: what was complete.
-        late: commits after it departed, by the generation that took it away.
-        generations: those in which it was gained.
+        case: the consumer group and the partition.
+        findings: every broken promise.
+        group_holds: when operators surely held the partition for the group.
+        bases: what each check rests on here, of all that it compared.
+        unjudged: checks that could not be judged here, and why.
     """
 
-    member: str
-    group: str
-    findings: tuple[Finding, ...] = ()
-    epochs: tuple[Epoch, ...] = ()
-    commits: Commits = field(factory=Commits)
-    acknowledged: tuple[tuple[int, int], ...] = ()
-    control: tuple[Entry, ...] = ()
-    is_working: bool = False
-    begun: Begun = field(factory=Begun)
-    done: Spans = field(factory=Spans)
-    late: tuple[tuple[int, Finding], ...] = ()
-    generations: frozenset[int] = frozenset()
+    case: Address
+    findings: tuple[Finding, ...]
+    group_holds: tuple[fleet.Span, ...] = ()
+    bases: Mapping[str, Basis] = field(factory=dict)
+    unjudged: Mapping[str, str] = field(factory=dict)
 
 
-def digests(
-    journal: Source, settings: Settings
-) -> Iterator[tuple[TopicPartition | None, Digest]]:
+def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
     """
-    Yield what a journal says about each partition it names; None: about all.
+    Judge one partition of one consumer group by what all journals say of it.
 
-    Raises:
-        JournalError: it is broken somewhere.
-    """
-    follower = Follower(settings.patience, journal.lifts()).follow(journal.entries)
-    told = follower.replays.keys() | follower.acknowledged.keys()
-    for name in sorted(told):
-        replay = follower.replays.get(name)
-        acknowledged = tuple(follower.acknowledged.get(name, ()))
-        digest = Digest(
-            member=journal.member, group=journal.group, acknowledged=acknowledged
-        )
-        if replay is not None:
-            digest = evolve(
-                digest,
-                findings=tuple(replay.findings),
-                epochs=tuple(epoch for epoch in replay.epochs if epoch.runs),
-                commits=replay.commits,
-                is_working=follower.is_working,
-                begun=replay.handled.begun,
-                done=replay.handled.done,
-                late=tuple(replay.late),
-                generations=frozenset(replay.generations),
-            )
-        yield tp_of(name), digest
-    if follower.control:
-        control = tuple(follower.control)
-        yield None, Digest(member=journal.member, group=journal.group, control=control)
-
-
-def judge(
-    tp: TopicPartition, parts: Iterable[Digest], settings: Settings
-) -> tuple[Finding, ...]:
-    """
-    Return every broken promise about one partition.
+    Pure, and the only judgement there is: whoever reads journals, from wherever, ends
+    here.
 
     Args:
-        tp: the partition.
-        parts: what all journals say about it, and what they say about all partitions.
+        case: the group and the partition.
+        told: the facts of its own address and of those that :func:`docket` names for
+            it; of each member in the order of its numbers, the members in any order.
         settings: what may be assumed.
+
+    Raises:
+        JournalError: an operator's hold has a scope that cannot be read.
     """
-    parts = sorted(parts, key=lambda one: one.member)
-    epochs = sorted(
-        (epoch for one in parts for epoch in one.epochs), key=lambda epoch: epoch.at
-    )
-    commits = sorted(one for part in parts for one in part.commits)
-    acknowledged = sorted(run for one in parts for run in one.acknowledged)
-    findings = [found for one in parts for found in one.findings]
-    given = frozenset[int]().union(*(one.generations for one in parts))
-    findings += [
-        found for one in parts for number, found in one.late if number in given
-    ]
-    findings += _starts(tp, epochs, commits)
-    findings += _missing(tp, epochs, acknowledged, settings)
-    findings += _group_holds(tp, epochs, parts, settings)
-    findings += _begun_late(tp, parts, settings)
-    if settings.is_drained and any(one.is_working for one in parts):
-        findings += _not_done(tp, parts, acknowledged)
-    return tuple(findings)
+    trial = Trial(case, settings)
+    for fact in told:
+        trial.take(fact)
+    return trial.verdict()
+
+
+class Trial:
+    """
+    :func:`judge` for whoever has facts one by one, and many cases at a time.
+
+    Memory grows with ownerships, commits, and gaps between what was delivered; not with
+    records.
+    """
+
+    def __init__(
+        self, case: Address, settings: Settings, watch: Watch | None = None
+    ) -> None:
+        self._case = case
+        self._settings = settings
+        self._watch = watch
+        self._members: dict[str, Replay] = {}
+        self._acked = fleet.Acknowledged()
+        self._control: list[Fact] = []
+
+    def take(self, fact: Fact) -> None:
+        """
+        Hear one fact; of a member, each after those before it.
+
+        Raises:
+            JournalError: an operator's hold has a scope that cannot be read.
+        """
+        if fact.event == "acked":
+            self._acked.add(fact)
+        elif fact.event in {"group-hold", "group-lift"}:
+            if covering(fact["scope"])((self._case.topic, self._case.partition)):
+                self._control.append(fact)
+        else:
+            known = self._members.get(fact.member)
+            if known is None:
+                known = Replay(self._case, self._settings.patience)
+                self._members[fact.member] = known
+            known.take(fact)
+            if self._watch is not None:
+                self._watch(self._case, known, fact)
+
+    def share(self, written: fleet.Acknowledged) -> None:
+        """
+        Hear what producers wrote for all groups, in place of single facts of it.
+        """
+        self._acked = written
+
+    def verdict(self) -> Verdict:
+        """
+        Return what is found, once all facts were taken.
+        """
+        members = dict(sorted(self._members.items()))
+        unjudged = dict(self._unjudged(members))
+        findings: list[Finding] = []
+        spans = fleet.spans_of(self._control, self._settings.clock_skew)
+        for one in self._findings(members, spans):
+            if isinstance(one, Finding):
+                findings.append(one)
+            else:
+                unjudged["L1"] = one
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        starts = basis_of(epochs)
+        return Verdict(
+            case=self._case,
+            findings=tuple(findings),
+            group_holds=tuple(spans),
+            bases={**_BASES, "S4": starts, "S6": starts},
+            unjudged=unjudged,
+        )
+
+    def _unjudged(self, members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
+        hidden = [
+            name for name, one in members.items() if one.was_hidden > one.was_shown
+        ]
+        if hidden:
+            yield "S7", f"{hidden[0]} does not say what paused() returned"
+        known = {(one["scope"], one["owner"] or "") for one in self._control}
+        heard = {key for one in members.values() for key in one.heard}
+        for scope, owner in sorted(heard):
+            if ":" in owner and (scope, owner.partition(":")[2]) not in known:
+                yield "G2", f"nobody says when {owner} was told that {scope} was held"
+                break
+
+    def _findings(
+        self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
+    ) -> Iterator[Finding | str]:
+        case, skew = self._case, self._settings.clock_skew
+        patience, is_drained = self._settings.patience, self._settings.is_drained
+        for one in members.values():
+            yield from one.findings()
+        yield from _late_commits(members.values())
+        epochs = [epoch for one in members.values() for epoch in one.epochs]
+        strays = [one.strays for one in members.values()]
+        yield from wrong_starts(case, epochs, strays, skew)
+        yield from fleet.missing(case, members, self._acked, is_drained=is_drained)
+        if is_drained:
+            yield from fleet.not_done(case, members, self._acked)
+        yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
+        yield from fleet.delivered_though_held(case, members, spans, skew)
+        yield from fleet.taken_for_lifted(case, members, spans, skew)
+        yield from fleet.begun_though_held(case, members, spans, patience, skew)
+
+
+def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:
+    # Wrong only if the generation that took the partition away gave it to somebody.
+    members = list(members)
+    given = frozenset[int]().union(*(one.generations for one in members))
+    for one in members:
+        for number, found in one.late:
+            if number in given:
+                yield evolve(found, basis=Basis.GENERATIONS)
+
+
+class Court:
+    """
+    Judges all cases that journals are about, on one machine, in one pass.
+
+    Args:
+        settings: what may be assumed.
+        watch: is shown the replay of a member after each fact that it has taken, and
+            changes nothing; a picture is drawn of what it sees.
+    """
+
+    def __init__(self, settings: Settings, watch: Watch | None = None) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._trials: dict[Address, Trial] = {}
+        # What concerns several cases, some of which may be heard of later.
+        self._shared: dict[Address, list[Fact]] = {}
+        self._written: dict[Address, fleet.Acknowledged] = {}
+
+    def hear(self, journal: Source) -> None:
+        """
+        Take a whole journal.
+
+        Raises:
+            JournalError: it is broken somewhere; what comes before that counts, and
+                proves nothing.
+        """
+        for address, fact in facts(journal):
+            self.take(address, fact)
+
+    def take(self, address: Address, fact: Fact) -> None:
+        """
+        Hear one fact; of a member and address, each after those before it.
+
+        Raises:
+            JournalError: an operator's hold has a scope that cannot be read.
+        """
+        if address.group is None:
+            self._written.setdefault(address, fleet.Acknowledged()).add(fact)
+            return
+        if not address.is_case:
+            self._shared.setdefault(address, []).append(fact)
+            return
+        known = self._trials.get(address)
+        if known is None:
+            known = Trial(address, self._settings, self._watch)
+            self._trials[address] = known
+        known.take(fact)
+
+    def verdicts(self) -> dict[Address, Verdict]:
+        """
+        Return the verdict on each case, once all journals were heard.
+        """
+        found: dict[Address, Verdict] = {}
+        known = [*self._trials, *self._shared, *self._written]
+        for case, needed in docket(known).items():
+            trial = self._trials.get(case) or Trial(case, self._settings)
+            for address in needed:
+                for fact in self._shared.get(address, ()):
+                    trial.take(fact)
+                if address in self._written:
+                    trial.share(self._written[address])
+            found[case] = trial.verdict()
+        return found
 
 
 def check(
     journals: Iterable[Source], settings: Settings | None = None
-) -> dict[TopicPartition, tuple[Finding, ...]]:
+) -> dict[Address, Verdict]:
     """
-    Return the broken promises about every partition that the journals name.
+    Return the verdict on every group and partition that the journals name.
 
     Args:
         journals: those of all members, producers and operators.
         settings: what may be assumed.
+
+    Raises:
+        JournalError: one is broken somewhere.
     """
-    settings = settings or Settings()
-    told = (one for journal in journals for one in digests(journal, settings))
-    return check_digests(told, settings)
+    court = Court(settings or Settings())
+    for journal in journals:
+        court.hear(journal)
+    return court.verdicts()
 
 
-def check_digests(
-    told: Iterable[tuple[TopicPartition | None, Digest]], settings: Settings
+def findings_of(
+    verdicts: Mapping[Address, Verdict],
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
     """
-    Return the broken promises about every partition that digests are about.
+    Return what is found of each partition, whatever the group.
     """
-    found: dict[TopicPartition, list[Digest]] = {}
-    everywhere: list[Digest] = []
-    for tp, digest in told:
-        own = everywhere if tp is None else found.setdefault(tp, [])
-        own.append(digest)
-    return {
-        tp: judge(tp, (*parts, *everywhere), settings)
-        for tp, parts in sorted(found.items())
-    }
-
-
-def _starts(
-    tp: TopicPartition,
-    epochs: Sequence[Epoch],
-    commits: Iterable[tuple[float, int, bool]],
-) -> Iterator[Finding]:
-    delivered = -math.inf
-    waiting = deque(commits)
-    before: Epoch | None = None
-    last, most = None, -1  # committed for sure; and at the very most
-    for epoch in _in_time(epochs):
-        start = epoch.runs[0].start
-        while waiting and waiting[0][0] <= epoch.at:
-            _, offset, is_sure = waiting.popleft()
-            last = offset if is_sure else last
-            most = max(most, offset)
-        is_kept = before is not None and _gave_back(before, epoch)
-        before = epoch
-        if last is not None and not epoch.was_sought and not is_kept:
-            if start > most:
-                said = f"an ownership began at {start}, {last} was committed"
-                yield _finding("S4", tp, epoch, last, said)
-            elif start < last and start < delivered:
-                said = f"began again at {start}, {last} was committed"
-                yield _finding("S6", tp, epoch, start, said)
-        delivered = max(delivered, *(run.end for run in epoch.runs))
-
-
-def _gave_back(before: Epoch, epoch: Epoch) -> bool:
-    # What a rebalance gives back goes on where it was, committed or not. After a loss
-    # the work on it may have been dropped.
-    is_same = before.member == epoch.member and not before.was_lost
-    return is_same and before.runs[-1].end == epoch.runs[0].start
-
-
-def _in_time(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
-    # A member that was frozen while it joined may thaw into a generation that is over,
-    # and deliver from it until it learns that: no client can know (contract, N). It
-    # cannot commit there. Who can is in a group that began to count anew.
-    newest = -1
-    for epoch in epochs:
-        generation = newest if epoch.generation is None else epoch.generation
-        if generation >= newest or epoch.has_committed:
-            newest = generation
-            yield epoch
-
-
-def _missing(
-    tp: TopicPartition,
-    epochs: Sequence[Epoch],
-    acknowledged: Sequence[tuple[int, int]],
-    settings: Settings,
-) -> Iterator[Finding]:
-    if not acknowledged:
-        # Where an ownership went on, nobody can tell a record from what never was one.
-        passed = merged((run.start, run.end) for one in epochs for run in one.runs)
-        for (_, end), (start, _) in pairwise(passed):
-            said = f"nobody delivered offsets {end} to {start - 1}"
-            yield _finding("S2", tp, None, end, said)
-        return
-    covered = merged(span for one in epochs for span in one.came)
-    # What lies before the first delivery may have been read before there were journals,
-    # what lies after the last one may still come.
-    bottom, top = (covered[0][0], covered[-1][1]) if covered else (0, 0)
-    for first, last in acknowledged:
-        if settings.is_drained:
-            bottom, top = first, last + 1
-        for start, end in holes(max(first, bottom), min(last + 1, top), covered):
-            said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-            yield _finding("S2", tp, None, start, said)
-
-
-def _group_holds(
-    tp: TopicPartition,
-    epochs: Sequence[Epoch],
-    parts: Iterable[Digest],
-    settings: Settings,
-) -> Iterator[Finding]:
-    entries = [
-        entry
-        for one in parts
-        for entry in one.control
-        if scopes.parse(entry["scope"]).covers(tp)
-    ]
-    groups = {one.member: one.group for one in parts}
-    for epoch in epochs:
-        own = [one for one in entries if one["group"] == groups[epoch.member]]
-        for span in _spans(own):
-            began_after = epoch.owned_since > span.start + settings.clock_skew
-            late = [
-                run for run in epoch.runs if run.at < span.end - settings.clock_skew
-            ]
-            if began_after and epoch.at < span.end and late:
-                said = f"delivered though {span.scope} was held for the group before"
-                yield _finding("G2", tp, epoch, late[0].start, said)
-                break
-
-
-def _begun_late(
-    tp: TopicPartition, parts: Sequence[Digest], settings: Settings
-) -> Iterator[Finding]:
-    # What a member's own journal says is judged without clocks. This is about one that
-    # has never heard: compared are the time of the acknowledgement in the operator's
-    # journal, and before the lift was asked for, with those of the member's starts.
-    control = [entry for one in parts for entry in one.control]
-    for part in parts:
-        own = [
-            entry
-            for entry in control
-            if entry["group"] == part.group and scopes.parse(entry["scope"]).covers(tp)
-        ]
-        for span in _spans(own):
-            start = span.start + settings.patience + settings.clock_skew
-            late = next(part.begun.between(start, span.end - settings.clock_skew), None)
-            if late is not None:
-                at, offset = late
-                said = (
-                    f"began {offset} {at - span.start:.1f} s after {span.scope} was "
-                    f"held for the group"
-                )
-                yield Finding(
-                    check="W10",
-                    partition=tp,
-                    member=part.member,
-                    offset=offset,
-                    evidence=said,
-                    at=at,
-                )
-
-
-def _not_done(
-    tp: TopicPartition, parts: Sequence[Digest], acknowledged: Sequence[tuple[int, int]]
-) -> Iterator[Finding]:
-    # Who is no worker does what a poll returned, as far as journals tell.
-    spans = [span for one in parts for span in one.done]
-    plain = [epoch for one in parts if not one.is_working for epoch in one.epochs]
-    covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    for first, last in acknowledged:
-        for start, end in holes(first, last + 1, covered):
-            said = f"nobody completed acknowledged offsets {start} to {end - 1}"
-            yield _finding("W5", tp, None, start, said)
-
-
-def _spans(entries: Iterable[Entry]) -> Iterator[_Span]:
-    began: dict[tuple[str, str], float] = {}
-    for entry in sorted(entries, key=lambda one: one.at):
-        key = entry["scope"], entry["owner"] or ""
-        if entry.event == "group-hold":
-            began.setdefault(key, entry.at)
-        elif key in began:
-            yield _Span(start=began.pop(key), end=entry.at, scope=key[0])
-    for (scope, _), at in began.items():
-        yield _Span(start=at, end=math.inf, scope=scope)
-
-
-def _finding(
-    check: str, tp: TopicPartition, epoch: Epoch | None, offset: int, evidence: str
-) -> Finding:
-    return Finding(
-        check=check,
-        partition=tp,
-        member=epoch.member if epoch else "",
-        offset=offset,
-        evidence=evidence,
-        at=epoch.delivered_at if epoch else None,
-    )
+    found: dict[TopicPartition, tuple[Finding, ...]] = {}
+    for case, verdict in verdicts.items():
+        tp = case.topic, case.partition
+        found[tp] = *found.get(tp, ()), *verdict.findings
+    return found

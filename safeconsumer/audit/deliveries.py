@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.holds.scope import TopicPartition
+
+# org.apache.kafka.common.record.TimestampType
+_LOG_APPEND_TIME = 1
 
 
 class Deliveries:
@@ -58,8 +61,8 @@ class Deliveries:
         Raises:
             JournalError: it could not be written.
         """
-        name, written = tp_text(tp), records[0].timestamp
-        when = {} if written is None or written < 0 else {"written": written / 1000}
+        name = tp_text(tp)
+        when = _written(records[0])
         runs = _rising([one.offset for one in records])
         starts = [self.next.get(name, runs[0][0]), *(run[0] for run in runs[1:])]
         ends = [run[-1] + 1 for run in runs]
@@ -68,6 +71,15 @@ class Deliveries:
             run = {"tp": name, "from": start, "next": after, **_said(offsets)}
             self._journal.write("deliver", {**run, **more, **when})
             self.next[name] = after
+
+
+def _written(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
+    # Only a broker's time says when a record was appended; a producer's is its own.
+    at = record.timestamp
+    if at is None or at < 0:
+        return {}
+    is_brokers = getattr(record, "timestamp_type", None) == _LOG_APPEND_TIME
+    return {"written" if is_brokers else "created": at / 1000}
 
 
 def _rising(offsets: list[int]) -> list[list[int]]:

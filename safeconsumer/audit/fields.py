@@ -4,10 +4,10 @@ What each kind of entry must carry, so that whoever reads a journal need not ask
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from safeconsumer.errors import JournalError, ScopeSyntaxError
-from safeconsumer.holds import scope as scopes
+from safeconsumer.audit.reading import covering
+from safeconsumer.errors import JournalError
 
 # org.apache.kafka.common.protocol: an offset is an INT64.
 _MAX_OFFSET = 2**63 - 1
@@ -27,12 +27,20 @@ def check(event: str, fields: Mapping[str, Any]) -> None:
     Raises:
         JournalError: a field is missing or of another type; names it.
     """
-    for name, (what, is_right) in _OF.get(event, _EVERYWHERE).items():
-        value = fields.get(name)
-        if not is_right(value):
-            shown = repr(value)[:_SHOWN]
-            message = f"{event[:_SHOWN]!r}: {name} must be {what}, not {shown}"
-            raise JournalError(message)
+    needed, rules = _OF.get(event, _OF_OTHERS)
+    for name, value in fields.items():
+        rule = rules.get(name)
+        if rule is not None and not rule[1](value):
+            _refuse(event, name, rule[0], value)
+    for name in needed:
+        if name not in fields:
+            _refuse(event, name, rules[name][0], None)
+
+
+def _refuse(event: str, name: str, what: str, value: object) -> NoReturn:
+    shown = repr(value)[:_SHOWN]
+    message = f"{event[:_SHOWN]!r}: {name} must be {what}, not {shown}"
+    raise JournalError(message)
 
 
 def is_time(value: object) -> bool:
@@ -64,8 +72,8 @@ def _is_scope(value: object) -> bool:
     if not isinstance(value, str):
         return False
     try:
-        scopes.parse(value)
-    except ScopeSyntaxError:
+        covering(value)
+    except JournalError:
         return False
     return True
 
@@ -129,6 +137,8 @@ _CALL = {
     "paused": _or_none(_PARTITIONS),
     "gated": _or_none(_PARTITIONS),
     "assigned": _or_none(_PARTITIONS),
+    "seen": _or_none(_WHOLE),
+    "seen_at": _or_none(_TIME),
 }
 _RECORD = {"tp": _PARTITION, "offset": _WHOLE}
 _OWNED = {"partitions": _PARTITIONS}
@@ -155,6 +165,8 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
         "gaps": _or_none(_SPANS),
         "poll": _or_none(_KEY),
         "after": _or_none(_WHOLE),
+        "asked": _or_none(_TIME),
+        "created": _or_none(_TIME),
         "written": _or_none(_TIME),
     },
     "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},
@@ -187,4 +199,16 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     },
     "heal": {"id": _KEY},
 }
-_OF = {event: {**_EVERYWHERE, **own} for event, own in _KINDS.items()}
+
+Rules = Mapping[str, tuple[str, Check]]
+
+
+def _with_needed(rules: Rules) -> tuple[tuple[str, ...], Rules]:
+    # What must be there, so that only what is there need be looked at.
+    return tuple(name for name, (_, is_right) in rules.items() if not is_right(None)), (
+        rules
+    )
+
+
+_OF = {event: _with_needed({**_EVERYWHERE, **own}) for event, own in _KINDS.items()}
+_OF_OTHERS = _with_needed(_EVERYWHERE)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
-from safeconsumer.audit.handling import DEAD_LETTER
-from safeconsumer.audit.journal import Entry
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.journal import DEAD_LETTER
 from safeconsumer.audit.spans import Spans
 
 
@@ -52,8 +52,8 @@ class _Task:
     stint: int
 
 
-# What is wrong: the check, the entry, the offset, the evidence; and what takes it back.
-Find = Callable[[str, Entry, int, str], Callable[[], None]]
+# What is wrong: the check, the fact, the offset, the evidence; and what takes it back.
+Find = Callable[[str, Fact, int, str], Callable[[], None]]
 
 
 class Handled:
@@ -105,17 +105,17 @@ class Handled:
         self._open.clear()
         self._lanes.clear()
 
-    def delivered(self, entry: Entry) -> None:
+    def delivered(self, fact: Fact) -> None:
         """
         Expect that the records of a run are handled.
         """
-        if self._next is not None and entry["from"] < self._next:
+        if self._next is not None and fact["from"] < self._next:
             self._lanes.clear()
-        self._next, at = entry["next"], entry["first"]
-        for start, end in entry["gaps"] or ():
+        self._next, at = fact["next"], fact["first"]
+        for start, end in fact["gaps"] or ():
             self._open.update(range(at, start))
             at = end
-        self._open.update(range(at, entry["last"] + 1))
+        self._open.update(range(at, fact["last"] + 1))
 
     # ------------------------------------------------------------ handlers
 
@@ -125,19 +125,19 @@ class Handled:
         """
         return (task.offset for task in self._running.values())
 
-    def began(self, entry: Entry) -> None:
+    def began(self, fact: Fact) -> None:
         """
         Judge a start.
         """
-        offset, lane, epoch = entry["offset"], entry["lane"], entry["epoch"]
-        self.begun.add(entry.at, offset)
+        offset, lane, epoch = fact["offset"], fact["lane"], fact["epoch"]
+        self.begun.add(fact.at, offset)
         for other in self._running.values():
             if lane is not None and other.lane == lane:
                 said = f"began {offset} while {other.offset} of its lane was handled"
-                self._find("W7", entry, offset, said)
+                self._find("W7", fact, offset, said)
         is_over = epoch is not None and (epoch < self._newest or epoch <= self._over)
         stint = -1 if is_over else self._stint
-        self._running[entry["id"]] = _Task(offset, lane, stint)
+        self._running[fact["id"]] = _Task(offset, lane, stint)
         if is_over:  # of an ownership that has ended: what it does counts for nothing
             return
         self._newest = self._newest if epoch is None else epoch
@@ -145,38 +145,38 @@ class Handled:
             self._open.add(offset)
         elif offset not in self._open:
             said = f"began {offset}, which is complete or was not delivered"
-            self._find("W5", entry, offset, said)
+            self._find("W5", fact, offset, said)
         if lane is not None:
-            self._follow(entry, offset, lane)
+            self._follow(fact, offset, lane)
 
-    def _follow(self, entry: Entry, offset: int, lane: str) -> None:
+    def _follow(self, fact: Fact, offset: int, lane: str) -> None:
         last = self._lanes.get(lane, -1)
         self._lanes[lane] = max(last, offset)
         if offset < last:
             said = f"began {offset} after {last} of its lane"
-            self._find("W7", entry, offset, said)
+            self._find("W7", fact, offset, said)
         elif last < offset and last in self._open:
             said = f"began {offset} before {last} of its lane was complete"
-            self._doubt(last, self._find("W7", entry, offset, said))
+            self._doubt(last, self._find("W7", fact, offset, said))
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, fact: Fact) -> None:
         """
         Take note of an end; a record whose handler returned is complete.
         """
-        task = self._running.pop(entry["id"], None)
-        if task is not None and entry["ok"]:
+        task = self._running.pop(fact["id"], None)
+        if task is not None and fact["ok"]:
             self.done.add(task.offset, task.offset + 1)
             if task.stint == self._stint:
                 self._open.discard(task.offset)
 
-    def completed(self, entry: Entry) -> None:
+    def completed(self, fact: Fact) -> None:
         """
         Take note of a record that is complete although its handler failed.
         """
-        offset = entry["offset"]
+        offset = fact["offset"]
         self._open.discard(offset)
         self.done.add(offset, offset + 1)
-        if entry["why"] == DEAD_LETTER:
+        if fact["why"] == DEAD_LETTER:
             self._lettered.add(offset)
         else:
             for take_back in self._doubts.pop(offset, ()):
@@ -184,7 +184,7 @@ class Handled:
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, entry: Entry, offset: int) -> None:
+    def committing(self, fact: Fact, offset: int) -> None:
         """
         Judge what a commit was asked for.
         """
@@ -192,7 +192,7 @@ class Handled:
         if left:
             first = min(left)
             said = f"committed {offset}, {first} is not complete"
-            self._doubt(first, self._find("W4", entry, first, said))
+            self._doubt(first, self._find("W4", fact, first, said))
         # What began before all that is open can be overtaken by nothing any more.
         low = min(self._open, default=offset)
         self._lanes = {lane: at for lane, at in self._lanes.items() if at >= low}

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.journal import DEAD_LETTER, SKIPPED
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.writer import JournalWriter, Running
-
-DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 
 class Handling:

@@ -1,5 +1,5 @@
 """
-The delivery journal: what a consumer did, one JSON line each, one file per member.
+The delivery journal: what a consumer did, one JSON line each, of one process.
 
 Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "group":
 ..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
@@ -9,12 +9,14 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
   (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
-  ``gated`` and ``assigned`` after it (pause, resume);
+  ``gated`` and ``assigned`` after it (pause, resume; in ``gated`` nothing if that is
+  not known), ``seen``, the last entry before that was looked at, and ``seen_at``, when;
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
-  before the step of an iteration that yielded it, ``written``: when the first record
-  was appended, seconds since the epoch;
+  before the step of an iteration that yielded it, with ``asked``, when the step began;
+  of the first record ``written``, when the broker appended it, or ``created``, when its
+  producer says that it was made, seconds since the epoch;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
@@ -34,7 +36,7 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   the moment when a hold is in force and the entry that says so;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
-  control topic;
+  control topic, or about to be asked for; ``until`` of a hold that expires;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
@@ -43,10 +45,15 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   for pictures; no check reads them, so no fault excuses anything.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
+
+A journal may be in parts, each a file. The head of a later one also has ``part``,
+counted up by one from 1, ``after``, the number of the last entry before it, and
+``began``, the ``at`` of the first head; a part that is over ends with a line without
+``n``: ``part`` and ``after`` of the next one.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,12 +61,14 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.fields import check, is_time
 from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
 
 VERSION = 1
 
 # Why a hold is over that nobody lifted.
 EXPIRED, ENDED = "expired", "ended"
+
+# Why a record is complete though its handler failed.
+DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
 # Without the search for blanks around a document that json.loads begins and ends with.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
@@ -108,26 +117,35 @@ class Journal:
     entries: tuple[Entry, ...]
     is_cut: bool = False
 
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-        return [one for one in self.entries if one.event == "lift"]
+
+@frozen(kw_only=True)
+class Head:
+    """
+    What the first line of a file says.
+
+    Attributes:
+        member: names the process.
+        group: its consumer group.
+        began: when its journal began; with ``member`` it says whose it is.
+        part: the number of this part; 1 if it is the first one, or the only one.
+        after: the number of the last entry before it.
+    """
+
+    member: str
+    group: str
+    began: float
+    part: int = 1
+    after: int = 0
 
 
-def tp_text(tp: TopicPartition) -> str:
+@frozen
+class Tail:
     """
-    Return a partition as journals name it.
+    How a part ends: its last entry, and the next part if it says that there is one.
     """
-    return f"{tp[0]}:{tp[1]}"
 
-
-def tp_of(text: str) -> TopicPartition:
-    """
-    Return the partition that a journal names so.
-    """
-    topic, _, number = text.rpartition(":")
-    return topic, int(number)
+    last: int
+    next: int | None
 
 
 class Source(Protocol):
@@ -153,19 +171,15 @@ class Source(Protocol):
         What it did, in order; may be asked for again.
         """
 
-    def lifts(self) -> Sequence[Entry]:
-        """
-        Return the entries that say when holds from elsewhere ended.
-        """
-
 
 def read(path: Path) -> Journal:
     """
-    Read one file as a whole.
+    Read one file, which has a whole journal.
 
     Raises:
-        JournalError: it cannot be read, is of a newer version, or is broken elsewhere
-            than in its last line; names the file and the line.
+        JournalError: it cannot be read, is of a newer version, is broken elsewhere
+            than in its last line, or is one of several parts; names the file and the
+            line.
     """
     try:
         text = path.read_text("utf-8", errors="replace")
@@ -187,14 +201,54 @@ def parse(name: str, text: str) -> Journal:
     if not lines:
         message = f"{name} has no whole line: it is no journal, or it is empty"
         raise JournalError(message)
-    member, group = head_of(name, lines[0])
-    entries = tuple(entries_of(name, member, lines[1:]))
-    return Journal(member=member, group=group, entries=entries, is_cut=is_cut)
+    head = head_of(name, lines[0])
+    check_begins(head, name)
+    entries: list[Entry] = []
+    reading = entries_of(name, head, lines[1:])
+    while True:
+        try:
+            entries.append(next(reading))
+        except StopIteration as end:
+            check_ends(end.value, name)
+            break
+    return Journal(
+        member=head.member, group=head.group, entries=tuple(entries), is_cut=is_cut
+    )
 
 
-def head_of(name: str, line: str) -> tuple[str, str]:
+def check_begins(head: Head, name: str, last: int = 0) -> None:
     """
-    Read a journal's first line: whose it is, and of which group.
+    Return if nothing is missing between an entry and the part that should follow it.
+
+    Raises:
+        JournalError: something is.
+    """
+    if head.after > last:
+        message = (
+            f"{name} is part {head.part} of the journal of {head.member}: entries "
+            f"{last + 1} to {head.after} stand in a part that is missing"
+        )
+        raise JournalError(message)
+
+
+def check_ends(tail: Tail, name: str) -> None:
+    """
+    Return if a journal may be over with this part.
+
+    Raises:
+        JournalError: it goes on in one that is missing.
+    """
+    if tail.next is not None:
+        message = (
+            f"{name} goes on after entry {tail.last} in part {tail.next}, which is "
+            "missing"
+        )
+        raise JournalError(message)
+
+
+def head_of(name: str, line: str) -> Head:
+    """
+    Read a journal's first line.
 
     Raises:
         JournalError: it is no such line, or of a newer version.
@@ -206,42 +260,77 @@ def head_of(name: str, line: str) -> tuple[str, str]:
             f"{name} is a journal of version {version!r}; this program reads {VERSION}"
         )
         raise JournalError(message)
-    return str(head.get("member", name)), str(head.get("group", ""))
+    began: Any = head.get("began", head.get("at"))
+    part, after = _place(head)
+    if not is_time(began) or part < 1 or after < 0:
+        message = f"{name}, line 1: at, began, part or after is none"
+        raise JournalError(message)
+    return Head(
+        member=str(head.get("member", name)),
+        group=str(head.get("group", "")),
+        began=float(began),
+        part=part,
+        after=after,
+    )
 
 
-def entries_of(name: str, member: str, lines: Iterable[str]) -> Iterator[Entry]:
+def _place(document: Mapping[str, Any]) -> tuple[int, int]:
+    part, after = document.get("part", 1), document.get("after", 0)
+    is_right = type(part) is int and type(after) is int
+    return (part, after) if is_right else (-1, -1)
+
+
+def entries_of(
+    name: str, head: Head, lines: Iterable[str]
+) -> Generator[Entry, None, Tail]:
     """
-    Read the lines after the first.
+    Read the lines after the first; returns how they end.
 
     Raises:
         JournalError: one is broken, or missing.
     """
-    for number, line in enumerate(lines, start=1):
-        yield entry_of(name, member, number, line)
+    number, following = head.after, None
+    for line_number, line in enumerate(lines, start=2):
+        document = _document(name, line_number, line)
+        if following is not None:
+            message = f"{name}, line {line_number}: stands after the end of its part"
+            raise JournalError(message)
+        if "n" not in document and "part" in document:
+            following = _following(name, line_number, number, document)
+            continue
+        number += 1
+        yield _entry(name, head.member, number, line_number, document)
+    return Tail(number, following)
 
 
-def entry_of(name: str, member: str, number: int, line: str) -> Entry:
-    """
-    Read the line of the entry that should have this number.
+def _following(name: str, line: int, last: int, document: Mapping[str, Any]) -> int:
+    part, after = _place(document)
+    if after != last:
+        message = (
+            f"{name}, line {line}: the part ends with entry {after}, and {last} stands "
+            "before it: lines are missing"
+        )
+        raise JournalError(message)
+    return part
 
-    Raises:
-        JournalError: it is broken, or another's.
-    """
-    document = _document(name, number + 1, line)
+
+def _entry(
+    name: str, member: str, number: int, line: int, document: dict[str, Any]
+) -> Entry:
     n, at, event = (document.pop(key, None) for key in ("n", "at", "e"))
     if type(n) is not int or not is_time(at) or not isinstance(event, str):
-        message = f"{name}, line {number + 1}: no n, at and e"
+        message = f"{name}, line {line}: no n, at and e"
         raise JournalError(message)
     if n != number:
         message = (
-            f"{name}, line {number + 1}: entry {n} stands where {number} should: lines "
+            f"{name}, line {line}: entry {n} stands where {number} should: lines "
             "are missing, or two processes wrote it"
         )
         raise JournalError(message)
     try:
         check(event, document)
     except JournalError as error:
-        message = f"{name}, line {number + 1}: {error}"
+        message = f"{name}, line {line}: {error}"
         raise JournalError(message) from error
     return Entry(member, n, float(at), event, document)
 

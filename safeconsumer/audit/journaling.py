@@ -14,9 +14,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer import events
 from safeconsumer._kafka.facade import Facade
-from safeconsumer.audit.calls import Calls
+from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import tp_text
+from safeconsumer.audit.reading import covered, tp_text
 from safeconsumer.audit.recorded import holds_hook, scopes_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.consumer import SafeConsumer
@@ -172,7 +172,10 @@ class Journaling:
     # ------------------------------------------------------------ what calls tell
 
     def around(
-        self, op: str, said: Mapping[str, object] | None = None
+        self,
+        op: str,
+        said: Mapping[str, object] | None = None,
+        seen: Seen | None = None,
     ) -> AbstractContextManager[int]:
         """
         Write a call, and its return behind the block; nothing once this has ended.
@@ -180,7 +183,7 @@ class Journaling:
         Raises:
             JournalError: one of them could not be written.
         """
-        return nullcontext(0) if self._has_ended else self._calls.around(op, said)
+        return nullcontext(0) if self._has_ended else self._calls.around(op, said, seen)
 
     def tell(self, event: str, said: Mapping[str, object]) -> None:
         """
@@ -261,11 +264,11 @@ class JournalingConsumer(SafeConsumer):
         """
         journal = self._safe_journaling
         journal.check()
-        after = journal.writer.number
+        after, asked = journal.writer.number, journal.writer.now()
         record = super().__next__()
         tp = TopicPartition(record.topic, record.partition)
         with self._safe_again_if_unwritten({tp: [record]}):
-            journal.came.came(tp, [record], after=after)
+            journal.came.came(tp, [record], after=after, asked=asked)
         return record
 
     @contextmanager
@@ -320,8 +323,11 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
+        seconds = checked_duration(for_)
         super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
-        self._safe_tell_group("group-hold", targets, owner)
+        now = self._safe_journaling.writer.now()
+        until = None if seconds is None else now + seconds
+        self._safe_tell_group("group-hold", targets, owner, until)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
         """
@@ -330,11 +336,18 @@ class JournalingConsumer(SafeConsumer):
         self._safe_tell_group("group-lift", targets, owner)
         return super().resume_group(*targets, owner=owner)
 
-    def _safe_tell_group(self, event: str, targets: Iterable[Any], owner: str) -> None:
+    def _safe_tell_group(
+        self,
+        event: str,
+        targets: Iterable[Any],
+        owner: str,
+        until: float | None = None,
+    ) -> None:
         journal = self._safe_journaling
+        limit: dict[str, object] = {} if until is None else {"until": until}
         for scope in scopes_text(targets):
             said = {"scope": scope, "owner": owner, "group": journal.group}
-            journal.tell(event, said)
+            journal.tell(event, {**said, **limit})
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
@@ -363,7 +376,7 @@ class JournalingConsumer(SafeConsumer):
         said["lifetime"] = checked_lifetime(lifetime or self._safe_lifetime).value
         if seconds is not None:
             said["until"] = journal.writer.now() + seconds
-        with journal.around("pause", said):
+        with journal.around("pause", said, lambda: self._safe_seen(found)):
             super()._safe_place(
                 found, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
@@ -374,5 +387,22 @@ class JournalingConsumer(SafeConsumer):
     ) -> tuple[Hold, ...]:
         owner = all_of or (keys[0][1] if keys else APP)
         said = {"scopes": [str(scope) for scope, _ in keys], "owner": owner}
-        with self._safe_journaling.around("resume", said):
+        scopes = tuple(scope for scope, _ in keys)
+        around = self._safe_journaling.around
+        with around("resume", said, lambda: self._safe_seen(scopes)):
             return super()._safe_lift(keys, all_of=all_of)
+
+    def _safe_seen(self, named: Iterable[Scope]) -> Mapping[str, object]:
+        # Other threads go on meanwhile: after which entry it was looked tells the
+        # checker what it can be compared with.
+        journal = self._safe_journaling.writer
+        number, at = journal.number, journal.now()
+        view = self._safe_ledger.view()  # one look: a gate may open at any moment
+        here = covered(map(str, named), view.partitions())
+        return {
+            "seen": number,
+            "seen_at": at,
+            "assigned": sorted(map(tp_text, here)),
+            "paused": sorted(map(tp_text, here & view.paused())),
+            "gated": sorted(map(tp_text, here & set(view.gates))),
+        }

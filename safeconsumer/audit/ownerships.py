@@ -4,6 +4,7 @@ What a member had of a partition: ownerships, what came in them, what was commit
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from attrs import Factory, define, field, frozen
@@ -20,49 +21,6 @@ class Delivered:
     start: int
     end: int
     at: float
-
-
-@define(kw_only=True)
-class Epoch:
-    """
-    One ownership: from assigned to revoked or lost.
-
-    Attributes:
-        member: whose.
-        at: when it began.
-        runs: how its position went.
-        came: the offsets of its records, without what the position passed over.
-        was_sought: whether somebody moved the position.
-        was_lost: whether it ended without the member's doing.
-        has_committed: whether a commit of it was acknowledged.
-        generation: of the group, if it is known.
-        owned_since: when it began, or the one before it if the very next generation
-            gave the partition back: nobody else can have owned it between.
-    """
-
-    member: str
-    at: float
-    runs: list[Delivered] = field(factory=list)
-    came: Spans = field(factory=Spans)
-    was_sought: bool = False
-    was_lost: bool = False
-    has_committed: bool = False
-    generation: int | None = None
-    owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
-
-    def is_followed_by(self, generation: int | None) -> bool:
-        """
-        Tell whether an ownership of that generation is this one given back.
-        """
-        known = self.generation is not None and not self.was_lost
-        return known and generation == self.generation + 1  # type: ignore[operator]  # known
-
-    @property
-    def delivered_at(self) -> float:
-        """
-        When its first record came, or when it began.
-        """
-        return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at
 
 
 @define
@@ -88,3 +46,90 @@ class Commits:
         Yield each one's time, offset, and whether it was answered.
         """
         return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
+
+    def until(self, at: float) -> "Commits":
+        """
+        Return those up to a moment.
+        """
+        if not self.at or self.at[-1] <= at:
+            return self
+        end = bisect_right(self.at, at)
+        return Commits(self.at[:end], self.offset[:end], self.is_sure[:end])
+
+    @property
+    def last(self) -> int | None:
+        """
+        What was committed last, for sure; None: nothing was.
+        """
+        found = self.is_sure.rfind(1)
+        return None if found < 0 else self.offset[found]
+
+    @property
+    def least(self) -> int | None:
+        """
+        The lowest offset that was committed for sure.
+        """
+        return min((offset for _, offset, sure in self if sure), default=None)
+
+    @property
+    def most(self) -> int:
+        """
+        The highest offset that may have been committed; -1: none.
+        """
+        return max(self.offset, default=-1)
+
+
+@define(kw_only=True, eq=False)
+class Epoch:
+    """
+    One ownership: from assigned to revoked or lost.
+
+    Attributes:
+        member: whose.
+        at: when it began.
+        over: when the last was heard of it.
+        runs: how its position went.
+        came: the offsets of its records, without what the position passed over.
+        commits: what was asked to be committed in it, or soon after.
+        was_assigned: whether somebody said that it began; else records just came.
+        was_sought: whether somebody moved the position.
+        was_lost: whether it ended without the member's doing.
+        has_committed: whether a commit of it was acknowledged.
+        generation: of the group, if it is known; -1 is none.
+        owned_since: when it began, or the one before it if the very next generation
+            gave the partition back: nobody else can have owned it between.
+    """
+
+    member: str
+    at: float
+    over: float = field(default=Factory(lambda self: self.at, takes_self=True))
+    runs: list[Delivered] = field(factory=list)
+    came: Spans = field(factory=Spans)
+    commits: Commits = field(factory=Commits)
+    was_assigned: bool = True
+    was_sought: bool = False
+    was_lost: bool = False
+    has_committed: bool = False
+    generation: int | None = None
+    owned_since: float = field(default=Factory(lambda self: self.at, takes_self=True))
+
+    def is_followed_by(self, generation: int | None) -> bool:
+        """
+        Tell whether an ownership of that generation is this one given back.
+        """
+        known = self.generation is not None and not self.was_lost
+        return known and generation == self.generation + 1  # type: ignore[operator]  # known
+
+    @property
+    def is_numbered(self) -> bool:
+        """
+        Tell whether the group's generation of its begin is known.
+        """
+        return self.generation is not None and self.generation >= 0
+
+    @property
+    def delivered_at(self) -> float:
+        """
+        When its first record came, or when it began.
+        """
+        return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from safeconsumer import events
-from safeconsumer.audit.calls import Calls
+from safeconsumer._kafka.handover.carrying import ARRIVED
+from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
-from safeconsumer.audit.journal import ENDED, EXPIRED, tp_of, tp_text
+from safeconsumer.audit.journal import ENDED, EXPIRED
+from safeconsumer.audit.reading import covered, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
@@ -73,7 +75,8 @@ class Recorded:
         """
         Pause, and write down when it was called and when it had returned.
         """
-        with self._calls.around("pause", self._hold(scopes_text(targets), kwargs)):
+        named = scopes_text(targets)
+        with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
             self._consumer.pause(*targets, **kwargs)
             self._journal.write_running()
 
@@ -81,7 +84,8 @@ class Recorded:
         """
         Pause the whole consumer, and write it down as :meth:`pause`.
         """
-        with self._calls.around("pause", self._hold(["@all"], kwargs)):
+        named = ["@all"]
+        with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
             self._consumer.pause_all(**kwargs)
             self._journal.write_running()
 
@@ -89,7 +93,8 @@ class Recorded:
         """
         Resume, and write down when it was called and when it had returned.
         """
-        with self._calls.around("resume", self._hold(scopes_text(targets), kwargs)):
+        named = scopes_text(targets)
+        with self._calls.around("resume", self._hold(named, kwargs), self._seen(named)):
             return self._consumer.resume(*targets, **kwargs)
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
@@ -98,8 +103,27 @@ class Recorded:
         """
         owner = kwargs.get("owner", "app")
         held = [str(one.scope) for one in self._consumer.holds() if one.owner == owner]
-        with self._calls.around("resume", self._hold(held, kwargs)):
+        with self._calls.around("resume", self._hold(held, kwargs), self._seen(held)):
             return self._consumer.resume_all(**kwargs)
+
+    def _seen(self, named: list[str]) -> Seen:
+        # What is gated is not asked of it, so only what must be in paused() can be
+        # judged, not what must not.
+        def seen() -> Mapping[str, object]:
+            number, at = self._journal.number, self._journal.now()
+            ask = getattr(self._consumer, "paused", None)
+            if ask is None:  # a client that cannot tell
+                return {}
+            here = covered(named, map(tuple, self._consumer.assignment()))
+            paused = here & set(map(tuple, ask()))
+            return {
+                "seen": number,
+                "seen_at": at,
+                "assigned": sorted(map(tp_text, here)),
+                "paused": sorted(map(tp_text, paused)),
+            }
+
+        return seen
 
     def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:
         said: dict[str, object] = {"scopes": named, "owner": kwargs.get("owner", "app")}
@@ -175,24 +199,25 @@ def holds_hook(journal: JournalWriter) -> Hook:
     """
     Make a hook for ``SafeConsumer(hooks=...)`` that writes down holds from elsewhere.
 
-    Those of operators and of the group, which no call of this process places or lifts;
-    and of any owner, that a hold expired or ended.
+    Those of operators and of the group, and those that arrived with a partition, which
+    no call of this process places; and of any owner, that a hold expired or ended.
     """
 
     def write(event: events.Event) -> None:
         match event:
             case events.HoldsPlaced():
                 for hold in event.holds:
-                    if hold.is_remote:
+                    if hold.is_remote or hold.reason == ARRIVED:
                         journal.write_running()
                         journal.write("hold", _named(hold))
             case events.HoldsRemoved():
                 for hold in event.holds:
                     if hold.is_remote:
-                        journal.write("lift", {**_named(hold), "since": event.at})
+                        since = journal.time_of(event.at)
+                        journal.write("lift", {**_named(hold), "since": since})
             case events.HoldsExpired() | events.HoldsEnded():
                 why = EXPIRED if isinstance(event, events.HoldsExpired) else ENDED
-                said = {"since": event.at, "why": why}
+                said = {"since": journal.time_of(event.at), "why": why}
                 for hold in event.holds:
                     journal.write("lift", {**_named(hold), **said})
 

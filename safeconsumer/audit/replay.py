@@ -1,18 +1,18 @@
 """
-One member and one partition: its journal, followed line by line.
+One member and one partition: its facts, followed one by one.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from attrs import frozen
+from attrs import define, frozen
 
+from safeconsumer.audit.facts import Address, Fact
+from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
-from safeconsumer.audit.journal import Entry, tp_text
-from safeconsumer.audit.members import Member, Placed
+from safeconsumer.audit.holding import Holds, Key, Placed, keys
+from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch
-from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.scope import TopicPartition
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
 _WORKERS_OWN = frozenset(
@@ -20,31 +20,63 @@ _WORKERS_OWN = frozenset(
 )
 
 
+# Seconds: a hold that expires is over at the next look, and its entry comes after it.
+_EXPIRES_WITHIN = 1.0
+_WRITTEN_WITHIN = 1.0
+
 _NOT_OWNED = "committed without owning it"
 
 
 @frozen(kw_only=True)
-class Finding:
+class Waited:
     """
-    One promise that was broken.
+    A resume after which the next record was long in coming.
 
     Attributes:
-        check: which, one of :data:`safeconsumer.audit.checker.CHECKS`.
-        partition: where.
-        member: by whom; "" if by the fleet together.
-        offset: the first offset concerned, or None.
-        evidence: what the journal says, in one sentence.
-        at: when, seconds since the epoch; None if no moment can be named.
-        entry: the number of the entry that shows it; None if it takes several.
+        entry: that shows it.
+        resumed: when the last hold was gone.
+        until: when the record came, or the journal ended.
+        polls: how many returned meanwhile.
+        offset: of the record, or where one was expected.
+        written: when the broker appended it, if it tells.
+        created: what its producer says, if only that is told.
+        is_delivered: whether it came at all.
     """
 
-    check: str
-    partition: TopicPartition
-    member: str
-    offset: int | None
-    evidence: str
-    at: float | None = None
-    entry: int | None = None
+    entry: int
+    resumed: float
+    until: float
+    polls: int
+    offset: int
+    written: float | None = None
+    created: float | None = None
+    is_delivered: bool = True
+
+
+@define
+class Let:
+    """
+    A hold from elsewhere that the member took for over, and what it delivered then.
+
+    Attributes:
+        scope: what it covered.
+        owner: whose it was.
+        ended: when it was over, as the member says.
+        is_expired: whether it says that nobody lifted it.
+        delivered: when the first record came after that.
+        offset: its offset.
+        count: how many came with it.
+        entry: that tells of them; 0: nothing came.
+    """
+
+    scope: str
+    owner: str
+    ended: float
+    is_expired: bool
+    delivered: float = 0.0
+    offset: int = 0
+    count: int = 0
+    entry: int = 0
 
 
 @frozen
@@ -53,20 +85,35 @@ class _Resumed:
     polls: int
 
 
+@define(eq=False)
+class _Suspicion:
+    """
+    What is wrong unless a later entry says that the holds had ended before.
+    """
+
+    finding: Callable[[Placed], Finding]
+    fact: Fact
+    holds: list[Placed]
+
+
 class Replay:
     """
     Follows one member's journal as far as it concerns one partition.
 
     Args:
-        tp: the partition.
+        case: the group and the partition.
         patience: seconds within which a resumed partition must deliver what is there.
-        member: what it shares with the member's other partitions.
 
     Attributes:
-        findings: what it broke by itself.
         epochs: its ownerships.
-        commits: what it asked to be committed, and what was.
+        strays: what it committed before it ever had the partition.
+        waits: resumes after which nothing came for long.
+        let_go: holds from elsewhere that it took for over, and then delivered.
+        heard: scopes and owners of holds from elsewhere.
+        was_shown: whether it ever says what ``paused()`` returned.
+        was_hidden: whether it paused or resumed and does not say that.
         handled: what a worker's handlers did with its records.
+        is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
             that gave it to anybody.
         generations: those in which it was gained.
@@ -75,27 +122,34 @@ class Replay:
     # A delivery may take that many polls after a resume, whatever the clock says.
     _POLLS = 3
 
-    def __init__(self, tp: TopicPartition, patience: float, member: Member) -> None:
-        self._tp = tp
-        self._name = tp_text(tp)
+    def __init__(self, case: Address, patience: float) -> None:
+        self._case = case
         self._patience = patience
-        self._member = member
         self._position: int | None = None
         self._is_owned = False
-        self._holds: dict[tuple[str, str], Placed] = {}
-        self._asked: dict[object, tuple[str, Epoch | None]] = {}
+        self._holds = Holds()
+        self._suspicions: list[_Suspicion] = []
+        self._unheld: list[tuple[Fact, Callable[[], None]]] = []
+        self._asked: dict[object, tuple[str, Epoch | None, bool]] = {}
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
-        self._covers: dict[str, bool] = {}
-        self.findings: list[Finding] = []
+        self._findings: list[Finding] = []
         self.epochs: list[Epoch] = []
-        self.commits = Commits()
+        self.strays = Commits()
+        self.waits: list[Waited] = []
+        self.let_go: list[Let] = []
+        self._let: list[Let] = []
+        self.heard: set[Key] = set()
+        self.was_shown = self.was_hidden = False
+        self._changed = 0
+        self._flying: set[object] = set()
         self.handled = Handled(self._find)
+        self.is_working = False
         self.late: list[tuple[int, Finding]] = []
         self.generations: set[int] = set()
         self._excused: set[tuple[int, int]] = set()
-        self._takers = {
+        self._takers: dict[str, Callable[[Fact], None]] = {
             "assigned": self._assigned,
             "call": self._call,
             "completed": self.handled.completed,
@@ -106,142 +160,207 @@ class Replay:
             "lift": self._lift,
             "lost": self._revoked,
             "moved": self._moved,
+            "over": self._over,
             "parked": self._parked,
             "return": self._return,
             "revoked": self._revoked,
+            "working": self._works,
         }
 
-    def take(self, entry: Entry) -> None:
+    def take(self, fact: Fact) -> None:
         """
-        Follow one entry that is about this partition, or about all.
+        Follow one fact; those of an event that no check is about change nothing.
         """
-        self._takers[entry.event](entry)
+        taker = self._takers.get(fact.event)
+        if taker is not None:
+            taker(fact)
+            if self._is_owned:
+                self.epochs[-1].over = fact.at
 
-    def take_hold(self, key: tuple[str, str], hold: Placed) -> None:
+    def findings(self) -> Iterator[Finding]:
         """
-        Take note of a hold, which may have been placed before this was heard of.
+        Yield what it broke by itself, once all facts were taken.
         """
-        if self._is_covered_by(key[0]):
-            self._place(key, hold)
+        yield from self._findings
+        for one in self._suspicions:
+            yield one.finding(one.holds[0])
 
-    def _place(self, key: tuple[str, str], hold: Placed) -> None:
-        self._holds[key] = hold
-        # These have said already that they began.
-        began = self.handled.at_work()
-        self._excused.update((hold.number, offset) for offset in began)
+    def _works(self, fact: Fact) -> None:  # noqa: ARG002 - one shape
+        self.is_working = True
+
+    # ------------------------------------------------------------ for a picture
+
+    @property
+    def is_owned(self) -> bool:
+        """
+        Whether the member has the partition now.
+        """
+        return self._is_owned
+
+    @property
+    def holds(self) -> Holds:
+        """
+        Those over the partition.
+        """
+        return self._holds
+
+    @property
+    def let(self) -> Sequence[Let]:
+        """
+        Holds from elsewhere that it took for over, and nothing came since.
+        """
+        return self._let
 
     # ------------------------------------------------------------ calls
 
-    def _call(self, entry: Entry) -> None:
-        if entry["op"] == "resume":
-            for key in self._keys(entry):
-                self._holds.pop(key, None)
-        elif entry["op"] == "commit":
-            self._commits(entry)
-        elif entry["op"] == "seek":
+    def _call(self, fact: Fact) -> None:
+        self._holds.take(fact)
+        if fact["op"] in {"pause", "resume"}:
+            self._flying.add(fact["id"])
+        if fact["op"] == "commit":
+            self._commits(fact)
+        elif fact["op"] == "seek":
             self._position = None
             self.handled.sought()
             if self.epochs:
                 self.epochs[-1].was_sought = True
 
-    def _return(self, entry: Entry) -> None:
-        if entry["ok"] is False:
-            self._asked.pop(entry["id"], None)
+    def _return(self, fact: Fact) -> None:
+        self._flying.discard(fact["id"])
+        if fact["ok"] is False:
+            self._asked.pop(fact["id"], None)
             return
-        match entry["op"]:
+        match fact["op"]:
             case "pause":
-                for key in self._keys(entry):
-                    self._place(key, self._member.placed(entry, key))
-                self._check_paused(entry)
+                self._hold(fact)
+                self._check_paused(fact)
+                self._changed = fact.number
             case "resume":
-                if self._is_owned and not self._held_before(math.inf, entry.at):
-                    self._resumed = _Resumed(entry.at, self._member.polls)
-                self._check_paused(entry)
+                self._let_flow(fact)
+                self._check_paused(fact)
+                self._changed = fact.number
             case "commit":
-                self._committed(entry)
+                self._committed(fact)
 
-    def _keys(self, entry: Entry) -> Iterator[tuple[str, str]]:
-        for scope in entry["scopes"] or ():
-            if self._is_covered_by(scope):
-                yield scope, entry["owner"] or ""
-
-    def _is_covered_by(self, scope: str) -> bool:
-        known = self._covers.get(scope)
-        if known is None:
-            known = self._covers[scope] = scopes.parse(scope).covers(self._tp)
-        return known
-
-    def _held_before(self, number: float, at: float) -> list[tuple[str, str]]:
-        return [
-            key
-            for key, hold in self._holds.items()
-            if hold.number < number and at < hold.until
-        ]
-
-    def _check_paused(self, entry: Entry) -> None:
-        name = self._name
-        if entry["paused"] is None or name not in (entry["assigned"] or ()):
+    def _check_paused(self, fact: Fact) -> None:
+        if fact["paused"] is None:
+            self.was_hidden = self.was_hidden or self._is_owned
             return
-        held = self._held_before(math.inf, entry.at)
-        should = bool(held) or name in (entry["gated"] or ())
-        if should != (name in entry["paused"]):
-            is_not = "is not" if should else "is"
-            evidence = f"paused() says it {is_not}, with holds {held}"
-            self._find("S7", entry, None, evidence)
+        self.was_shown = True
+        held = self._holds.standing(fact.at)
+        if not fact["assigned"] or not self._was_still(fact, held):
+            return
+        should = bool(held) or bool(fact["gated"])
+        if should == fact["paused"]:
+            return
+        if not should:
+            if fact["gated"] is not None:
+                said = "paused() says it is, and nothing holds it"
+                self._unheld.append((fact, self._find("S7", fact, None, said)))
+        elif fact["gated"]:
+            self._find("S7", fact, None, "paused() says it is not, and it is gated")
+        else:
+            self._suspect("S7", fact, None, "paused() says it is not,", held)
 
-    def _commits(self, entry: Entry) -> None:
-        offset = (entry["offsets"] or {}).get(self._name)
+    def _was_still(self, fact: Fact, held: list[Placed]) -> bool:
+        # Other threads may have changed something between the look and the entry.
+        if fact["seen"] is None:
+            return True
+        if self._changed > fact["seen"] or self._flying:
+            return False
+        return held == self._holds.standing(fact["seen_at"] - _EXPIRES_WITHIN)
+
+    def _commits(self, fact: Fact) -> None:
+        offset = fact["offset"]
         if offset is None:
             return
-        self.commits.add(entry.at, offset, is_sure=False)
+        self._commits_of(self._latest).add(fact.at, offset, is_sure=False)
         evidence = ""
         if self._position is not None and offset > self._position:
             evidence = f"committed {offset}, delivered only up to {self._position}"
         elif not self._is_owned:
             evidence = _NOT_OWNED
-        epoch = self.epochs[-1] if self._is_owned else None
-        self._asked[entry["id"]] = evidence, epoch
-        if self._member.is_working:
-            self.handled.committing(entry, offset)
+        self._asked[fact["id"]] = evidence, self._latest, self._is_owned
+        if self.is_working:
+            self.handled.committing(fact, offset)
 
-    def _committed(self, entry: Entry) -> None:
-        offset = (entry["offsets"] or {}).get(self._name)
-        evidence, epoch = self._asked.pop(entry["id"], ("", None))
-        if epoch is not None:
+    def _committed(self, fact: Fact) -> None:
+        offset = fact["offset"]
+        unknown = "", self._latest, False
+        evidence, epoch, was_owned = self._asked.pop(fact["id"], unknown)
+        if epoch is not None and was_owned:
             epoch.has_committed = True
         if offset is not None:
-            self.commits.add(entry.at, offset, is_sure=True)
+            self._commits_of(epoch).add(fact.at, offset, is_sure=True)
             if evidence:
-                self._find("S5", entry, offset, evidence)
+                self._find("S5", fact, offset, evidence)
                 self._tell_late(evidence)
+
+    @property
+    def _latest(self) -> Epoch | None:
+        return self.epochs[-1] if self.epochs else None
+
+    def _commits_of(self, epoch: Epoch | None) -> Commits:
+        return self.strays if epoch is None else epoch.commits
 
     def _tell_late(self, evidence: str) -> None:
         # A cooperative rebalance takes away in one generation and gives in the next:
         # between the two nobody owns the partition, and what it had is committed.
-        is_late = evidence == _NOT_OWNED and self._departed_in is not None
-        if is_late:
-            self.late.append((self._departed_in, self.findings.pop()))  # type: ignore[arg-type]  # it is known
+        if evidence == _NOT_OWNED and self._departed_in is not None:
+            self.late.append((self._departed_in, self._findings.pop()))
 
-    # ------------------------------------------------------------ holds from elsewhere
+    # ------------------------------------------------------------ holds
 
-    def _hold(self, entry: Entry) -> None:
-        key = entry["scope"], entry["owner"] or ""
-        self.take_hold(key, self._member.placed(entry, key))
+    def _hold(self, fact: Fact) -> None:
+        for hold in self._holds.take(fact).placed:
+            self._resumed = None
+            if hold.is_remote:
+                self._heard_of(hold)
+            # These have said already that they began.
+            began = self.handled.at_work()
+            self._excused.update((hold.number, offset) for offset in began)
 
-    def _lift(self, entry: Entry) -> None:
-        key = entry["scope"], entry["owner"] or ""
-        hold = self._holds.get(key)
-        if hold is not None and hold.is_ended_by(entry):
-            del self._holds[key]
+    def _heard_of(self, hold: Placed) -> None:
+        # It was in force a little before it was written down.
+        self.heard.add(hold.key)
+        self._changed = hold.number
+        for fact, take_back in self._unheld:
+            if hold.at - fact.at <= _WRITTEN_WITHIN:
+                take_back()
+        self._unheld.clear()
+
+    def _lift(self, fact: Fact) -> None:
+        self._changed = fact.number
+        ended = self._holds.take(fact).ended
+        over = frozenset(keys(fact))
+        for one in self._suspicions:
+            one.holds = [
+                hold
+                for hold in one.holds
+                if hold.key not in over or not hold.is_over(fact, one.fact)
+            ]
+        self._suspicions = [one for one in self._suspicions if one.holds]
+        self._let += (
+            Let(hold.scope, hold.owner, hold.until, fact["why"] == EXPIRED)
+            for hold in ended
+            if hold.is_remote
+        )
+        if ended:
+            self._let_flow(fact)
+
+    def _let_flow(self, fact: Fact) -> None:
+        if self._is_owned and not self._holds.standing(fact.at):
+            self._resumed = _Resumed(fact.at, fact.polls)
 
     # ------------------------------------------------------------ ownership
 
-    def _assigned(self, entry: Entry) -> None:
+    def _assigned(self, fact: Fact) -> None:
+        self._changed = fact.number
         if not self._is_owned:
             self._is_owned = True
             self._position = None
-            generation = entry["generation"]
-            began = Epoch(member=entry.member, at=entry.at, generation=generation)
+            generation = fact["generation"]
+            began = Epoch(member=fact.member, at=fact.at, generation=generation)
             self.generations.add(-1 if generation is None else generation)
             before = self.epochs[-1] if self.epochs else None
             is_given_back = before is not None and before.is_followed_by(generation)
@@ -250,37 +369,40 @@ class Replay:
             self.handled.gained(is_given_back=is_given_back)
             self.epochs.append(began)
 
-    def _revoked(self, entry: Entry) -> None:
+    def _revoked(self, fact: Fact) -> None:
+        self._changed = fact.number
         if self._is_owned:
-            is_lost = self.epochs[-1].was_lost = entry.event == "lost"
-            self._departed_in = None if is_lost else entry["generation"]
+            is_lost = self.epochs[-1].was_lost = fact.event == "lost"
+            self._departed_in = None if is_lost else fact["generation"]
         self._is_owned = False
-        self._departed_at = entry.number
+        self._departed_at = fact.number
         self._resumed = None
 
     # ------------------------------------------------------------ records
 
-    def _deliver(self, entry: Entry) -> None:
+    def _deliver(self, fact: Fact) -> None:
         if not self._is_owned:
-            self._find("S3", entry, entry["first"], "delivered without owning it")
-            self.epochs.append(Epoch(member=entry.member, at=entry.at))
+            self._find("S3", fact, fact["first"], "delivered without owning it")
+            now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
+            self.epochs.append(now)
             self._is_owned = True
-        self._check_held(entry)
-        self._check_order(entry)
-        self._check_liveness(entry)
-        self._went_on(entry, entry.at)
-        self._came(entry)
-        if self._member.is_working:
-            self.handled.delivered(entry)
+        self._check_held(fact)
+        self._check_order(fact)
+        self._check_liveness(fact)
+        self._check_let(fact)
+        self._went_on(fact, fact.at)
+        self._came(fact)
+        if self.is_working:
+            self.handled.delivered(fact)
 
-    def _moved(self, entry: Entry) -> None:
+    def _moved(self, fact: Fact) -> None:
         # Over what is no record: markers of transactions, what was compacted away.
         if self._is_owned:
-            self._went_on(entry, math.inf)
+            self._went_on(fact, math.inf)
 
-    def _went_on(self, entry: Entry, at: float) -> None:
-        self._position = entry["next"]
-        run = Delivered(start=entry["from"], end=entry["next"], at=at)
+    def _went_on(self, fact: Fact, at: float) -> None:
+        self._position = fact["next"]
+        run = Delivered(start=fact["from"], end=fact["next"], at=at)
         runs = self.epochs[-1].runs
         if runs and runs[-1].end == run.start:
             start, at = runs[-1].start, min(runs[-1].at, at)
@@ -288,99 +410,152 @@ class Replay:
         else:
             runs.append(run)
 
-    def _came(self, entry: Entry) -> None:
-        came, at = self.epochs[-1].came, entry["first"]
-        for start, end in entry["gaps"] or ():
+    def _came(self, fact: Fact) -> None:
+        came, at = self.epochs[-1].came, fact["first"]
+        for start, end in fact["gaps"] or ():
             came.add(at, start)
             at = end
-        came.add(at, entry["last"] + 1)
+        came.add(at, fact["last"] + 1)
 
-    def _check_held(self, entry: Entry) -> None:
-        called = self._member.called_at(entry)
-        held = self._held_before(called, entry.at)
+    def _check_held(self, fact: Fact) -> None:
+        called = fact.number if fact.called is None else fact.called
+        held = self._holds.standing(fact.at, called)
         if held:
-            scope, owner = held[0]
-            evidence = f"delivered {entry['count']} while {scope} was held by {owner}"
-            self._find("S1", entry, entry["first"], evidence)
+            evidence = f"delivered {fact['count']} while"
+            self._suspect("S1", fact, fact["first"], evidence, held)
 
     # ------------------------------------------------------------ handlers
 
-    def _handle(self, entry: Entry) -> None:
+    def _handle(self, fact: Fact) -> None:
         # In force is a hold from the return of its call, or from the entry that tells
         # of one from elsewhere, to the call of its resume. A handler that was begun by
         # then may write so later: what handlers were at stands with the hold, each of
         # these may begin once, and nothing else may.
-        offset = entry["offset"]
-        for scope, owner in self._held_before(math.inf, entry.at):
-            hold = self._holds[scope, owner]
-            excuse = hold.number, offset
-            if owner in _WORKERS_OWN:
-                continue
-            if offset in hold.running.get(self._name, ()) and (
-                excuse not in self._excused
-            ):
-                self._excused.add(excuse)
-                continue
-            evidence = f"began {offset} while {scope} was held by {owner}"
-            self._find("W10", entry, offset, evidence)
-            break
-        self.handled.began(entry)
+        offset = fact["offset"]
+        held = [
+            hold
+            for hold in self._holds.standing(fact.at)
+            if hold.owner not in _WORKERS_OWN and not self._is_excused(hold, offset)
+        ]
+        if held:
+            self._suspect("W10", fact, offset, f"began {offset} while", held)
+        self.handled.began(fact)
+
+    def _is_excused(self, hold: Placed, offset: int) -> bool:
+        excuse = hold.number, offset
+        if offset not in hold.running or excuse in self._excused:
+            return False
+        self._excused.add(excuse)
+        return True
 
     # ------------------------------------------------------------ checks
 
-    def _check_order(self, entry: Entry) -> None:
+    def _check_order(self, fact: Fact) -> None:
         start, first, last, end = (
-            entry[name] for name in ("from", "first", "last", "next")
+            fact[name] for name in ("from", "first", "last", "next")
         )
-        if not start <= first <= last < end or entry["count"] > last - first + 1:
+        if not start <= first <= last < end or fact["count"] > last - first + 1:
             evidence = f"offsets {first} to {last} do not lie in {start} to {end - 1}"
-            self._find("S3", entry, first, evidence)
+            self._find("S3", fact, first, evidence)
         if self._position is None:
             return
         if start > self._position:
             evidence = f"went on at {start}; {self._position} was next"
-            self._find("S3", entry, self._position, evidence)
+            self._find("S3", fact, self._position, evidence)
         elif start < self._position:
             evidence = f"went back to {start}; {self._position} was next"
-            self._find("S4", entry, start, evidence)
+            self._find("S4", fact, start, evidence)
 
-    def _check_liveness(self, entry: Entry) -> None:
+    def _check_liveness(self, fact: Fact) -> None:
         resumed, self._resumed = self._resumed, None
-        written = entry["written"]
-        if resumed is None or written is None:
+        if resumed is None:
             return
-        waited = entry.at - max(resumed.at, written)
-        polls = self._member.polls - resumed.polls
-        if waited > self._patience and polls > self._POLLS:
-            evidence = f"{waited:.1f} s and {polls} polls after the resume"
-            self._find("L1", entry, entry["first"], evidence)
+        since, polls = resumed.at, fact.polls - resumed.polls
+        asked = fact["asked"]  # a step of an iteration: only then it was waiting
+        is_slow = polls > self._POLLS
+        if asked is not None:
+            since, is_slow = max(since, asked), True
+        if is_slow and fact.at - since > self._patience:
+            self._wait(fact, since, polls, fact["first"])
 
-    def _parked(self, entry: Entry) -> None:
-        parked, limit = entry["bytes"], entry["limit"]
+    def _wait(
+        self, fact: Fact, since: float, polls: int, offset: int, *, came: bool = True
+    ) -> None:
+        self.waits.append(
+            Waited(
+                entry=fact.number,
+                resumed=since,
+                until=fact.at,
+                polls=polls,
+                offset=offset,
+                written=fact["written"],
+                created=fact["created"],
+                is_delivered=came,
+            )
+        )
+
+    def _over(self, fact: Fact) -> None:
+        # Where the journal ends: what was resumed, and polled for, may never have come.
+        resumed = self._resumed
+        if resumed is None or self._position is None or not self._is_owned:
+            return
+        polls = fact.polls - resumed.polls
+        if polls > self._POLLS and fact.at - resumed.at > self._patience:
+            self._wait(fact, resumed.at, polls, self._position, came=False)
+
+    def _check_let(self, fact: Fact) -> None:
+        for one in self._let:
+            one.delivered, one.entry = fact.at, fact.number
+            one.offset, one.count = fact["first"], fact["count"]
+        self.let_go += self._let
+        self._let.clear()
+
+    def _parked(self, fact: Fact) -> None:
+        parked, limit = fact["bytes"], fact["limit"]
         # What departs in the middle of a poll is thrown away by the next.
-        polling = self._member.polling
-        is_late = polling is not None and self._departed_at > polling
+        is_late = fact.called is not None and self._departed_at > fact.called
         if parked and not self._is_owned and not is_late:
-            self._find("S8", entry, None, f"{parked} bytes parked without owning it")
+            self._find("S8", fact, None, f"{parked} bytes parked without owning it")
         elif limit is not None and parked > limit:
-            self._find("S8", entry, None, f"{parked} bytes parked, {limit} allowed")
+            self._find("S8", fact, None, f"{parked} bytes parked, {limit} allowed")
+
+    def _suspect(
+        self,
+        check: str,
+        fact: Fact,
+        offset: int | None,
+        evidence: str,
+        holds: Iterable[Placed],
+    ) -> None:
+        def finding(hold: Placed) -> Finding:
+            said = f"{evidence} {hold.scope} was held by {hold.owner}"
+            return self._finding(check, fact, offset, said, Basis.ORDER)
+
+        self._suspicions.append(_Suspicion(finding, fact, list(holds)))
 
     def _find(
         self,
         check: str,
-        entry: Entry,
+        fact: Fact,
         offset: int | None,
         evidence: str,
+        basis: Basis = Basis.ORDER,
     ) -> Callable[[], None]:
         # Returns what takes it back.
-        found = Finding(
+        found = self._finding(check, fact, offset, evidence, basis)
+        self._findings.append(found)
+        return lambda: self._findings.remove(found)
+
+    def _finding(
+        self, check: str, fact: Fact, offset: int | None, evidence: str, basis: Basis
+    ) -> Finding:
+        return Finding(
             check=check,
-            partition=self._tp,
-            member=entry.member,
+            case=self._case,
+            member=fact.member,
             offset=offset,
-            evidence=f"entry {entry.number}: {evidence}",
-            at=entry.at,
-            entry=entry.number,
+            evidence=f"entry {fact.number}: {evidence}",
+            basis=basis,
+            at=fact.at,
+            entry=fact.number,
         )
-        self.findings.append(found)
-        return lambda: self.findings.remove(found)

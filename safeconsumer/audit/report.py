@@ -2,13 +2,12 @@
 The verdict on a fleet: one row per check and partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
-from safeconsumer.audit.checker import CHECKS
-from safeconsumer.audit.replay import Finding
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.audit.checker import CHECKS, Verdict
+from safeconsumer.audit.findings import Basis
 
 CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 
@@ -19,6 +18,7 @@ class Row:
     What one check says of one partition.
 
     Attributes:
+        group: the consumer group; "" for none.
         check: one of :data:`safeconsumer.audit.checker.CHECKS`.
         topic: where.
         partition: where.
@@ -26,9 +26,13 @@ class Row:
         offset: of the first violation, or None.
         member: by whom the first was.
         evidence: what its journal says.
+        basis: what the first one rests on, or that there is none.
+        unjudged: why this could not be judged, or ""; what was found is true all the
+            same.
         entry: the number of the entry that shows it; None if it takes several.
     """
 
+    group: str
     check: str
     topic: str
     partition: int
@@ -36,6 +40,8 @@ class Row:
     offset: int | None = None
     member: str = ""
     evidence: str = ""
+    basis: str = ""
+    unjudged: str = ""
     entry: int | None = None
 
     def as_dict(self) -> dict[str, object]:
@@ -45,34 +51,55 @@ class Row:
         return asdict(self)
 
 
-def rows_of(tp: TopicPartition, findings: Sequence[Finding]) -> tuple[Row, ...]:
+def rows_of(verdict: Verdict) -> tuple[Row, ...]:
     """
-    Return one row for every check of one partition.
+    Return one row for every check of one group and partition.
     """
-    return tuple(_row(tp, name, findings) for name in CHECKS)
+    return tuple(_row(verdict, name) for name in CHECKS)
 
 
 def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
     """
     Return the exit status: violated, could not tell, or clean.
+
+    Args:
+        rows: of all groups and partitions.
+        is_complete: whether every journal could be read. If not, only what one
+            process's own journal proves is a violation: what nobody delivered, or was
+            committed to all appearance, may stand in the one that is missing.
     """
     rows = tuple(rows)
-    if any(row.violations for row in rows):
+    if any(row.violations and (is_complete or _is_proven(row)) for row in rows):
         return VIOLATED
-    return CLEAN if rows and is_complete else UNKNOWN
+    is_judged = is_complete and not any(row.unjudged for row in rows)
+    return CLEAN if rows and is_judged else UNKNOWN
 
 
-def _row(tp: TopicPartition, name: str, findings: Sequence[Finding]) -> Row:
-    own = [one for one in findings if one.check == name]
-    if not own:
-        return Row(check=name, topic=tp[0], partition=tp[1])
-    return Row(
+def _is_proven(row: Row) -> bool:
+    return row.basis == Basis.ORDER.value
+
+
+def _row(verdict: Verdict, name: str) -> Row:
+    case = verdict.case
+    row = Row(
+        group=case.group or "",
         check=name,
-        topic=tp[0],
-        partition=tp[1],
+        topic=case.topic,
+        partition=case.partition,
+        basis=verdict.bases[name].value,
+        unjudged=verdict.unjudged.get(name, ""),
+    )
+    own = [one for one in verdict.findings if one.check == name]
+    # First what is true whatever other journals say.
+    own.sort(key=lambda one: one.basis is not Basis.ORDER)
+    if not own:
+        return row
+    return evolve(
+        row,
         violations=len(own),
         offset=own[0].offset,
         member=own[0].member,
         evidence=own[0].evidence,
+        basis=own[0].basis.value,
         entry=own[0].entry,
     )

@@ -3,7 +3,7 @@ Stretches of offsets: kept in little memory, merged, and searched for what is mi
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from attrs import define, field
 
@@ -15,7 +15,8 @@ class Spans:
     """
     Stretches in the order in which they came, each before its end; sixteen bytes each.
 
-    One that begins where the one before it ended makes that longer.
+    One that begins where the one before it ended makes that longer. Offsets are those
+    of Kafka, 64 bits.
     """
 
     starts: "array[int]" = field(factory=lambda: array("q"))
@@ -39,29 +40,51 @@ class Spans:
         """
         return zip(self.starts, self.ends, strict=True)
 
+    def __len__(self) -> int:
+        return len(self.starts)
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+
+def merged(spans: Iterable[Span]) -> Spans:
     """
     Return what spans cover together, in order and without touching each other.
     """
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+    kept = Spans()
+    is_sorted, last = True, -1
+    for start, end in spans:
+        is_sorted, last = is_sorted and start >= last, start
+        kept.add(start, end)
+    found = Spans()
+    for start, end in kept if is_sorted else sorted(kept):
+        if found.ends and start <= found.ends[-1]:
+            found.ends[-1] = max(found.ends[-1], end)
         else:
-            found.append((start, end))
+            found.add(start, end)
     return found
 
 
-def holes(start: int, end: int, covered: Sequence[Span]) -> Iterator[Span]:
+def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
     """
-    Yield what merged spans leave out between two offsets.
+    Yield what merged spans have and others, merged too, have not; each looked at once.
     """
-    for first, last in covered:
-        if start >= end:
-            return
-        if first > start:
-            yield start, min(first, end)
-        start = max(start, last)
-    if start < end:
-        yield start, end
+    at, many = 0, len(covered)
+    for start, end in spans:
+        while at < many and covered.ends[at] <= start:
+            at += 1
+        next_ = at
+        while start < end and next_ < many and covered.starts[next_] < end:
+            if covered.starts[next_] > start:
+                yield start, covered.starts[next_]
+            start = max(start, covered.ends[next_])  # noqa: PLW2901 - what is left
+            next_ += 1
+        if start < end:
+            yield start, end
+
+
+def between(spans: Spans, bottom: int, top: int) -> Spans:
+    """
+    Return the parts of merged spans that lie between two offsets.
+    """
+    found = Spans()
+    for start, end in spans:
+        found.add(max(start, bottom), min(end, top))
+    return found

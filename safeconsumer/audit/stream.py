@@ -1,101 +1,187 @@
 """
-Journals that are read line by line, however long they are; JSON lines or Parquet.
+Journals that are read line by line, however long they are, and in however many parts.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from safeconsumer.audit.fields import check
 from safeconsumer.audit.journal import (
-    VERSION,
     Entry,
-    Source,
+    Head,
+    Tail,
+    check_begins,
+    check_ends,
     entries_of,
-    entry_of,
     head_of,
 )
-from safeconsumer.errors import JournalError, MissingExtraError
+from safeconsumer.errors import JournalError
 
 _BUFFER = 1 << 20
-_ROWS = 50_000
-_NEEDS_PYARROW = "Parquet journals need pyarrow: pip install 'safeconsumer[spark]'"
 
 
-def opened(path: Path) -> Source:
+class Part(Protocol):
     """
-    Return a journal that is read when it is asked: JSON lines, or ``.parquet``.
+    One member's entries from one number to another.
+    """
+
+    @property
+    def name(self) -> str:
+        """
+        What errors call it.
+        """
+
+    @property
+    def head(self) -> Head:
+        """
+        Whose it is, and where it begins.
+        """
+
+    def read(self) -> Generator[Entry, None, Tail]:
+        """
+        Yield its entries, and return how it ends.
+        """
+
+    @property
+    def size(self) -> int:
+        """
+        How many bytes it has.
+        """
+
+
+def opened(path: Path) -> "Joined":
+    """
+    Return the journal that a file has; it is read when it is asked.
 
     Raises:
-        JournalError: it cannot be read, or is of a newer version. What is broken
-            further on is found, and named, while it is read.
-        MissingExtraError: pyarrow is missing and it is Parquet.
+        JournalError: it cannot be read, or is of a newer version. What is broken or
+            missing further on is found, and named, while it is read.
     """
-    try:
-        return _Parquet(path) if path.suffix == ".parquet" else _Lines(path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    (source,) = joined([Lines(path)])
+    return source
 
 
-def pack(source: Source, path: Path) -> None:
+def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
     """
-    Write a journal as Parquet, a seventh of its size, to be kept.
+    Return the journals that files have, parts put together, and what cannot be read.
+    """
+    parts: list[Part] = []
+    troubles: list[str] = []
+    for path in paths:
+        try:
+            parts.append(Lines(path))
+        except JournalError as error:
+            troubles.append(str(error))
+    return joined(parts), troubles
+
+
+def joined(parts: Iterable[Part]) -> list["Joined"]:
+    """
+    Put parts together, in whatever order they come.
+
+    What two parts both have counts once: they are copies, as a journal that is packed
+    and still there. That something is missing is found, and named, while it is read.
+    """
+    found = sorted(parts, key=_place)
+    return [
+        Joined(list(own)) for _, own in groupby(found, lambda one: _place(one)[:-1])
+    ]
+
+
+def _place(part: Part) -> tuple[str, str, float, int]:
+    head = part.head
+    return head.member, head.group, head.began, head.after
+
+
+class Joined:
+    """
+    One member's journal, put together.
+
+    Args:
+        parts: sorted by where they begin.
+
+    Attributes:
+        member: names the process.
+        group: its consumer group.
+        began: when its first part began, seconds since the epoch.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        head = parts[0].head
+        self.member, self.group, self.began = head.member, head.group, head.began
+
+    @property
+    def size(self) -> int:
+        """
+        How many bytes its parts have.
+        """
+        return sum(part.size for part in self._parts)
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """
+        What it did, in order.
+
+        Raises:
+            JournalError: a part is broken, or missing.
+        """
+        tail = Tail(0, None)
+        name = ""
+        for part in self._parts:
+            check_begins(part.head, part.name, tail.last)
+            ended = yield from _beyond(tail.last, part)
+            if ended.last >= tail.last:
+                tail, name = ended, part.name
+        check_ends(tail, name)
+
+
+def _beyond(last: int, part: Part) -> Generator[Entry, None, Tail]:
+    if part.head.after == last:  # as it is nearly always
+        return (yield from part.read())
+    reading = part.read()
+    while True:
+        try:
+            entry = next(reading)
+        except StopIteration as end:
+            ended: Tail = end.value
+            return ended
+        if entry.number > last:
+            yield entry
+
+
+class Lines:
+    """
+    A part that is a file of JSON lines.
 
     Raises:
-        JournalError: the source is broken.
-        MissingExtraError: pyarrow is missing.
-        OSError: the file cannot be written.
+        JournalError: it cannot be read, or is of a newer version.
     """
-    arrow, parquet = _arrow()
-    schema = arrow.schema(
-        [
-            ("n", arrow.int64()),
-            ("at", arrow.float64()),
-            ("e", arrow.dictionary(arrow.int32(), arrow.string())),
-            ("fields", arrow.string()),
-        ],
-        metadata={"journal": str(VERSION), "member": source.member}
-        | {"group": source.group},
-    )
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for rows in _slices(source.entries):
-            writer.write_batch(arrow.RecordBatch.from_pylist(rows, schema=schema))
 
-
-def _slices(entries: Any) -> Iterator[list[dict[str, object]]]:  # noqa: ANN401 - iterable
-    rows: list[dict[str, object]] = []
-    for one in entries:
-        fields = json.dumps(one.fields, separators=(",", ":"))
-        rows.append({"n": one.number, "at": one.at, "e": one.event, "fields": fields})
-        if len(rows) == _ROWS:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
-
-
-class _Lines:
     def __init__(self, path: Path) -> None:
+        self.name = str(path)
         self._path = path
         first = next(self._whole_lines(), None)
         if first is None:
             message = f"{path} has no whole line: it is no journal, or it is empty"
             raise JournalError(message)
-        self.member, self.group = head_of(str(path), first)
+        self.head = head_of(self.name, first)
 
-    @property
-    def entries(self) -> Iterator[Entry]:
+    def read(self) -> Generator[Entry, None, Tail]:
+        """
+        Yield its entries, and return how it ends.
+        """
         lines = self._whole_lines()
         next(lines, None)
-        return entries_of(str(self._path), self.member, lines)
+        return (yield from entries_of(self.name, self.head, lines))
 
-    def lifts(self) -> Sequence[Entry]:
-        lines = enumerate(self._whole_lines())
-        some = [(number, line) for number, line in lines if number and '"lift"' in line]
-        read = (entry_of(str(self._path), self.member, *one) for one in some)
-        return [one for one in read if one.event == "lift"]
+    @property
+    def size(self) -> int:
+        """
+        How many bytes it has.
+        """
+        return self._path.stat().st_size
 
     def _whole_lines(self) -> Iterator[str]:
         try:
@@ -106,57 +192,5 @@ class _Lines:
                     if line.endswith("\n"):
                         yield line[:-1]
         except OSError as error:
-            raise _unreadable(self._path, error) from error
-
-
-class _Parquet:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        arrow, self._parquet = _arrow()
-        self._broken = (OSError, arrow.ArrowException)
-        try:
-            metadata = self._parquet.read_schema(path).metadata or {}
-        except self._broken as error:
-            raise _unreadable(path, error) from error
-        head = {key.decode(): value.decode() for key, value in metadata.items()}
-        if head.get("journal", "").isdigit():
-            head |= {"journal": int(head["journal"])}
-        self.member, self.group = head_of(str(path), json.dumps(head))
-
-    @property
-    def entries(self) -> Iterator[Entry]:
-        return self._read(())
-
-    def lifts(self) -> Sequence[Entry]:
-        return tuple(self._read([("e", "=", "lift")]))
-
-    def _read(self, filters: Sequence[tuple[str, str, str]]) -> Iterator[Entry]:
-        wanted = {value for _, _, value in filters}
-        try:
-            with self._parquet.ParquetFile(self._path) as file:
-                for batch in file.iter_batches(_ROWS):
-                    for row in batch.to_pylist():
-                        if not wanted or row["e"] in wanted:
-                            yield self._entry(row)
-        except (*self._broken, KeyError) as error:
-            raise _unreadable(self._path, error) from error
-
-    def _entry(self, row: Mapping[str, Any]) -> Entry:
-        try:
-            fields = json.loads(row["fields"])
-            check(row["e"], fields)
-        except (AttributeError, RecursionError, ValueError) as error:
-            message = f"{self._path}, entry {row['n']}: {error}"
+            message = f"{self.name} cannot be read: {error}"
             raise JournalError(message) from error
-        return Entry(self.member, row["n"], row["at"], row["e"], fields)
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(_NEEDS_PYARROW) from error
-
-
-def _unreadable(path: Path, error: BaseException) -> JournalError:
-    return JournalError(f"{path} cannot be read: {error}")

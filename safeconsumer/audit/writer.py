@@ -1,8 +1,15 @@
 """
 Writing a journal: whole lines, appended, so that a killed process leaves what it did.
+
+A long one is kept in parts, each a file of its own. A part that goes on ends with a
+line that says where the next one begins, and that one begins with a head that says the
+same: a reader sees whether one is missing, the last ones included. The next part is
+there, head and all, before the old one says so and before anything is written into it,
+so a process may be killed at any point.
 """
 
 import json
+import logging
 import os
 import threading
 import time
@@ -12,11 +19,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from safeconsumer.audit.journal import VERSION, tp_text
+from safeconsumer.audit.journal import VERSION
+from safeconsumer.audit.reading import tp_text
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import TopicPartition
 
 _LOOKS = 10
+
+PART_BYTES = 256 << 20
+
+log = logging.getLogger("safeconsumer.audit")
 
 Running = Callable[[], Mapping[TopicPartition, Sequence[int]]]
 
@@ -38,16 +50,20 @@ class JournalWriter:
         group: its consumer group.
         clock: seconds that never go back.
         wall: seconds since the epoch.
+        part_bytes: a part of this size or more is followed by the next one; None: of
+            any size.
+        part_seconds: so is one that was begun so long ago, when something is written;
+            None: of any age.
 
     Attributes:
         running: returns the offsets that a worker's handlers are at, by partition;
             None if nobody can tell.
 
     Raises:
-        JournalError: the folder cannot be written.
+        JournalError: the folder cannot be written, or a limit is not above 0.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per setting
         self,
         folder: str | os.PathLike[str],
         *,
@@ -55,13 +71,19 @@ class JournalWriter:
         group: str = "",
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        part_bytes: int | None = PART_BYTES,
+        part_seconds: float | None = None,
     ) -> None:
+        self._part_bytes = _checked("part_bytes", part_bytes)
+        self._part_seconds = _checked("part_seconds", part_seconds)
         self._folder = Path(folder)
         self._member = member
         self._group = group
         self._clock = clock
+        self._wall = wall
         self._offset = _offset(clock, wall)
         self._is_closed = False
+        self._warning = ""
         self.running: Running | None = None
         self._is_writing: bool
         self.renew()
@@ -71,7 +93,7 @@ class JournalWriter:
     @property
     def path(self) -> Path:
         """
-        The file of this process.
+        The file that this process writes now: the last part of its journal.
         """
         return self._path
 
@@ -87,6 +109,16 @@ class JournalWriter:
         Return the time that an entry written now would have.
         """
         return round(self._offset + self._clock(), 6)
+
+    def time_of(self, wall: float) -> float:
+        """
+        Return the time that an entry would have had which was written at a moment.
+
+        Args:
+            wall: the moment, by the wall clock, which may have been set since then.
+        """
+        ago = max(0.0, self._wall() - wall)
+        return round(self.now() - ago, 6)
 
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """
@@ -110,6 +142,9 @@ class JournalWriter:
                 self._write_interrupting()
             finally:
                 self._is_writing = False
+            warning, self._warning = self._warning, ""
+        if warning:  # what logs it is other people's code: not under the lock
+            log.warning(warning)
 
     def write_running(self) -> None:
         """
@@ -154,35 +189,90 @@ class JournalWriter:
             raise JournalError(message)
         if os.getpid() != self._pid:
             self._begin()
+        elif self._is_full():
+            self._go_on()
         self._number += 1
         head = {"n": self._number, "at": self.now(), "e": event}
-        self._append({**head, **fields})
+        self._size += _append(self._file, self._path, {**head, **fields})
+
+    # ------------------------------------------------------------ parts
 
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._number = 0
-        member = f"{self._member}-{self._pid}-{uuid.uuid4().hex[:8]}"
-        self._path = self._folder / f"{member.replace('/', '_')}.journal"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._name = f"{self._member}-{self._pid}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, flags, 0o644)
-        except OSError as error:
+            self._open(1)
+        except (OSError, JournalError) as error:
             message = f"no journal can be written in {self._folder}: {error}"
             raise JournalError(message) from error
-        head = {"journal": VERSION, "member": member, "group": self._group}
-        self._append({**head, "at": self.now()})
 
-    def _append(self, document: Mapping[str, object]) -> None:
-        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    def _is_full(self) -> bool:
+        size, age = self._part_bytes, self._part_seconds
+        is_long = size is not None and self._size >= size
+        return is_long or (age is not None and self._clock() - self._began >= age)
+
+    def _go_on(self) -> None:
+        old, path = self._file, self._path
         try:
-            written = os.write(self._file, line)
-        except OSError as error:
-            message = f"{self._path} cannot be written: {error}"
-            raise JournalError(message) from error
-        if written != len(line):
-            message = f"{self._path}: {written} of {len(line)} bytes; is the disk full?"
-            raise JournalError(message)
+            self._open(self._part + 1)
+        except (OSError, JournalError) as error:
+            self._warning = (
+                f"{self._path} stays longer than it should: the next part cannot be "
+                f"written: {error}"
+            )
+            self._size, self._began = 0, self._clock()  # tried again as much later
+            return
+        try:
+            _append(old, path, {"part": self._part, "after": self._number})
+        finally:
+            os.close(old)
+
+    def _open(self, part: int) -> None:
+        # Nobody sees a part without its head: it gets its name when that is written.
+        name = self._name if part == 1 else f"{self._name}.{part:06}"
+        path = self._folder / f"{name.replace('/', '_')}.journal"
+        head = {"journal": VERSION, "member": self._name, "group": self._group}
+        now = self.now()
+        if part == 1:
+            self._first = now
+        place = {"began": self._first, "part": part, "after": self._number}
+        begins = {**head, "at": now, **({} if part == 1 else place)}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        file = os.open(unfinished, flags, 0o644)
+        try:
+            size = _append(file, unfinished, begins)
+            unfinished.rename(path)
+        except (OSError, JournalError):
+            os.close(file)
+            unfinished.unlink(missing_ok=True)
+            raise
+        self._file, self._part, self._path = file, part, path
+        self._size, self._began = size, self._clock()
+
+
+def _append(file: int, path: Path, document: Mapping[str, object]) -> int:
+    line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    try:
+        written = os.write(file, line)
+    except OSError as error:
+        message = f"{path} cannot be written: {error}"
+        raise JournalError(message) from error
+    if written != len(line):
+        message = f"{path}: {written} of {len(line)} bytes; is the disk full?"
+        raise JournalError(message)
+    return written
+
+
+def _checked(name: str, limit: float | None) -> float | None:
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit > 0):
+        message = f"{name} must be a number above 0, or None, not {limit!r}"
+        raise JournalError(message)
+    return limit
 
 
 def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:

@@ -1,24 +1,34 @@
 """
-``safeconsumer archive``: topics into Parquet, on Spark, steered by holds.
+``safeconsumer archive``: topics into Parquet or Delta, on Spark, steered by holds.
 """
 
 import importlib
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained
-from safeconsumer.cli.sparking import is_submitted, session
+from safeconsumer.cli.sparking import Build, is_submitted, session, stop_by_signal
+from safeconsumer.errors import MissingExtraError, SparkRunError
 from safeconsumer.group.properties import read_properties
+
+# How a session learns of Delta, as its documentation has it.
+_DELTA: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": (
+        "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    ),
+}
 
 
 @click.command(
     epilog=epilog(
         Status.DONE,
+        Status.FAILED,
         Status.USAGE,
         Status.UNREACHABLE,
         Status.REFUSED,
@@ -29,7 +39,14 @@ from safeconsumer.group.properties import read_properties
 @click.option(
     "--bootstrap", required=True, metavar="HOST:PORT,...", help="The cluster."
 )
-@click.option("--to", required=True, help="Folder for Parquet, by topic and partition.")
+@click.option("--to", required=True, help="Folder, by topic and partition.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+)
 @click.option("--checkpoint", required=True, help="Folder for what was done already.")
 @click.option("--trigger", default="once", show_default=True, help="once, 10s, 5m.")
 @click.option("--holds", help='Fixed holds: "orders:3 re:tmp.*".')
@@ -38,6 +55,7 @@ from safeconsumer.group.properties import read_properties
 @click.option("--option", "more", multiple=True, metavar="NAME=VALUE")
 @click.option("--master", default=None, help="As spark-submit's, if it is not used.")
 @click.option("--connector", type=click.Path(path_type=Path, exists=True))
+@click.option("--table", "is_table", is_flag=True, help="Count what the archive has.")
 @click.pass_context
 def archive(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -46,6 +64,7 @@ def archive(  # noqa: PLR0913 - one parameter per option
     topics: tuple[str, ...],
     bootstrap: str,
     to: str,
+    kind: str,
     checkpoint: str,
     trigger: str,
     holds: str | None,
@@ -54,13 +73,22 @@ def archive(  # noqa: PLR0913 - one parameter per option
     more: tuple[str, ...],
     master: str | None,
     connector: Path | None,
+    is_table: bool,
 ) -> None:
     """
-    Copy topics into Parquet, each record exactly once.
+    Copy topics into Parquet or a Delta table, each record exactly once.
+
+    Parquet has each record once for readers that follow its _spark_metadata, as Spark
+    does; others also find the files of batches that died. A Delta table has each once
+    for all its readers; --format delta needs delta-spark.
 
     Started again with the same --checkpoint it goes on where it stood. SIGTERM and
-    Ctrl-C end it cleanly. Spark's Kafka connector is taken from --connector, a folder
-    with its jars, or else fetched by Spark from Maven Central.
+    Ctrl-C end it cleanly. Where it cannot be told what is held, a run by --trigger once
+    fails with status 1, and one that goes on waits. Spark's Kafka connector, and Delta,
+    are taken from --connector, a folder with their jars, or else fetched by Spark from
+    Maven Central.
+
+    --table reads the whole archive at the end, and counts rows by partition.
     """
     options = {"kafka.bootstrap.servers": bootstrap}
     if config is not None:
@@ -74,12 +102,17 @@ def archive(  # noqa: PLR0913 - one parameter per option
         options |= _pairs(more)
     archiving: Any = importlib.import_module("safeconsumer.spark.archiving")
     wanted = archiving.Archive(
-        topics=topics, to=to, checkpoint=checkpoint, trigger=trigger, options=options
+        topics=topics,
+        to=to,
+        checkpoint=checkpoint,
+        trigger=trigger,
+        format=kind,
+        options=options,
     )
     with explained(context):
         wanted.trigger_of()  # refused before Spark is started
         wanted.topics_of()
-        _run(archiving, wanted, master, connector)
+        _run(archiving, wanted, master, connector, is_table=is_table)
 
 
 def _run(
@@ -87,22 +120,67 @@ def _run(
     wanted: Any,  # noqa: ANN401 - its Archive
     master: str | None,
     connector: Path | None,
+    *,
+    is_table: bool,
 ) -> None:
     safe: Any = importlib.import_module("safeconsumer.spark")
-    settings = {}
-    if not is_submitted():  # whoever calls spark-submit has named the jars to it
-        settings["spark.jars"] = safe.jars(connector)
-        if connector is None:
-            settings["spark.jars.packages"] = safe.packages()
+    settings, build = _needs(safe, connector, is_delta=wanted.format == archiving.DELTA)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGINT, lambda *_: stopping.set())
-    with session(master, "safeconsumer archive", settings) as spark:
+    with session(master, "safeconsumer archive", settings, build) as spark:
+        if is_submitted():
+            stop_by_signal(spark, stopping.set)
         safe.register(spark)
         query = archiving.start(spark, wanted)
-        archiving.follow(query, click.echo, stopping.is_set)
-        rows = archiving.table(spark, wanted)
-        click.echo("\n".join(_columns(rows)) if rows else "the archive is empty")
+        try:
+            seen = archiving.follow(query, click.echo, stopping.is_set)
+        except SparkRunError as error:
+            raise CommandError(str(error), Status.FAILED) from error
+        click.echo(seen.summary())
+        if is_table:
+            rows = archiving.table(spark, wanted)
+            click.echo("\n".join(_columns(rows)) if rows else "the archive is empty")
+
+
+def _needs(
+    safe: Any,  # noqa: ANN401 - a module of an extra
+    connector: Path | None,
+    *,
+    is_delta: bool,
+) -> tuple[dict[str, str], Build | None]:
+    # Jars and packages are spark-submit's, if it was called: it was told of them.
+    settings = dict(_DELTA) if is_delta else {}
+    if is_submitted():
+        return settings, None
+    settings["spark.jars"] = safe.jars(connector)
+    if connector is None:
+        settings["spark.jars.packages"] = safe.packages()
+        return settings, _with_delta(settings) if is_delta else None
+    if is_delta:
+        found = sorted(connector.glob("delta-*.jar"))
+        if not found:
+            message = f"{connector} has no delta-*.jar; --format delta needs them"
+            raise CommandError(message)
+        settings["spark.jars"] += "".join(f",{jar}" for jar in found)
+    return settings, None
+
+
+def _with_delta(settings: Mapping[str, str]) -> Build:
+    try:
+        delta: Any = importlib.import_module("delta")
+    except ModuleNotFoundError as error:
+        message = (
+            "--format delta needs delta-spark of your Spark's version: pip install "
+            "delta-spark, or name a folder with its jars by --connector"
+        )
+        raise MissingExtraError(message) from error
+    packages = settings["spark.jars.packages"]
+
+    def build(builder: Any) -> Any:  # noqa: ANN401 - pyspark's
+        return delta.configure_spark_with_delta_pip(builder, [packages])
+
+    return build
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

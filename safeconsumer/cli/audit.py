@@ -5,32 +5,54 @@
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import Digest, Settings, check_digests, digests
-from safeconsumer.audit.journal import Journal, Source, tp_of
-from safeconsumer.audit.replay import Finding
-from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, rows_of, status_of
-from safeconsumer.audit.stream import opened, pack
+from safeconsumer.audit.checker import CHECKS, Settings
+from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.packs import Packed, pack
+from safeconsumer.audit.reading import TopicPartition, tp_of
+from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import files
+from safeconsumer.cli.journals import Papers, papers
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import JournalError, SafeConsumerError
+from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group import troubles as cluster
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.explain import counted
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
-Digested = tuple[list[tuple[TopicPartition | None, Digest]], list[str]]
-Judge = Callable[[Sequence[Path], Settings, Sequence[Journal]], Judged]
+
+
+class Evidence(Protocol):
+    """
+    Journals that can be judged, here or on Spark.
+    """
+
+    def __len__(self) -> int:
+        """
+        How many journals there are.
+        """
+
+    def partitions(self) -> set[TopicPartition]:
+        """
+        Return every partition that they name.
+        """
+
+    def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
+        """
+        Return one row per check and case, and why some could not be read.
+        """
+
 
 _EPILOG = epilog(
     Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
@@ -38,12 +60,23 @@ _EPILOG = epilog(
 
 
 @click.command(epilog=_EPILOG)
-@click.argument(
-    "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
-)
+@click.argument("journals", nargs=-1, required=True)
 @click.option("--drained", is_flag=True, help="All that was written should have come.")
-@click.option("--clock-skew", type=float, default=0.0, metavar="SECONDS")
+@click.option(
+    "--clock-skew",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="By how much the clocks of any two hosts may differ, brokers too.",
+)
 @click.option("--patience", type=float, default=5.0, metavar="SECONDS")
+@click.option(
+    "--without",
+    "left_out",
+    multiple=True,
+    type=click.Choice(CHECKS),
+    help="Leave a check out, for example one that cannot be judged here.",
+)
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
 @click.option(
     "--against-topic",
@@ -60,19 +93,25 @@ _EPILOG = epilog(
     "packed",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Keep the journals as Parquet there, too; this command reads them as well.",
+    help="Keep the journals as Parquet there, too: a pack, which this command reads as "
+    "well. A pack that is there is added to.",
 )
-@click.option("--master", help="Run it on Spark, for example local[*].")
+@click.option(
+    "--master",
+    help="Judge packs on Spark, for example local[*]; they may lie wherever it reads "
+    "from: s3a://..., hdfs://...",
+)
 @cluster_options
 @click.pass_context
 def audit(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     /,
     *,
-    journals: tuple[Path, ...],
+    journals: tuple[str, ...],
     drained: bool,
     clock_skew: float,
     patience: float,
+    left_out: tuple[str, ...],
     report: Path | None,
     against_topic: bool,
     base: Callable[[], dict[str, Any]],
@@ -83,19 +122,23 @@ def audit(  # noqa: PLR0913 - one parameter per option
     """
     Judge what consumers did by their delivery journals.
 
-    JOURNAL is a file, or a folder of *.journal and *.parquet files; give those of all
-    members, producers and operators together. Status 1: violations, each is named; 2:
-    it could not be told, for a journal is missing, broken or newer, or none has a
-    partition.
+    JOURNAL is a file, a folder of *.journal files, or a pack; give those of all
+    members, producers and operators together. Each consumer group is judged by itself.
+    Status 1: violations, each is named, with what it rests on; 2: it could not be told,
+    for a journal is missing, broken or newer, none has a partition, or a check could
+    not be judged, which is named, too.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
-    paths = files(journals, "*.journal", "*.parquet")
-    judge = _here if master is None else _on_spark(master)
     try:
         only = None if partition is None else _named(partition)
-        more = _topics(paths, base()) if against_topic else ()
-        rows, troubles = judge(paths, settings, more)
-        _pack(paths, packed, troubles)
+        _check(journals, packed, master)
+        with _evidence(journals, master) as given:
+            tps = sorted(given.partitions()) if against_topic else ()
+            more = (topic_journal(base(), tps),) if tps else ()
+            rows, troubles = given.judged(settings, more)
+            count = len(given)
+            if packed is not None and isinstance(given, Papers):
+                _pack(given, packed, troubles)
     except KafkaError as error:
         give_up(context, cluster.said(error), errors.status_of(error))
         return
@@ -105,6 +148,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
+    rows = tuple(row for row in rows if row.check not in left_out)
     if only is not None:
         rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     if report is not None:
@@ -113,51 +157,36 @@ def audit(  # noqa: PLR0913 - one parameter per option
     for trouble in troubles:
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    said = _said(rows, len(paths), status, paths if only is not None else ())
+    shown = given if only is not None and isinstance(given, Papers) else None
+    said = _said(rows, count, status, shown)
+    if left_out:
+        said[-1] += f", without {', '.join(sorted(left_out))}"
     click.echo("\n".join(said))
     context.exit(status)
 
 
-def _topics(paths: Sequence[Path], base: Mapping[str, Any]) -> tuple[Journal, ...]:
-    told, _ = _digested(paths, Settings())
-    named = {tp for tp, _ in told if tp is not None}
-    return (topic_journal(base, sorted(named)),) if named else ()
+def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> None:
+    if master is not None:
+        if packed is not None:
+            message = "--pack and --master are two steps: pack first, then judge it"
+            raise CommandError(message)
+        return  # whatever Spark reads from
+    for name in journals:
+        if not Path(name).exists():
+            message = f"there is no file or folder {name}"
+            raise CommandError(message)
 
 
-def _digested(paths: Sequence[Path], settings: Settings) -> Digested:
-    told: list[tuple[TopicPartition | None, Digest]] = []
-    troubles: list[str] = []
-    for path in paths:
-        try:
-            told.extend(digests(opened(path), settings))
-        except JournalError as error:
-            troubles.append(str(error))
-    return told, troubles
-
-
-def _here(
-    paths: Sequence[Path], settings: Settings, more: Sequence[Journal] = ()
-) -> Judged:
-    told, troubles = _digested(paths, settings)
-    told += [one for journal in more for one in digests(journal, settings)]
-    judged = check_digests(told, settings)
-    rows = tuple(row for tp, found in judged.items() for row in rows_of(tp, found))
-    return rows, tuple(troubles)
-
-
-def _on_spark(master: str) -> Judge:
+@contextlib.contextmanager
+def _evidence(journals: Sequence[str], master: str | None) -> Iterator[Evidence]:
+    if master is None:
+        yield papers([Path(one) for one in journals])
+        return
     from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only with --master
 
     auditing = importlib.import_module("safeconsumer.spark.auditing")
-
-    def on_spark(
-        paths: Sequence[Path], settings: Settings, more: Sequence[Journal]
-    ) -> Judged:
-        with session(master, "safeconsumer audit") as spark:
-            found: Judged = auditing.audit(spark, paths, settings, more)
-            return found
-
-    return on_spark
+    with session(master, "safeconsumer audit") as spark, auditing.shipped(spark):
+        yield auditing.SparkPacks(spark, journals)
 
 
 def _named(text: str) -> TopicPartition:
@@ -168,47 +197,59 @@ def _named(text: str) -> TopicPartition:
         raise CommandError(message) from error
 
 
-def _pack(paths: Sequence[Path], folder: Path | None, troubles: Sequence[str]) -> None:
-    if folder is None:
-        return
+def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
     if troubles:
         message = f"not packed, for {len(troubles)} journals are broken: {troubles[0]}"
         raise CommandError(message)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        pack(opened(path), folder / f"{path.stem}.parquet")
+    try:
+        done = pack(given.journals, folder, lambda done: _echo_packed(folder, done))
+    except OSError as error:
+        message = f"{folder} cannot be written: {error}"
+        raise CommandError(message, Status.FAILED) from error
+    _echo_packed(folder, done)
+
+
+def _echo_packed(folder: Path, done: Packed) -> None:
+    said = f"{done.added} new, {done.grown} went on, {done.kept} as they were"
+    click.echo(f"packed in {folder}: {said}", err=True)
 
 
 def _said(
-    rows: Sequence[Row], journals: int, status: int, shown: Sequence[Path]
+    rows: Sequence[Row], journals: int, status: int, shown: Papers | None
 ) -> list[str]:
     said: list[str] = []
     for row in rows:
         if row.violations:
             line = (
-                f"{row.check}  {row.topic}:{row.partition}  {row.violations} x, first "
-                f"by {row.member or 'the fleet'}: {row.evidence}"
+                f"{row.check}  {_case(row)}  {row.violations} x, first by "
+                f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
             said += map(printable, (line, *_around(row, shown)))
+        if row.unjudged:
+            line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
+            said.append(printable(line))
     partitions = len({(row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(status, "clean")
-    return [*said, f"{what}: {journals} journals, {partitions} partitions"]
+    counts = f"{counted(journals, 'journal')}, {counted(partitions, 'partition')}"
+    return [*said, f"{what}: {counts}"]
 
 
-def _around(row: Row, paths: Sequence[Path]) -> Sequence[str]:
+def _case(row: Row) -> str:
+    group = f" of {row.group}" if row.group else ""
+    return f"{row.topic}:{row.partition}{group}"
+
+
+def _around(row: Row, given: Papers | None) -> Sequence[str]:
+    if given is None:
+        return ()
     tp = row.topic, row.partition
     finding = Finding(
         check=row.check,
-        partition=tp,
+        case=Address(row.group, *tp),
         member=row.member,
         offset=row.offset,
         evidence=row.evidence,
+        basis=Basis(row.basis),
         entry=row.entry,
     )
-    return lines(excerpts(_readable(paths), tp, finding))
-
-
-def _readable(paths: Sequence[Path]) -> Iterator[Source]:
-    for path in paths:
-        with contextlib.suppress(JournalError):  # it was named
-            yield opened(path)
+    return lines(excerpts(given.about(tp), tp, finding))

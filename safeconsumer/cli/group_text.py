@@ -122,6 +122,7 @@ def status_lines(
             if one.report is not None
         )
         lines += columns(silent)
+    lines += [f"  {judging.gone_text(one)}" for one in picture.gone]
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:
         lines.append(

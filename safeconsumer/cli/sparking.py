@@ -2,13 +2,20 @@
 A Spark session for commands; without pyspark the install line.
 """
 
+import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from safeconsumer.errors import MissingExtraError
+
+# Unless it is set anywhere: by a --conf, in spark-defaults.conf, in the environment.
+_QUIET = "-Dspark.ui.showConsoleProgress=false"
+
+Build = Callable[[Any], Any]
 
 
 def is_submitted() -> bool:
@@ -20,10 +27,19 @@ def is_submitted() -> bool:
 
 @contextmanager
 def session(
-    master: str | None, name: str, settings: Mapping[str, str] | None = None
+    master: str | None,
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    build: Build | None = None,
 ) -> Iterator[Any]:
     """
-    Lend a session, and stop it; ``master`` None leaves it to ``spark-submit``.
+    Lend a session, and stop it. What the user has set for Spark stays as it is.
+
+    Args:
+        master: None leaves it to ``spark-submit`` or to Spark's own settings.
+        name: of the application, unless ``spark-submit`` was told one.
+        settings: what is needed besides, where the user has not set it.
+        build: has the builder last; returns it.
 
     Raises:
         MissingExtraError: there is no pyspark.
@@ -31,18 +47,72 @@ def session(
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = "this needs pyspark: pip install 'safeconsumer[spark]'"
+        message = "this needs pyspark: pip install 'safeconsumer[spark-local]'"
         raise MissingExtraError(message) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else PATH's python3
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder
+    if not is_submitted():
+        builder = builder.appName(name)
+        # Below everything else that Spark reads; a setting of the builder is above.
+        known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     if master is not None:
         builder = builder.master(master)
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    for key, value in {**quiet, **(settings or {})}.items():
+    for key, value in _missing(settings or {}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = (build(builder) if build else builder).getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _missing(settings: Mapping[str, str]) -> dict[str, str]:
+    if not is_submitted():
+        return dict(settings)
+    pyspark = importlib.import_module("pyspark")
+    pyspark.SparkContext._ensure_initialized()  # noqa: SLF001 - else SparkConf knows nothing
+    given = pyspark.SparkConf()
+    return {key: one for key, one in settings.items() if not given.contains(key)}
+
+
+def stop_by_signal(spark: Any, stop: Callable[[], object]) -> None:  # noqa: ANN401 - pyspark's
+    """
+    Let the first SIGTERM or SIGINT of the JVM call ``stop``; a second one ends it.
+
+    Under ``spark-submit`` signals hit the JVM, which is the parent of this process, and
+    by itself it would end at once, with status 143 or 130.
+    """
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - the way to Java
+    java_gateway = importlib.import_module("pyspark.java_gateway")
+    java_gateway.ensure_callback_server_started(gateway)
+    kind = gateway.jvm.sun.misc.Signal
+    for name in ("TERM", "INT"):
+        handler = _First(stop)
+        handler.restore = partial(
+            kind.handle, kind(name), kind.handle(kind(name), handler)
+        )
+
+
+class _First:
+    """
+    A signal handler of Java's that calls a function, and gives way to the one before.
+    """
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+        self.restore: Callable[[], object] = stop
+
+    def handle(self, _: Any) -> None:  # noqa: ANN401 - Java's
+        """
+        Take the first signal.
+        """
+        self._stop()
+        self.restore()
+
+    class Java:
+        """
+        Tells py4j which interface this is.
+        """
+
+        implements: ClassVar = ["sun.misc.SignalHandler"]

@@ -2,22 +2,31 @@
 ``safeconsumer timeline``: what journals tell, as a picture.
 """
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import click
 
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.timeline.layout import laid_out
-from safeconsumer.audit.timeline.svg import page, svg
-from safeconsumer.audit.timeline.told import Wanted, told
-from safeconsumer.cli.errors import Status, epilog, give_up
-from safeconsumer.cli.journals import files, read_all
+from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.timeline.story import Timeline
+from safeconsumer.audit.timeline.telling import Wanted, Watching
+from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
+from safeconsumer.cli.journals import Papers, papers
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
-_FORMATS = {".svg": svg, ".html": page}
+# What draws a file of this ending, and the library that it needs.
+_FORMATS = {
+    ".svg": ("figure", "matplotlib"),
+    ".png": ("figure", "matplotlib"),
+    ".html": ("page", "plotly"),
+}
+
+_NEEDED = frozenset({"matplotlib", "numpy", "plotly"})
 
 _EPILOG = epilog(Status.DONE, Status.USAGE)
 
@@ -51,7 +60,8 @@ def _checked_format(
     context: click.Context, parameter: click.Parameter, path: Path
 ) -> Path:
     if path.suffix.lower() not in _FORMATS:
-        message = f"{path} must end in .svg or .html; the ending chooses the format"
+        endings = ".svg, .png or .html"
+        message = f"{path} must end in {endings}; the ending chooses the format"
         raise click.BadParameter(message, context, parameter)
     return path
 
@@ -66,7 +76,10 @@ def _checked_format(
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_checked_format,
-    help="OUT.svg, or OUT.html: the same on a page; point at a thing to read of it.",
+    help="OUT.svg or OUT.png; OUT.html is a page to zoom into, and to point at things.",
+)
+@click.option(
+    "--group", "groups", multiple=True, help="Only this consumer group; repeatable."
 )
 @click.option("--topic", "topics", multiple=True, help="Only this one; repeatable.")
 @click.option(
@@ -98,6 +111,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     *,
     journals: tuple[Path, ...],
     output: Path,
+    groups: tuple[str, ...],
     topics: tuple[str, ...],
     partitions: frozenset[TopicPartition],
     start: float | None,
@@ -110,31 +124,72 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     """
     Draw what consumers did, by their delivery journals.
 
-    One lane for each partition: its holds, its deliveries, its owners, and in red what
-    the audit finds wrong.
+    One lane for each partition of each group: its holds, its deliveries, its owners,
+    and in red what the audit finds wrong. Needs the extra timeline.
 
-    JOURNAL is a file, or a folder of *.journal files; give those of all members,
-    producers and operators together. Status 0: drawn, with or without violations; 2: a
-    journal is broken or newer, and the picture says so, or nothing could be drawn.
+    JOURNAL is a file, a folder of *.journal files, or a pack (audit --pack); give those
+    of all members, producers and operators together. Status 0: drawn, with or without
+    violations; 2: a journal is broken or newer, and the picture says so, or nothing
+    could be drawn.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     wanted = Wanted(
-        topics=frozenset(topics), partitions=partitions, start=start or 0.0, end=end
+        groups=frozenset(groups),
+        topics=frozenset(topics),
+        partitions=partitions,
+        start=start or 0.0,
+        end=end,
     )
-    read, troubles = read_all(files(journals))
-    trouble = f"{len(troubles)} journals cannot be read" if troubles else ""
-    for line in troubles:
-        click.echo(f"safeconsumer: {printable(line)}", err=True)
     try:
-        story = told(read, check(read, settings), wanted)
-        drawn = _FORMATS[output.suffix.lower()](laid_out(story, title, trouble))
-        output.write_text(drawn, "utf-8")
+        draw = _drawing(output)
+        watching = Watching(settings)
+        evidence = papers(journals)
+        troubles = _heard(watching, evidence)
+        trouble = f"{len(troubles)} journals cannot be read" if troubles else ""
+        for line in troubles:
+            click.echo(f"safeconsumer: {printable(line)}", err=True)
+        story = watching.told(wanted)
+        output.write_bytes(draw(story, title, trouble))
+    except CommandError as error:
+        give_up(context, str(error), error.status)
+        return
     except (OSError, SafeConsumerError) as error:
         give_up(context, str(error), Status.USAGE)
         return
     where = printable(str(output))
     click.echo(
-        f"{where}: {len(story.lanes)} partitions, {len(read)} journals, "
-        f"{sum(len(lane.findings) for lane in story.lanes)} violations"
+        f"{where}: {counted(len(story.lanes), 'partition')}, "
+        f"{counted(len(evidence), 'journal')}, "
+        f"{counted(sum(len(lane.findings) for lane in story.lanes), 'violation')}"
     )
     context.exit(Status.USAGE if troubles else Status.DONE)
+
+
+def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:
+    # Before anything is read, which may take minutes.
+    kind = output.suffix.lower()
+    module, library = _FORMATS[kind]
+    try:
+        draws = import_module(f"safeconsumer.audit.timeline.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        message = f"{kind} needs {library}: pip install 'safeconsumer[timeline]'"
+        raise CommandError(message) from None
+    if kind == ".html":
+        return lambda *told: draws.page(*told).encode()
+    return lambda story, title, trouble: draws.drawn(story, kind[1:], title, trouble)
+
+
+def _heard(watching: Watching, evidence: Papers) -> list[str]:
+    troubles = list(evidence.troubles)
+    for journal in evidence.journals:
+        try:
+            watching.hear(journal)
+        except JournalError as error:
+            troubles.append(str(error))
+    try:
+        watching.hear_packed(evidence.packs.told())
+    except JournalError as error:
+        troubles.append(str(error))
+    return troubles

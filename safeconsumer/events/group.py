@@ -4,12 +4,10 @@ Events about the control topics of a group.
 
 from typing import ClassVar
 
-from attrs import frozen
-
-from safeconsumer.events.consumer import Event, PartitionEvent, Partitions
+from safeconsumer.events.consumer import Event, PartitionEvent, Partitions, event
 
 
-@frozen(kw_only=True)
+@event
 class ControlEvent(Event):
     """
     Parent of what happens when the control topics are read.
@@ -19,7 +17,7 @@ class ControlEvent(Event):
     name: ClassVar[str] = "control"
 
 
-@frozen(kw_only=True)
+@event
 class ControlReady(ControlEvent):
     """
     The control topics are read up to their end, for the first time or again.
@@ -38,7 +36,7 @@ class ControlReady(ControlEvent):
     seconds: float
 
 
-@frozen(kw_only=True)
+@event
 class ControlUnavailable(ControlEvent):
     """
     The control topics cannot be read: what is known stays, new partitions wait.
@@ -54,7 +52,7 @@ class ControlUnavailable(ControlEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class ControlUnchecked(ControlEvent):
     """
     Whether a control topic keeps its records for good could not be checked.
@@ -72,7 +70,7 @@ class ControlUnchecked(ControlEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class ControlTopicReset(ControlEvent):
     """
     A control topic was deleted and made again, or lost its end.
@@ -94,7 +92,7 @@ class ControlTopicReset(ControlEvent):
     end: int
 
 
-@frozen(kw_only=True)
+@event
 class ControlRecordsSkipped(ControlEvent):
     """
     Records of a control topic could not be read and were passed over.
@@ -112,7 +110,7 @@ class ControlRecordsSkipped(ControlEvent):
     records: int
 
 
-@frozen(kw_only=True)
+@event
 class ControlNotUnderstood(ControlEvent):
     """
     A hold was not understood and therefore covers more than it may say.
@@ -130,7 +128,7 @@ class ControlNotUnderstood(ControlEvent):
     why: str
 
 
-@frozen(kw_only=True)
+@event
 class PauseNotHandedOver(PartitionEvent):
     """
     A paused partition departed and its pause did not go along; it stays paused here.
@@ -151,7 +149,7 @@ class PauseNotHandedOver(PartitionEvent):
     partitions: Partitions
 
 
-@frozen(kw_only=True)
+@event
 class GatesOpenedUnread(ControlEvent):
     """
     Partitions flow though the control topics could not be read: ``unavailable="run"``.

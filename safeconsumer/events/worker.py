@@ -4,12 +4,10 @@ Events of workers and pumps.
 
 from typing import ClassVar
 
-from attrs import frozen
-
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.consumer import Event, Partitions, event
 
 
-@frozen(kw_only=True)
+@event
 class WorkerEvent(Event):
     """
     Parent of what happens in a worker or a pump.
@@ -19,7 +17,7 @@ class WorkerEvent(Event):
     name: ClassVar[str] = "worker"
 
 
-@frozen(kw_only=True)
+@event
 class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, and where its first record is looked for.
@@ -43,7 +41,7 @@ class PartitionStarted(WorkerEvent):
     is_reset: bool = False
 
 
-@frozen(kw_only=True)
+@event
 class NothingConsumed(WorkerEvent):
     """
     No record can come: nothing is subscribed to, or nothing like it exists.
@@ -59,7 +57,7 @@ class NothingConsumed(WorkerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class TopicsNotConsumed(WorkerEvent):
     """
     A setting names topics that are not consumed here: what it says of them is unused.
@@ -77,7 +75,7 @@ class TopicsNotConsumed(WorkerEvent):
     topics: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@event
 class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
@@ -101,7 +99,7 @@ class WorkDropped(WorkerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class WorkDrained(WorkerEvent):
     """
     A wait for running handlers is over.
@@ -120,7 +118,7 @@ class WorkDrained(WorkerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent.
@@ -141,7 +139,7 @@ class CommitRejected(WorkerEvent):
     error: str
 
 
-@frozen(kw_only=True)
+@event
 class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
@@ -169,7 +167,7 @@ class RecordRetried(WorkerEvent):
     records: int = 1
 
 
-@frozen(kw_only=True)
+@event
 class WorkPaused(WorkerEvent):
     """
     A handler asked for a pause: its record comes first afterwards, as if it were new.
@@ -197,7 +195,7 @@ class WorkPaused(WorkerEvent):
     reason: str | None
 
 
-@frozen(kw_only=True)
+@event
 class BreakerOpened(WorkerEvent):
     """
     A topic's handlers fail with what a breaker was told of; it is held for a while.
@@ -219,7 +217,7 @@ class BreakerOpened(WorkerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@event
 class BreakerClosed(WorkerEvent):
     """
     A topic that a breaker had stopped goes on.
@@ -244,7 +242,7 @@ class BreakerClosed(WorkerEvent):
     error: str | None = None
 
 
-@frozen(kw_only=True)
+@event
 class RecordExhausted(WorkerEvent):
     """
     A record failed for good.
@@ -271,7 +269,7 @@ class RecordExhausted(WorkerEvent):
     traceback: str
 
 
-@frozen(kw_only=True)
+@event
 class DeadLetterFailed(WorkerEvent):
     """
     A dead letter was not acknowledged; the record waits and it is tried again.
@@ -295,7 +293,7 @@ class DeadLetterFailed(WorkerEvent):
     error: str
 
 
-@frozen(kw_only=True)
+@event
 class DeadLetterRefused(WorkerEvent):
     """
     A record can never be a dead letter: ``on_exhausted`` says what becomes of it.
@@ -317,7 +315,7 @@ class DeadLetterRefused(WorkerEvent):
     then: str
 
 
-@frozen(kw_only=True)
+@event
 class DeadLetterSlow(WorkerEvent):
     """
     A dead letter was given to its producer, which does not return, or acknowledge it.
@@ -340,7 +338,7 @@ class DeadLetterSlow(WorkerEvent):
     seconds: float
 
 
-@frozen(kw_only=True)
+@event
 class HandlerStalled(WorkerEvent):
     """
     A handler has worked on one record for longer than its limit, or ``Limits.age``.
@@ -363,7 +361,7 @@ class HandlerStalled(WorkerEvent):
     stack: str | None
 
 
-@frozen(kw_only=True)
+@event
 class WorkerProcessDied(WorkerEvent):
     """
     A process of the process executor ended by itself; another one took its place.
@@ -382,7 +380,7 @@ class WorkerProcessDied(WorkerEvent):
     records: int
 
 
-@frozen(kw_only=True)
+@event
 class WorkerStopped(WorkerEvent):
     """
     A worker is closed.

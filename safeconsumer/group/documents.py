@@ -51,6 +51,7 @@ def status_document(picture: Picture) -> dict[str, Any]:
             {**report_document(one), "has_applied_all": has_applied(one, picture.ends)}
             for one in picture.reports
         ],
+        "gone": [report_document(one) for one in picture.gone],
         "held": [_held_document(picture, judge, tp) for tp in picture.held],
     }
 
@@ -77,6 +78,7 @@ def report_document(one: Report) -> dict[str, object]:
     """
     return {
         "client_id": one.client_id,
+        "kind": one.kind or "member",
         "member": one.member,
         "member_id": one.member_id,
         "generation": one.generation,

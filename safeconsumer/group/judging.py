@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from safeconsumer.group.commits import OPEN, STILL_AFTER, Move
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 from safeconsumer.group.picture import Picture
-from safeconsumer.group.report_wire import Report
+from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.reports import ranges
 from safeconsumer.holds.explain import counted
 
@@ -61,7 +61,12 @@ def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
     Say how far a member has read the control topics.
     """
     if report.state != "ready":
-        return f"{report.state}: keeps its last state"
+        is_stream = report.kind == STREAM
+        return (
+            _STREAM_STATES.get(report.state, report.state)
+            if is_stream
+            else (f"{report.state}: keeps its last state")
+        )
     if ends is None:
         return "how far it should have read is unknown"
     behind = sum(
@@ -153,6 +158,12 @@ _NOBODY = "and nobody is seen to commit for it"
 _SILENT = "does not report: a plain client obeys no hold"
 _UNHEARD = "its reports cannot be read: whether it obeys is unknown"
 IN_HAND = "a handler still works on it"
+IN_BATCH = "a batch that was planned before still reads it"
+_STREAM_STATES = {
+    "deciding": "its next batch is not decided on yet",
+    "starting": "has not planned a batch yet; one from before may run again",
+    "unavailable": "cannot read what is held: plans nothing",
+}
 _UNTOLD = "does not report that it owns it"
 _OLD = "reports of its client id do not tell Kafka's member id (an older safeconsumer)"
 
@@ -227,7 +238,8 @@ class Judge:
         if bad:
             return bad[0]
         for one in self._busy.get(tp, ()):
-            return Place(answer=Answer.FLOWING, member=one.client_id, why=IN_HAND)
+            why = _in_hand(one)
+            return Place(answer=Answer.FLOWING, member=one.client_id, why=why)
         return places[0] if places else self._unowned(tp)
 
     def _unowned(self, tp: TopicPartition) -> Place:
@@ -265,7 +277,7 @@ class Judge:
         if tp in self._quiet[id(report)]:
             return (Answer.QUIET, "") if seat.obeys else (Answer.UNKNOWN, seat.why)
         if _has(self._busy, tp, report):
-            return Answer.FLOWING, IN_HAND
+            return Answer.FLOWING, _in_hand(report)
         # Kafka's word and its own are of two moments; a rebalance comes in between.
         is_claimed = _has(self._claims, tp, report)
         return (Answer.FLOWING, seat.why) if is_claimed else (Answer.UNKNOWN, _UNTOLD)
@@ -303,6 +315,7 @@ class Judge:
             unsettled=self.unsettled,
             covers=len(wanted),
             loud=bad,
+            gone=tuple(map(gone_text, self.picture.gone)),
         )
 
     @property
@@ -343,6 +356,20 @@ def _has(
     return any(one is report for one in told.get(tp, ()))
 
 
+def _in_hand(report: Report) -> str:
+    return IN_BATCH if report.kind == STREAM else IN_HAND
+
+
+def gone_text(report: Report) -> str:
+    """
+    Say that nothing is heard of a stream any more.
+    """
+    return (
+        f"{report.client_id} on {report.host} is not heard of any more, and not "
+        "counted: it was killed, or its driver cannot report"
+    )
+
+
 def _unsettled(facts: GroupFacts) -> str:
     # Why it is not known who owns what; empty if it is.
     if facts.state == UNKNOWN:
@@ -378,6 +405,7 @@ class Quietness:
         unsettled: why it is not known who owns what; empty if it is.
         covers: how many partitions the scopes cover.
         loud: the partitions that are not quiet, or of which nobody knows.
+        gone: streams of which nothing is heard any more, in words.
     """
 
     quiet: int
@@ -386,6 +414,7 @@ class Quietness:
     unsettled: str
     covers: int
     loud: Mapping[TopicPartition, Place]
+    gone: tuple[str, ...] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -414,7 +443,8 @@ class Quietness:
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
             found = [tp for tp, one in self.loud.items() if one.answer is answer]
             said += f"; {word}: {partitions_text(found)}" if found else ""
-        whys = [one.why for one in self.loud.values() if not one.member]
+        loud = self.loud.values()
+        whys = [one.why for one in loud if not one.member or one.why == IN_BATCH]
         if whys and not self.unsettled:
             more = ", and others" if len(set(whys)) > 1 else ""
             said += f" ({whys[0]}{more})"
@@ -429,7 +459,8 @@ class Quietness:
             said += "; reports cannot be read: whether members obey is unknown"
         known = {"", _SILENT, _UNHEARD}
         others = [one for one in self.missing if one.why not in known]
-        return said + "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        said += "".join(f"; {one.name}: {one.why}" for one in others[:_MANY])
+        return said + "".join(f"; {one}" for one in self.gone[:_MANY])
 
 
 def partitions_of(
@@ -492,6 +523,12 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         )
     for one in (*judge.members, *judge.others):
         yield from _seat_findings(picture, one)
+    for gone in picture.gone:
+        yield Finding(
+            rank=NOTE,
+            what=gone_text(gone),
+            do="look whether its driver runs; a batch that it planned may still read",
+        )
 
 
 def _unknown_findings(judge: Judge) -> Iterator[Finding]:

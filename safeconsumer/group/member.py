@@ -19,7 +19,7 @@ from safeconsumer.group.publisher import (
     publish,
 )
 from safeconsumer.group.reader import Reader
-from safeconsumer.group.reports import LazyProducer, Reporter, Seen
+from safeconsumer.group.reports import LazyProducer, MemberReports, Reporter, Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState, as_hold
 from safeconsumer.group.wire import ControlHold
@@ -217,16 +217,19 @@ class GroupControl:
     def _make_reporter(self, configs: Mapping[str, Any]) -> Reporter | None:
         if self._settings.status_topic is None:
             return None
-        return Reporter(
+        told = MemberReports(
             group=self._group,
             client_id=str(configs.get("client_id") or "safeconsumer")[:200],
+            look=self._look,
+            ledger=self._ledger,
+            skew=self._settings.clock_skew,
+        )
+        return Reporter(
             topic=self._settings.status_topic,
             interval=self._settings.status_interval,
             producer=self._producer,
-            look=self._look,
-            ledger=self._ledger,
+            tell=told.tell,
             clock=self._clock,
-            skew=self._settings.clock_skew,
         )
 
     def _look(self) -> Seen:

@@ -54,10 +54,13 @@ T = TypeVar("T")
 class _Times:
     """
     The time of the newest report, and the broker's time now if reports tell it.
+
+    And the streams whose last report is too old by then, and was no goodbye.
     """
 
     newest: float = 0.0
     now: float | None = None
+    gone: tuple[Report, ...] = ()
 
 
 _Told = tuple[tuple[Standing, ...], dict[str, int] | None]
@@ -283,9 +286,16 @@ class Operator:
         if not there and not self._clock.knows(newest):
             return (), _Times(newest=newest)  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
-        live = [report for at, report in there if is_live(at, now)]
+        live: list[Report] = []
+        old: list[Report] = []
+        for at, report in there:
+            (live if is_live(at, now) else old).append(report)
         found = tuple(sorted(live, key=lambda one: (one.client_id, one.member)))
-        return found, _Times(newest=newest, now=now if self._clock.is_sure else None)
+        return found, _Times(
+            newest=newest,
+            now=now if self._clock.is_sure else None,
+            gone=tuple(one for one in old if one.kind == report_wire.STREAM),
+        )
 
     def broker_time(self) -> float:
         """
@@ -461,6 +471,7 @@ class Operator:
             unread=tuple(unread),
             is_heard=heard is not _NOTHING_HEARD,
             skew=skew,
+            gone=times.gone,
         )
 
     def look_again(self, picture: Picture) -> Picture:
@@ -524,6 +535,7 @@ class Operator:
                 unread=(*unread, *missing.get(name, ())),
                 is_heard=heard is not _NOTHING_HEARD,
                 skew=skew,
+                gone=tuple(one for one in times.gone if one.group == name),
             )
 
         return tuple(map(picture, sorted(names)))

@@ -43,6 +43,8 @@ class Picture:
         taken_at: when this look ended, by our monotonic clock.
         unread: what could not be read, each with why, in words.
         skew: seconds by which members lift holds late, the most of all.
+        gone: the last reports of Spark streams that were heard of lately, and are not
+            any more, though they did not say that they stop.
         commits: what this look and those before tell of commits for what nobody owns.
     """
 
@@ -57,6 +59,7 @@ class Picture:
     unread: tuple[str, ...] = ()
     is_heard: bool = True
     skew: float = 0.0
+    gone: tuple[Report, ...] = ()
     commits: Commits = NOTHING_SEEN
 
     @property

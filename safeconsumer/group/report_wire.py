@@ -28,6 +28,9 @@ _MOST_SKEW = 366 * 86_400.0
 # Holds of a worker's own that a report names, and how much of each.
 _FEW, _MOST_TEXT = 4, 400
 
+# Who reports, besides members.
+STREAM = "stream"
+
 # What is packed where it is too long, and how long it may be when it is unpacked.
 _PACKED = ("assigned", "quiet", "busy")
 _MOST_UNPACKED = 4 << 20
@@ -65,6 +68,8 @@ class Report:
         busy: partitions, owned or not, of which a handler has something in hand, as
             ranges by topic.
         skew: seconds by which it lifts holds late; None of an earlier version.
+        kind: ``stream`` for a Spark stream, which is no member of the group for Kafka;
+            empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             found by the reader of the report, not written.
     """
@@ -88,6 +93,7 @@ class Report:
     generation: int | None = None
     busy: Mapping[str, tuple[tuple[int, int], ...]] = field(factory=dict)
     skew: float | None = None
+    kind: str = ""
     clock_offset: float = 0.0
 
 
@@ -123,6 +129,7 @@ def encode_report(report: Report) -> bytes:
         "generation": report.generation,
         "busy": dict(report.busy),
         "skew": report.skew,
+        "kind": report.kind,
     }
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
@@ -205,6 +212,7 @@ def decode_report(data: object) -> Report | None:
         generation=_generation(document.get("generation")),
         busy=_ranges(document.get("busy")) or {},
         skew=_skew(document.get("skew")),
+        kind=_kind(document.get("kind")),
     )
 
 
@@ -215,6 +223,10 @@ def _member_id(value: object) -> str | None:
 
 def _generation(value: object) -> int | None:
     return value if is_int(value) and -1 <= value < 2**31 else None
+
+
+def _kind(value: object) -> str:
+    return STREAM if value == STREAM else ""
 
 
 def _skew(value: object) -> float | None:

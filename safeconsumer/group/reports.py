@@ -41,6 +41,8 @@ _REFUSED = (
 _KAFKA_MS = 1_293_840_000_000
 # Until the broker's time is known, holds cannot expire.
 _RETRY = 3.0
+# Where reports come from, for people.
+HOST = socket.gethostname()[:100]
 # For the last report to be sent.
 _GOODBYE = 0.5
 
@@ -68,42 +70,28 @@ class Reporter:
     Sends reports from a thread of its own, which nothing waits for.
 
     Args:
-        group: the consumer group.
-        client_id: the consumer's.
         topic: the status topic.
         interval: seconds between reports while nothing changes.
         producer: makes or returns the client to write with.
-        look: tells what there is to tell of the control topics.
-        ledger: the consumer's.
+        tell: returns what there is to report, given ``stopped`` at the end, else None.
         clock: is told the times that the broker puts into reports.
-        skew: seconds by which this member lifts holds late.
     """
 
-    def __init__(  # noqa: PLR0913 - a report says as much
+    def __init__(
         self,
         *,
-        group: str,
-        client_id: str,
         topic: str,
         interval: float,
         producer: Callable[[], KafkaProducer],
-        look: Callable[[], Seen],
-        ledger: PauseLedger,
+        tell: Callable[[str | None], Iterable[Report]],
         clock: BrokerClock,
-        skew: float,
     ) -> None:
-        self.member = f"{client_id}-{uuid.uuid4().hex[:12]}"
-        self._group = group
-        self._client_id = client_id
-        self._host = socket.gethostname()[:100]
         self._topic = topic
         self._interval = interval
         self._producer = producer
-        self._look = look
+        self._tell = tell
         self._soon = min(interval, _RETRY)
-        self._ledger = ledger
         self._clock = clock
-        self._skew = skew
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -147,23 +135,22 @@ class Reporter:
 
     def _say(self, state: str | None = None) -> None:
         try:
-            report = self.report(state)
-            key = report_wire.encode_report_key(report.group, report.member)
-            value = report_wire.encode_report(report)
-            producer = self._producer()
-            sent = time.monotonic()
-            future = producer.send(
-                self._topic,
-                key=key,
-                value=value,
-                partition=0,
-                timestamp_ms=report.at_ms,
-            )
-            future.add_callback(self._acknowledged, report.at_ms, sent)
-            future.add_errback(self._failed)
+            for report in self._tell(state):
+                self._send(report)
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
             self._failed(error)
+
+    def _send(self, report: Report) -> None:
+        key = report_wire.encode_report_key(report.group, report.member)
+        value = report_wire.encode_report(report)
+        producer = self._producer()
+        sent = time.monotonic()
+        future = producer.send(
+            self._topic, key=key, value=value, partition=0, timestamp_ms=report.at_ms
+        )
+        future.add_callback(self._acknowledged, report.at_ms, sent)
+        future.add_errback(self._failed)
 
     def _acknowledged(self, at_ms: int, sent: float, written: Any) -> None:  # noqa: ANN401 - upstream's
         now = time.monotonic()
@@ -177,9 +164,44 @@ class Reporter:
         is_final = isinstance(error, _REFUSED)
         self._clock.untold(time.monotonic(), is_final=is_final)
 
-    def report(self, state: str | None = None) -> Report:
+
+class MemberReports:
+    """
+    Makes the reports of one member.
+
+    Args:
+        group: the consumer group.
+        client_id: the consumer's.
+        look: tells what there is to tell of the control topics.
+        ledger: the consumer's.
+        skew: seconds by which this member lifts holds late.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        client_id: str,
+        look: Callable[[], Seen],
+        ledger: PauseLedger,
+        skew: float,
+    ) -> None:
+        self.member = member_name(client_id)
+        self._group = group
+        self._client_id = client_id
+        self._look = look
+        self._ledger = ledger
+        self._skew = skew
+
+    def tell(self, state: str | None = None) -> tuple[Report, ...]:
         """
         Return what would be reported now.
+        """
+        return (self.report(state),)
+
+    def report(self, state: str | None = None) -> Report:
+        """
+        Return it, by itself.
         """
         seen = self._look()
         view, busy = self._ledger.view(), self._ledger.busy()
@@ -189,7 +211,7 @@ class Reporter:
             group=self._group,
             member=self.member,
             client_id=self._client_id,
-            host=self._host,
+            host=HOST,
             state=state or seen.state,
             at_ms=int(wall * 1000),
             applied={tp[0]: offset for tp, offset in seen.applied.items()},
@@ -207,6 +229,13 @@ class Reporter:
                 hold_line(hold) for hold in view.state if hold.owner in OUTAGES
             ),
         )
+
+
+def member_name(client_id: str) -> str:
+    """
+    Return a name for reports that nobody else has.
+    """
+    return f"{client_id}-{uuid.uuid4().hex[:12]}"
 
 
 def ranges(

@@ -15,6 +15,7 @@ from safeconsumer.holds.explain import utc
 
 # A group that works commits at least so often, seconds.
 _STANDS_STILL = 30.0
+_BUSY = frozenset({judging.IN_HAND, judging.IN_BATCH})
 
 
 class Level(StrEnum):
@@ -175,7 +176,7 @@ def _over(sight: Sight) -> _Found:
 def _not_yet(sight: Sight) -> _Found:
     if not sight.holds or not _flows(sight) or not sight.place.why:
         return None
-    if not sight.is_ready and sight.place.why != judging.IN_HAND:
+    if not sight.is_ready and sight.place.why not in _BUSY:
         return None
     said = f"It is held, but {sight.owner} still delivers it: {sight.place.why}"
     return Level.WAITING, "not quiet yet", said

@@ -1,20 +1,27 @@
 """
-Kafka topics into partitioned Parquet, exactly once, steered by holds.
+Kafka topics into partitioned Parquet or a Delta table, exactly once, steered by holds.
+
+Spark commits a batch of Parquet by an entry in ``_spark_metadata``: whoever reads the
+folder by it, as Spark does, has each record once. Others also see the files of batches
+that died. A batch of Delta is one commit of the table, for every reader of Delta.
 """
 
 import importlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
 
-from safeconsumer.errors import SparkSettingError
+from safeconsumer.errors import SparkRunError, SparkSettingError
+from safeconsumer.spark.platforms import progress_of
 
 _INTERVAL = re.compile(r"(\d+) ?(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _LOOK_SECONDS = 0.5
+
+PARQUET, DELTA = "parquet", "delta"
+FORMATS = (PARQUET, DELTA)
 
 
 @frozen(kw_only=True)
@@ -27,6 +34,7 @@ class Archive:
         to: a folder, of any file system that Spark knows.
         checkpoint: a folder of its own.
         trigger: ``once`` (what is there now), or how often: ``500ms``, ``10s``, ``5m``.
+        format: ``parquet`` or ``delta``.
         options: of the source: the cluster, holds, limits.
     """
 
@@ -34,6 +42,7 @@ class Archive:
     to: str
     checkpoint: str
     trigger: str = "once"
+    format: str = PARQUET
     options: Mapping[str, str] = field(factory=dict, repr=False)
 
     def trigger_of(self) -> dict[str, Any]:
@@ -67,8 +76,15 @@ class Archive:
         return {"subscribePattern": patterns[0].removeprefix("re:")}
 
 
-# What Spark says of a folder to which no batch was written yet.
-_EMPTY = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+# What Spark and Delta say of a folder to which no batch was written yet.
+_EMPTY = (
+    *("PATH_NOT_FOUND", "Unable to infer schema"),  # Spark 4.1 gives no other name
+    *(
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_PATH_DOES_NOT_EXIST",
+    ),
+)
 
 
 def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is optional
@@ -84,7 +100,7 @@ def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is opt
     options = {"startingOffsets": "earliest", **archive.topics_of(), **archive.options}
     frame = spark.readStream.format("safekafka").options(**options).load()
     return (
-        frame.writeStream.format("parquet")
+        frame.writeStream.format(archive.format)
         .partitionBy("topic", "partition")
         .option("path", archive.to)
         .option("checkpointLocation", archive.checkpoint)
@@ -98,30 +114,61 @@ def follow(
     query: Any,  # noqa: ANN401 - pyspark is optional
     say: Callable[[str], object],
     must_stop: Callable[[], bool],
-) -> None:
+) -> "Telling":
     """
     Say one line per batch, and per change of what is held, until it ends, or must.
 
     A batch under way when it must stop is ended by Spark, and comes again, in full and
     once, when the archive is started again.
+
+    Returns:
+        What was seen of it.
+
+    Raises:
+        SparkRunError: the query failed; says why.
     """
     telling = Telling(say)
     while query.isActive and not must_stop():
-        query.awaitTermination(_LOOK_SECONDS)
+        ended(query, _LOOK_SECONDS)
         telling.look(query)
     if query.isActive:
         query.stop()
     telling.look(query)
-    if query.exception() is not None:
-        raise query.exception()
+    error = query.exception()
+    if error is not None:
+        raise SparkRunError(_reason(error)) from error
+    return telling
+
+
+def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is optional
+    """
+    Wait for the end of a query, and tell whether it came; however it came.
+    """
+    errors = importlib.import_module("pyspark.errors")
+    try:
+        return bool(query.awaitTermination(seconds))
+    except errors.StreamingQueryException:
+        return True
+
+
+def _reason(error: BaseException) -> str:
+    # What Spark puts around the words that were thrown: which query, and a SQLSTATE.
+    text = str(error).split("\n", 1)[0]
+    return text.partition("terminated with exception: ")[2] or text
 
 
 class Telling:
     """
     Says what is new in a query's progress: batches, and holds while nothing comes.
+
+    Attributes:
+        rows: how many were copied.
+        batches: in how many batches.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
+        self.rows = 0
+        self.batches = 0
         self._say = say
         self._at = ""
         self._held = ""
@@ -130,17 +177,26 @@ class Telling:
         """
         Say it.
         """
-        for one in query.recentProgress:
-            progress = json.loads(one.json)
+        for progress in progress_of(query):
             if progress["timestamp"] <= self._at:  # ISO, of the trigger's start
                 continue
             self._at = progress["timestamp"]
             held = held_of(progress)
             if progress["numInputRows"]:
+                self.rows += progress["numInputRows"]
+                self.batches += 1
                 self._say(line_of(progress))
             elif held and held != self._held:
                 self._say(f"nothing to copy; {held}")
             self._held = held
+
+    def summary(self) -> str:
+        """
+        Return what was copied, and what is held at the end, in one line.
+        """
+        batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
+        text = f"copied {self.rows} rows in {batches}"
+        return f"{text}; {self._held}" if self._held else text
 
 
 def held_of(progress: Mapping[str, Any]) -> str:
@@ -170,19 +226,21 @@ def line_of(progress: Mapping[str, Any]) -> str:
 def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:  # noqa: ANN401 - pyspark is optional
     """
     Return topic, partition, rows, first and last offset of what the archive has.
+
+    It reads the offsets of the whole archive, also those of earlier runs.
     """
     errors = importlib.import_module("pyspark.errors")
+    functions = importlib.import_module("pyspark.sql.functions")
     try:
-        found = spark.read.parquet(archive.to)
+        found = spark.read.format(archive.format).load(archive.to)
     except errors.AnalysisException as error:
-        if error.getCondition() in _EMPTY:
+        if any(name in str(error) for name in _EMPTY):
             return []
         raise
-    frame = found.groupBy("topic", "partition")
-    rows = frame.agg({"*": "count"}).collect()
-    lowest = {row[:2]: row[2] for row in frame.agg({"offset": "min"}).collect()}
-    highest = {row[:2]: row[2] for row in frame.agg({"offset": "max"}).collect()}
+    rows = found.groupBy("topic", "partition").agg(
+        functions.count("offset"), functions.min("offset"), functions.max("offset")
+    )
     return sorted(
-        (str(row[0]), int(row[1]), row[2], lowest[row[:2]], highest[row[:2]])
-        for row in rows
+        (str(topic), int(partition), count, first, last)
+        for topic, partition, count, first, last in rows.collect()
     )

@@ -1,78 +1,260 @@
 """
-The audit as a Spark job: one task per journal, then one judgement per partition.
+The audit on Spark: packs are read from wherever Spark reads, and judged in parallel.
+
+Which cases there are, and whose facts each needs, is found out in the driver, out of a
+count of facts by address and member, which also shows whether everything is there.
+Then each fact goes to its cases, and each case is judged where its facts are, by the
+judge of the plain command (:mod:`safeconsumer.audit.batched`).
 """
 
-from collections.abc import Sequence
+import re
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.audit.checker import Digest, Settings, digests, judge
-from safeconsumer.audit.journal import Journal
-from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.audit.stream import opened
-from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.audit import batched, packs
+from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.facts import Address, docket, facts
+from safeconsumer.audit.journal import Source
+from safeconsumer.audit.packs import Known, address_of
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.report import Row
+from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
 
-Item = tuple[TopicPartition | None, Digest | str]
+_TYPES = {
+    "name": "string",
+    "string": "string",
+    "int64": "bigint",
+    "float64": "double",
+}
+
+# What judging needs in an executor, beside pyarrow.
+_SHIPPED = ("safeconsumer", "attr", "attrs")
 
 
-def audit(
-    spark: Any,  # noqa: ANN401 - pyspark is optional
-    paths: Sequence[Path],
-    settings: Settings,
-    more: Sequence[Journal] = (),
-) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+class SparkPacks:
     """
-    Judge journals that every executor can read at these paths.
+    Packs that a Spark session can read, by any of its paths.
 
-    Only runs of records, ownerships, commits and findings travel, never records. The
-    judgement is that of :func:`safeconsumer.audit.checker.judge`. ``more`` are journals
-    that are here already.
+    Args:
+        spark: the session; whatever its filesystems need is its own affair.
+        folders: the packs, such as ``s3a://bucket/pack``. A path without a scheme is of
+            the session's default filesystem.
 
-    Returns:
-        One row per check and partition, and why some journals could not be read.
+    Raises:
+        JournalError: one is no pack, cannot be read, or lacks something.
+        SparkSetupError: the session cannot read there.
     """
-    context = spark.sparkContext
-    slices = max(1, min(len(paths), 4 * context.defaultParallelism))
-    found = context.parallelize([str(path) for path in paths], slices)
-    found = found.flatMap(partial(_digested, settings=settings))
-    known = [item for journal in more for item in digests(journal, settings)]
-    found = found.union(context.parallelize(known, 1)).cache()
-    troubles = found.filter(_is_trouble).values().collect()
-    everywhere = found.filter(_is_everywhere).values().collect()
-    rows = (
-        found.filter(_is_about_one)
-        .groupByKey()
-        .flatMap(partial(_judged, everywhere=everywhere, settings=settings))
-        .collect()
-    )
-    order = {row: number for number, row in enumerate(rows)}
-    rows.sort(key=lambda row: (row.topic, row.partition, order[row]))
-    return tuple(rows), tuple(sorted(troubles))
+
+    def __init__(self, spark: Any, folders: Sequence[str]) -> None:  # noqa: ANN401 - pyspark is optional
+        self._spark = spark
+        self._folders = [folder.rstrip("/") or folder for folder in folders]
+        self._known = packs.newest(self._journals())
+        self._facts = self._read(packs.FACTS, packs.COLUMNS)
+        self._addresses = self._counted()
+
+    def __len__(self) -> int:
+        """
+        How many journals there are.
+        """
+        return len(self._known)
+
+    def partitions(self) -> set[TopicPartition]:
+        """
+        Return every partition that the journals name.
+        """
+        named = {(one.topic, one.partition) for one in self._addresses}
+        return {tp for tp in named if tp[0]}
+
+    def judged(
+        self, settings: Settings, more: Sequence[Source] = ()
+    ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """
+        Return one row per check and case, and why there are none of some.
+
+        Args:
+            settings: what may be assumed.
+            more: journals that are here.
+
+        Raises:
+            MissingExtraError: pandas or pyarrow is missing, which Spark asks for.
+            SparkSetupError: an executor lacks what judging needs.
+        """
+        told = self._facts
+        addresses = set(self._addresses)
+        runs = [(one.member, one.run) for one in self._known.values()]
+        for journal in more:
+            extra, own = self._made(journal)
+            told, addresses = told.unionByName(extra), addresses | own
+            runs.append((journal.member, ""))
+        needs = docket(addresses)
+        cases = tuple(needs)
+        if not cases:
+            return (), ()
+        goes = [
+            (packs.address_text(address), number)
+            for number, needed in enumerate(needs.values())
+            for address in needed
+        ]
+        sent = self._sent(told, runs, goes, len(cases))
+        judging = partial(batched.judged, cases=cases, settings=settings)
+        with _translated(self._folders):
+            answers = sent.mapInArrow(judging, "rows string, trouble string").collect()
+        rows = [row for one in answers for row in batched.rows_in(one.rows or "[]")]
+        places = {case: number for number, case in enumerate(cases)}
+        rows.sort(key=lambda row: places[Address(row.group, row.topic, row.partition)])
+        return tuple(rows), tuple(sorted(one.trouble for one in answers if one.trouble))
+
+    # ------------------------------------------------------------ inside
+
+    def _sent(
+        self,
+        told: Any,  # noqa: ANN401 - pyspark is optional
+        runs: Sequence[Any],
+        goes: Sequence[Any],
+        cases: int,
+    ) -> Any:  # noqa: ANN401 - pyspark is optional
+        """
+        Return the facts that count, each as often as it is needed, in order.
+        """
+        spark = self._spark
+        broadcast = import_module("pyspark.sql.functions").broadcast
+        valid = broadcast(spark.createDataFrame(runs, "member string, run string"))
+        to = broadcast(spark.createDataFrame(goes, "address string, case int"))
+        sent = told.join(valid, ["member", "run"]).join(to, "address")
+        parallel = min(cases, 4 * spark.sparkContext.defaultParallelism)
+        sent = sent.repartition(parallel, "case").sortWithinPartitions(
+            "case", "member", "seq"
+        )
+        return sent.select(*batched.COLUMNS)
+
+    def _journals(self) -> Iterator[Known]:
+        names = list(packs.OF_JOURNALS)[1:]
+        index = self._read(packs.JOURNALS, packs.OF_JOURNALS)
+        with _translated(self._folders):
+            found = index.collect()
+        for row in found:
+            packs.check_version(", ".join(self._folders), row.pack)
+            yield Known(**{name: row[name] for name in names})
+
+    def _counted(self) -> frozenset[Address]:
+        with _translated(self._folders):
+            counts = self._facts.groupBy("address", "member", "run").count().collect()
+        found: Counter[tuple[str, str]] = Counter()
+        for row in counts:
+            found[row.member, row.run] += row["count"]
+        for trouble in packs.missing(self._known, found):
+            message = f"{', '.join(self._folders)}: {trouble}"
+            raise JournalError(message)
+        valid = {(one.member, one.run) for one in self._known.values()}
+        return frozenset(
+            address_of(row.address) for row in counts if (row.member, row.run) in valid
+        )
+
+    def _read(self, name: str, columns: Mapping[str, str]) -> Any:  # noqa: ANN401 - pyspark is optional
+        reader = self._spark.read.schema(_schema(columns))
+        reader = reader.option("recursiveFileLookup", "true")
+        with _translated(self._folders):
+            return reader.parquet(*(f"{one}/{name}" for one in self._folders))
+
+    def _made(self, journal: Source) -> tuple[Any, set[Address]]:
+        rows, own = [], set()
+        for seq, (address, fact) in enumerate(facts(journal)):
+            own.add(address)
+            rows.append(packs.row_of(address, fact, "", seq))
+        made = self._spark.createDataFrame(rows, _schema(packs.COLUMNS))
+        return made, own
 
 
-def _digested(path: str, settings: Settings) -> list[Item]:
+def _schema(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {_TYPES[kind]}" for name, kind in columns.items())
+
+
+# ---------------------------------------------------------------- executors
+
+
+@contextmanager
+def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
+    """
+    Send this very code to the executors, so that none of them needs it installed.
+
+    Executors then have this version first in their path, for as long as the session
+    lasts; they need pyarrow. Of a local session they have it anyway.
+    """
+    if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "safeconsumer-judge.zip")
+        archive_judge(archive)
+        spark.sparkContext.addPyFile(str(archive))
+        yield
+
+
+def archive_judge(path: Path) -> None:
+    """
+    Write what judging needs in an executor, beside pyarrow, as a zip of modules.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in _SHIPPED:
+            root = Path(str(import_module(name).__file__)).parent
+            for module in sorted(root.rglob("*.py")):
+                file.write(module, Path(name, module.relative_to(root)))
+
+
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_MISSING_SYSTEM = re.compile(
+    r"Class (\S+FileSystem) not found|No FileSystem for scheme \"(\w+)\""
+)
+
+
+@contextmanager
+def _translated(folders: Sequence[str]) -> Iterator[None]:
+    named = ", ".join(folders)
     try:
-        return list(digests(opened(Path(path)), settings))
-    except JournalError as error:
-        return [(None, str(error))]
+        yield
+    except ImportError as error:
+        message = (
+            "judging on Spark needs pandas and pyarrow beside pyspark: "
+            "pip install 'safeconsumer[spark]'"
+        )
+        raise MissingExtraError(message) from error
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        raise _said(named, str(error)) from error
 
 
-def _judged(
-    item: tuple[TopicPartition, Any], everywhere: Sequence[Digest], settings: Settings
-) -> tuple[Row, ...]:
-    tp, parts = item
-    return rows_of(tp, judge(tp, (*parts, *everywhere), settings))
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
-def _is_trouble(item: Item) -> bool:
-    return isinstance(item[1], str)
-
-
-def _is_everywhere(item: Item) -> bool:
-    return item[0] is None and not isinstance(item[1], str)
-
-
-def _is_about_one(item: Item) -> bool:
-    return item[0] is not None
+def _said(named: str, text: str) -> Exception:
+    module = _MISSING_MODULE.search(text)
+    if module is not None:
+        return SparkSetupError(
+            f"an executor has no {module[1]}: install it where executors find it, or "
+            "send it along (safeconsumer.spark.auditing.shipped sends everything but "
+            "pyarrow; --py-files, --archives)"
+        )
+    system = _MISSING_SYSTEM.search(text)
+    if system is not None:
+        return SparkSetupError(
+            f"{named}: Spark has no {system[1] or f'filesystem for {system[2]}:'}; "
+            "give it the jars, such as org.apache.hadoop:hadoop-aws for s3a: "
+            "(spark.jars.packages)"
+        )
+    if "PATH_NOT_FOUND" in text or "UNABLE_TO_INFER_SCHEMA" in text:
+        return JournalError(
+            f"{named}: no pack is there: safeconsumer audit JOURNALS --pack makes one"
+        )
+    first = next(
+        (line for line in text.splitlines() if line.strip()), "no reason given"
+    )
+    return JournalError(f"{named} cannot be read: {first.strip()[:500]}")

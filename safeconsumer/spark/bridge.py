@@ -1,16 +1,22 @@
 """
-What Java calls: one function for all questions, about all streams of a session.
+What Java asks: one function for all questions, about all streams of a session.
+
+Questions and answers are texts, ``name=value`` pairs as in a URL's query; which there
+are, and what counts as an answer, is in ``design/0063-deciders.md``.
 """
 
 import itertools
 import logging
-from collections.abc import Callable, MutableMapping
-from typing import Any, ClassVar
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+from urllib.parse import parse_qsl, urlencode
+from uuid import uuid4
 
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlTopicError,
+    HeldDataLostError,
+    HoldsUnreadableError,
     SparkSettingError,
 )
 from safeconsumer.spark import options
@@ -19,39 +25,53 @@ from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
+# Both sides must be of one protocol: what one side does not know to ask for, or to say,
+# must never pass for consent.
+PROTOCOL = "2"
+
+# The option that a session's configuration gives to its streams.
+DECIDER = "holds.decider"
+
 Opener = Callable[[str, SourceOptions], Stream]
+Facts = Mapping[str, str]
+
+# What ends a query, in these words. Everything else is a defect, and holds.
+_REFUSALS = (
+    *(ClientPropertyError, ControlTopicError, HeldDataLostError),
+    *(HoldsUnreadableError, SparkSettingError),
+)
 
 
 class Bridge:
     """
-    Answers the shim: an empty text, or why it cannot be done.
+    Answers the shim: go, no with the reason, or that nothing could be decided.
 
     Thread rules: any thread; those of Java.
 
     Args:
         open_stream: makes a stream of a name and its options.
+
+    Attributes:
+        decider: the name under which the shim knows it; no other has it.
     """
 
     def __init__(self, open_stream: Opener) -> None:
+        self.decider = uuid4().hex
         self._open_stream = open_stream
         self._streams: dict[str, Stream] = {}
         self._numbers = itertools.count(1)
+        self._failed: dict[tuple[str, str], str] = {}
 
-    def apply(self, question: str, facts: Any) -> str:  # noqa: ANN401 - py4j's map
+    def apply(self, question: str, text: str) -> str:
         """
-        Answer; what must be known besides is put into ``facts``.
-
-        Raises:
-            Exception: a defect. The shim then holds everything.
+        Answer; never raises.
         """
-        try:
-            answer: str = getattr(self, f"_{question}")(facts)
-        except (ClientPropertyError, ControlTopicError, SparkSettingError) as error:
-            return str(error)
-        except Exception:
-            log.exception("the question %r was not answered", question)
-            raise
-        return answer
+        facts = dict(parse_qsl(text, keep_blank_values=True))
+        answer = {"protocol": PROTOCOL, "decider": self.decider}
+        answer["number"] = facts.get("number", "")
+        verdict, said = self._judged(question, facts)
+        # In this order: the shim looks at how an answer begins.
+        return urlencode({**answer, "verdict": verdict, **said})
 
     def streams(self) -> tuple[Stream, ...]:
         """
@@ -59,30 +79,60 @@ class Bridge:
         """
         return tuple(self._streams.values())
 
-    def _complete(self, facts: MutableMapping[str, str]) -> str:
+    def _judged(self, question: str, facts: Facts) -> tuple[str, Facts]:
+        asker = facts.get("stream", ""), question
+        try:
+            said = self._answer(question, facts)
+        except _REFUSALS as error:
+            return "refuse", {"why": str(error)}
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            if self._failed.get(asker) != why:  # once, not with every trigger
+                self._failed[asker] = why
+                log.exception("the question %r was not answered", question)
+            return "none", {"why": why}
+        self._failed.pop(asker, None)
+        return "go", said
+
+    def _answer(self, question: str, facts: Facts) -> Facts:
+        if (facts["protocol"], facts["decider"]) != (PROTOCOL, self.decider):
+            message = "the question is of another protocol, or for another decider"
+            raise ValueError(message)
+        match question:
+            case "hello":
+                return {}
+            case "complete":
+                return self._complete(facts)
+            case "open":
+                return self._open(facts)
+            case "close":
+                return self._close(facts)
+            case "again" | "plan" | "share" | "freeze" | "ended":
+                stream = self._streams[facts["stream"]]
+                return getattr(stream, question)(facts)  # type: ignore[no-any-return]  # by name
+        message = f"there is no question {question!r}"
+        raise ValueError(message)
+
+    def _complete(self, facts: Facts) -> Facts:
         given = _options(facts)
         options.parse(given)
-        for name, value in options.completed(given).items():
-            facts[name] = value
-        return ""
+        return {"options": urlencode(options.completed(given))}
 
-    def _open(self, facts: MutableMapping[str, str]) -> str:
-        name = str(next(self._numbers))
-        self._streams[name] = self._open_stream(name, options.parse(_options(facts)))
-        facts["stream"] = name
-        return ""
+    def _open(self, facts: Facts) -> Facts:
+        stream = facts["stream"]
+        if stream not in self._streams:  # an answer that came too late is asked again
+            name = str(next(self._numbers))
+            opened = self._open_stream(name, options.parse(_options(facts)))
+            self._streams[stream] = opened
+        return {}
 
-    def _plan(self, facts: MutableMapping[str, str]) -> str:
-        return self._streams[facts["stream"]].plan(facts)
-
-    def _freeze(self, facts: MutableMapping[str, str]) -> str:
-        return self._streams[facts["stream"]].freeze(facts)
-
-    def _close(self, facts: MutableMapping[str, str]) -> str:
+    def _close(self, facts: Facts) -> Facts:
         stream = self._streams.pop(facts["stream"], None)
+        for asker in [one for one in self._failed if one[0] == facts["stream"]]:
+            self._failed.pop(asker)
         if stream is not None:
             stream.close()
-        return ""
+        return {}
 
     class Java:
         """
@@ -92,6 +142,7 @@ class Bridge:
         implements: ClassVar = ["java.util.function.BiFunction"]
 
 
-def _options(facts: MutableMapping[str, str]) -> dict[str, str]:
-    # In one text: to go through a map of Java's takes ten milliseconds an entry.
-    return dict(parse_qsl(facts["options"], keep_blank_values=True))
+def _options(facts: Facts) -> dict[str, str]:
+    given = dict(parse_qsl(facts["options"], keep_blank_values=True))
+    given.pop(DECIDER, None)
+    return given

@@ -2,8 +2,9 @@
 Holds on the control topics, read in the driver, with the barrier at every plan.
 """
 
+import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeconsumer.errors import HoldsUnreadableError
@@ -13,6 +14,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.group import clients
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
+from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.ledger import PauseLedger
@@ -55,15 +57,15 @@ class PlanLedger(PauseLedger):
 
 class PlanBarrier(Barrier):
     """
-    Can forget plans that nobody waits for any more.
+    Can forget a plan that nobody waits for any more.
     """
 
-    def forget(self) -> None:
+    def forget(self, number: int) -> None:
         """
-        Ask no longer for what has not been let through.
+        Ask no longer for this plan; others may still wait.
         """
         with self._lock:
-            self._waiting.clear()
+            self._take(lambda one: (_PLANS, number) in one.epochs)
 
 
 class ControlFollower:
@@ -73,7 +75,7 @@ class ControlFollower:
     A plan waits until the topics are read up to an end that is asked after the plan
     began: a hold that was acknowledged before is obeyed by it.
 
-    Thread rules: :meth:`fresh` on one thread; the others on any.
+    Thread rules: any thread.
 
     Args:
         settings: where the control topics are; nothing is reported on.
@@ -97,7 +99,7 @@ class ControlFollower:
     ) -> None:
         self._topics = settings.topics
         self._timeout = timeout
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._trouble: str | None = None
         hooks = (self._note, *hooks)
         self._ledger = PlanLedger(hooks, group_id=group)
@@ -106,7 +108,31 @@ class ControlFollower:
         state = ControlState(group, self._ledger, sources, settings.clock_skew)
         base = clients.connection(configs, settings.client_configs, "spark-control")
         self._reader = Reader(settings, base, self._ledger, state, self._barrier)
+        self._state = state
+        self._wakers: set[Callable[[], object]] = set()
+        self._reader.on_change = self._tell
         self._reader.start(settings.start_timeout)
+
+    def on_change(self, wake: Callable[[], object]) -> None:
+        """
+        Have something called whenever what is read of the topics may have changed.
+        """
+        self._wakers |= {wake}
+
+    def seen(self) -> Seen:
+        """
+        Return how far the control topics are read.
+        """
+        return Seen(
+            state="ready" if self._reader.is_ready else "unavailable",
+            skipped=self._state.skipped,
+            applied=self._reader.positions(),
+            kept=self._state.kept(),
+        )
+
+    def _tell(self) -> None:
+        for wake in self._wakers:
+            wake()
 
     def state(self) -> LedgerState:
         """
@@ -121,10 +147,10 @@ class ControlFollower:
         Raises:
             HoldsUnreadableError: the control topics were not read in time.
         """
-        self._number += 1
-        self._barrier.close({(_PLANS, 0): self._number})
-        if not self._ledger.await_plan(self._number, self._timeout):
-            self._barrier.forget()
+        number = next(self._numbers)
+        self._barrier.close({(_PLANS, number): number})
+        if not self._ledger.await_plan(number, self._timeout):
+            self._barrier.forget(number)
             why = self._trouble or _SILENT
             message = (
                 f"holds.control: {' and '.join(self._topics)} could not be read within "

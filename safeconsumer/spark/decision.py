@@ -63,10 +63,16 @@ class Plan:
         """
         Return ``end`` with every held partition put back to where it starts.
 
-        One that is new starts at 0: lifting the hold brings all of it.
+        One that is new starts at 0: lifting the hold brings all of it. One that was cut
+        or made again, and ends before its start, ends there, as with the official
+        source: it refuses a batch that ends after what is there. That this is a loss
+        is said by :meth:`losses`.
         """
-        back = {tp: self.start.get(tp, 0) for tp in self.held if tp in end}
-        return {**end, **back}
+        return {**end, **{tp: self._kept(tp) for tp in self.held if tp in end}}
+
+    def _kept(self, tp: TopicPartition) -> int:
+        start = self.start.get(tp, 0)
+        return min(start, self.latest.get(tp, start))
 
     def lags(self) -> dict[TopicPartition, int]:
         """

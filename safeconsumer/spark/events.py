@@ -96,3 +96,45 @@ class WatchFailed(Event):
 
     stream: str
     reason: str
+
+
+@frozen(kw_only=True)
+class QueryHeld(Event):
+    """
+    By its progress, a query leaves more or fewer partitions alone than before.
+
+    Attributes:
+        query: its name, or its id.
+        held: how many partitions.
+        lag: how many offsets they are behind.
+        because: why everything is held, if that cannot be told; else empty.
+    """
+
+    name: ClassVar[str] = "spark_query_held"
+    level: ClassVar[str] = "info"
+
+    query: str
+    held: int
+    lag: int
+    because: str
+
+
+@frozen(kw_only=True)
+class QueryEndedHeld(Event):
+    """
+    A query has ended, and has left held partitions behind.
+
+    Attributes:
+        query: its name, or its id.
+        held: how many partitions.
+        lag: how many offsets they are behind.
+        because: why everything is held, if that cannot be told; else empty.
+    """
+
+    name: ClassVar[str] = "spark_query_ended_held"
+    level: ClassVar[str] = "warning"
+
+    query: str
+    held: int
+    lag: int
+    because: str

@@ -2,76 +2,210 @@
 Making a stream of its options: the places where its holds are, and its watch.
 """
 
-from typing import Any
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
+from functools import partial
 
-from safeconsumer.events.dispatch import Hook
-from safeconsumer.group.properties import client_configs
+from attrs import define
+
+from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
+from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.reporting import StreamReport, StreamReports
 from safeconsumer.spark.stream import Follower, Stream
 from safeconsumer.spark.watch import HeldWatch
 
 _OWNER = "option"
 
 
-def open_stream(own: PauseLedger, name: str, options: SourceOptions) -> Stream:
+class Opening:
     """
-    Return a stream that obeys this process and everything that the options name.
+    Makes the streams of one session; those that obey one group share its reader.
+
+    Thread rules: any thread.
 
     Args:
-        own: holds of this process; its hooks take the stream's events.
-        name: of the stream.
-        options: what it was asked to obey.
-
-    Raises:
-        ClientPropertyError: a property of the control clients cannot be carried over.
-        ControlTopicError: a control topic would not keep holds for good.
+        own: holds of this process; its hooks take the streams' events.
+        named: holds of this process for queries of a name.
+        connect: turns properties of Java's clients into kafka-python's configuration.
     """
-    fixed = PauseLedger()
-    fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
-    followers: list[Follower] = []
-    if options.file is not None:
-        followers.append(HoldFile(options.file))
-    if options.control is not None:
-        followers.append(_control(options, (own.pass_on,)))
-    watch = HeldWatch(name, options, own) if options.watch_interval else None
-    return Stream(
-        name,
-        options,
-        ledgers=(own, fixed),
-        followers=tuple(followers),
-        watch=watch,
-    )
+
+    def __init__(
+        self,
+        own: PauseLedger,
+        named: Mapping[str, PauseLedger] | None = None,
+        connect: Connect = plain,
+    ) -> None:
+        self._own = own
+        self._named = {} if named is None else named  # it is filled later
+        self._connect = connect
+        self._readers = Shared()
+        self._reports = StreamReports()
+
+    def stream(self, name: str, options: SourceOptions) -> Stream:
+        """
+        Return a stream that obeys this process and everything that the options name.
+
+        Args:
+            name: of the stream.
+            options: what it was asked to obey.
+
+        Raises:
+            ClientPropertyError: a property of the control clients cannot be carried
+                over.
+            ControlTopicError: a control topic would not keep holds for good.
+        """
+        fixed = PauseLedger()
+        fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
+        followers: list[Follower] = []
+        with ExitStack() as undo:
+            if options.file is not None:
+                followers.append(HoldFile(options.file))
+            if options.control is not None:
+                control = self._control(options)
+                followers.append(control)
+                undo.callback(control.close)
+            watch = None
+            if options.watch_interval:
+                watch = HeldWatch(name, options, self._own, self._connect)
+            made = Stream(
+                name,
+                options,
+                ledgers=(self._own, fixed),
+                followers=tuple(followers),
+                watch=watch,
+            )
+            undo.pop_all()
+        made.named = self._named
+        if options.status is not None:
+            self._report(made, options, options.status, control)
+        return made
+
+    def _report(
+        self, stream: Stream, options: SourceOptions, topic: str, control: "Leased"
+    ) -> None:
+        report = StreamReport(
+            group=options.group,
+            watched=stream.watched,
+            follower=control,
+            covers=stream.covers,
+            skew=options.clock_skew,
+        )
+        connection = self._connect(options.control_client)
+        wake = self._reports.add(topic, connection, report)
+        control.on_change(wake)
+        stream.on_change = lambda: wake() if report.is_news() else None
+        stream.on_close = partial(self._reports.remove, report)
+
+    def _control(self, options: SourceOptions) -> "Leased":
+        operator_topic, group_topic = options.control or ("", "")
+        settings = Control(
+            operator_topic=operator_topic,
+            group_topic=group_topic,
+            status_topic=None,
+            clock_skew=options.clock_skew,
+            start_timeout=options.control_timeout,
+        )
+        what = (
+            *(settings.topics, options.group, options.clock_skew),
+            *(options.control_timeout, frozenset(options.control_client.items())),
+        )
+        return self._readers.lease(
+            what,
+            lambda: ControlFollower(
+                settings,
+                options.group,
+                self._connect(options.control_client),
+                timeout=options.control_timeout,
+                hooks=(self._own.pass_on,),
+            ),
+        )
 
 
-def _control(options: SourceOptions, hooks: tuple[Hook, ...]) -> Follower:
-    operator_topic, group_topic = options.control or ("", "")
-    settings = Control(
-        operator_topic=operator_topic,
-        group_topic=group_topic,
-        status_topic=None,
-        clock_skew=options.clock_skew,
-        start_timeout=options.control_timeout,
-    )
-    return ControlFollower(
-        settings,
-        options.group,
-        configs(options.control_client),
-        timeout=options.control_timeout,
-        hooks=hooks,
-    )
+@define
+class _Held:
+    follower: ControlFollower
+    users: int = 0
 
 
-def configs(properties: Any) -> dict[str, Any]:  # noqa: ANN401 - a mapping of text
+class Shared:
     """
-    Return kafka-python's configuration for Java's client properties.
+    Lends followers; one of a kind, made for the first and closed after the last.
 
-    Raises:
-        ClientPropertyError: one cannot be carried over.
+    Thread rules: any thread; one makes or closes at a time.
     """
-    found = client_configs(properties)
-    found["bootstrap_servers"] = str(found.get("bootstrap_servers", "")).split(",")
-    return found
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, _Held] = {}
+
+    def lease(self, what: Hashable, make: Callable[[], ControlFollower]) -> "Leased":
+        """
+        Return the follower of this kind; whoever has it closes it when done.
+
+        Raises:
+            Exception: that of ``make``; nothing is kept then.
+        """
+        with self._lock:
+            if what not in self._held:
+                self._held[what] = _Held(make())
+            self._held[what].users += 1
+            return Leased(self._held[what].follower, lambda: self._give_back(what))
+
+    def _give_back(self, what: Hashable) -> None:
+        with self._lock:
+            held = self._held[what]
+            held.users -= 1
+            if not held.users:
+                del self._held[what]
+                held.follower.close()
+
+
+class Leased:
+    """
+    A follower that others use, too.
+    """
+
+    def __init__(
+        self, follower: ControlFollower, give_back: Callable[[], None]
+    ) -> None:
+        self._follower = follower
+        self._give_back: Callable[[], None] | None = give_back
+
+    def state(self) -> LedgerState:
+        """
+        Return what is known now.
+        """
+        return self._follower.state()
+
+    def seen(self) -> Seen:
+        """
+        Return how far the control topics are read.
+        """
+        return self._follower.seen()
+
+    def on_change(self, wake: Callable[[], object]) -> None:
+        """
+        Have something called whenever that may have changed.
+        """
+        self._follower.on_change(wake)
+
+    def fresh(self) -> LedgerState:
+        """
+        Return what was acknowledged before this call.
+        """
+        return self._follower.fresh()
+
+    def close(self) -> None:
+        """
+        Give it back; the last one ends it.
+        """
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()

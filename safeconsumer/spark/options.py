@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from safeconsumer.errors import ScopeSyntaxError, SparkSettingError
 from safeconsumer.group import wire
-from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC
+from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC, STATUS_TOPIC
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
 
@@ -32,7 +32,7 @@ _KNOWN = (
     "holds.group",
     "holds.watchIntervalMs",
 )
-_TOPICS = 2
+_TOPICS = (2, 3)
 # Of milliseconds: some 300 years.
 _MAX_DIGITS = 13
 
@@ -46,8 +46,10 @@ class SourceOptions:
         scopes: fixed holds.
         file: where further holds are kept, or None.
         control: operators' and members' control topic, or None.
+        status: where the stream tells what it obeys, or None.
         group: whose control records count.
         control_timeout: seconds for which one plan waits for the control topics.
+        decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which a hold that expires is lifted late.
         watch_interval: seconds between looks at what is held; 0 for none.
         fails_on_loss: whether lost records fail the query.
@@ -58,8 +60,10 @@ class SourceOptions:
     scopes: tuple[Scope, ...] = ()
     file: str | None = None
     control: tuple[str, str] | None = None
+    status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
+    decision_timeout: float = 10.0
     clock_skew: float = 30.0
     watch_interval: float = 30.0
     fails_on_loss: bool = True
@@ -87,7 +91,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     _refuse_unknown(options)
     decision = _seconds(given, "holds.decisionTimeoutMs", 10_000, 1)  # the shim's
     patience = _seconds(given, "holds.controlTimeoutMs", 5_000, 1)
-    control = _control(given.get("holds.control"))
+    control, status = _control(given.get("holds.control"))
     if control is not None and patience >= decision:
         message = (
             "holds.controlTimeoutMs must be less than holds.decisionTimeoutMs: a plan "
@@ -112,8 +116,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         scopes=_scopes(given.get("holds", "")),
         file=file,
         control=control,
+        status=status,
         group=group,
         control_timeout=patience,
+        decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
         watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
@@ -150,11 +156,11 @@ def _scopes(text: str) -> tuple[Scope, ...]:
         raise SparkSettingError(message) from error
 
 
-def _control(text: str | None) -> tuple[str, str] | None:
+def _control(text: str | None) -> tuple[tuple[str, str] | None, str | None]:
     if text is None or text.strip().lower() == "false":
-        return None
+        return None, None
     if text.strip().lower() == "true":
-        return OPERATOR_TOPIC, GROUP_TOPIC
+        return (OPERATOR_TOPIC, GROUP_TOPIC), STATUS_TOPIC
     names = tuple(name.strip() for name in text.split(","))
     try:
         for name in names:
@@ -162,13 +168,14 @@ def _control(text: str | None) -> tuple[str, str] | None:
     except ScopeSyntaxError as error:
         message = f"option holds.control: {error}"
         raise SparkSettingError(message) from error
-    if len(names) != _TOPICS or names[0] == names[1]:
+    if len(names) not in _TOPICS or len(set(names)) < len(names):
         message = (
             'holds.control must be "true" or two topics, the operators\' and the '
-            f'members\', as in "{OPERATOR_TOPIC},{GROUP_TOPIC}", not {text!r:.120}'
+            f'members\', as in "{OPERATOR_TOPIC},{GROUP_TOPIC}", or a third one, to '
+            f"which the stream reports, as {STATUS_TOPIC}; not {text!r:.120}"
         )
         raise SparkSettingError(message)
-    return names[0], names[1]
+    return (names[0], names[1]), names[2] if len(names) > min(_TOPICS) else None
 
 
 def _seconds(

@@ -10,28 +10,22 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from safeconsumer.errors import SparkSetupError
+from safeconsumer.spark import platforms
 
 log = logging.getLogger("safeconsumer.spark")
 
-SCALA = "2.13"
 JARS_VARIABLE = "SAFECONSUMER_SPARK_JARS"
 
 _JVM = Path(__file__).with_name("jvm")
 _BUILT = _JVM / "safekafka.jar"
 _SOURCES = _JVM / "src" / "main"
-_CONNECTOR = f"spark-sql-kafka-0-10_{SCALA}"
-_NEEDED = (
-    _CONNECTOR,
-    f"spark-token-provider-kafka-0-10_{SCALA}",
-    "kafka-clients",
-    "commons-pool2",
-)
-_INSTALL = "pip install 'safeconsumer[spark]'"
+_CONNECTOR = "spark-sql-kafka-0-10"
+_TOKENS = "spark-token-provider-kafka-0-10"
 _TIMEOUT = 120.0
 
 
@@ -39,10 +33,13 @@ def packages() -> str:
     """
     Return what ``spark.jars.packages`` must name, for Spark to fetch its connector.
 
+    It is Apache's connector, also where Spark is a vendor's build of it.
+
     Raises:
         SparkSetupError: there is no pyspark.
     """
-    return f"org.apache.spark:{_CONNECTOR}:{spark_version()}"
+    version = platforms.spark_version().apache
+    return f"org.apache.spark:{_CONNECTOR}_{platforms.scala()}:{version}"
 
 
 def jars(connector: str | os.PathLike[str] | None = None) -> str:
@@ -81,61 +78,36 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
     return made.config("spark.jars.packages", packages())
 
 
-def spark_version() -> str:
-    """
-    Return the version of the installed pyspark.
-
-    Raises:
-        SparkSetupError: there is none.
-    """
-    try:
-        return metadata.version("pyspark")
-    except metadata.PackageNotFoundError as error:
-        message = f"there is no pyspark here: {_INSTALL}"
-        raise SparkSetupError(message) from error
-
-
 def connector_jars(folder: Path) -> tuple[Path, ...]:
     """
     Return the connector's jars in a folder.
 
     Raises:
-        SparkSetupError: one is missing, or the connector is not of the installed Spark.
+        SparkSetupError: one is missing, or the connector is of another line of Spark.
     """
+    scala = platforms.scala()
+    names = f"{_CONNECTOR}_{scala}", f"{_TOKENS}_{scala}", "kafka-clients"
+    needed = (*names, "commons-pool2")
     there = sorted(folder.glob("*.jar"))
     found = []
-    for name in _NEEDED:
+    for name in needed:
         jar = next((one for one in there if one.name.startswith(f"{name}-")), None)
         if jar is None:
             message = (
                 f"{folder} has no {name}-*.jar; it must have the four jars of "
-                f"{packages()}: {', '.join(_NEEDED)}"
+                f"{packages()}: {', '.join(needed)}"
             )
             raise SparkSetupError(message)
         found.append(jar)
-    check_version(found[0].name, spark_version())
+    platforms.check_connector(found[0].name, platforms.spark_version(), scala)
     return tuple(found)
-
-
-def check_version(jar: str, wanted: str) -> None:
-    """
-    Refuse a connector that was made for another Spark.
-
-    Raises:
-        SparkSetupError: it was.
-    """
-    version = jar.removeprefix(f"{_CONNECTOR}-").removesuffix(".jar")
-    if version != wanted:
-        message = (
-            f"the Kafka connector is {version} and Spark is {wanted}; they must be one "
-            f"version: org.apache.spark:{_CONNECTOR}:{wanted}"
-        )
-        raise SparkSetupError(message)
 
 
 def shim() -> Path:
     """
-    Return the shim's jar: the wheel's, or one compiled here against this pyspark.
+    Return the shim's jar: the wheel's, or one compiled here against this Spark.
+
+    Its classes are the same, whichever of the Sparks it was compiled against.
 
     A jar beside the sources that was built of others is left alone, and not used.
 
@@ -182,14 +154,14 @@ def _compiled() -> Path:
 def _compile(javac: str, scratch: Path, target: Path) -> None:
     classes = scratch / "classes"
     command = [javac, "--release", "17", "-proc:none", "-nowarn", "-d", str(classes)]
-    command += ["-cp", f"{pyspark_jars()}/*", *map(str, _java_files())]
+    command += ["-cp", f"{platforms.spark_jars()}/*", *map(str, _java_files())]
     done = subprocess.run(  # noqa: S603 - our own command line
         command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
     )
     if done.returncode:
         message = (
-            f"the shim does not compile against pyspark {spark_version()}: "
-            f"{done.stderr.strip()[-2000:]}"
+            f"the shim does not compile against Spark "
+            f"{platforms.spark_version().text}: {done.stderr.strip()[-2000:]}"
         )
         raise SparkSetupError(message)
     shutil.copytree(_SOURCES / "resources", classes, dirs_exist_ok=True)
@@ -197,27 +169,12 @@ def _compile(javac: str, scratch: Path, target: Path) -> None:
     Path(made).replace(target)  # at once or not at all
 
 
-def pyspark_jars() -> Path:
-    """
-    Return the folder of the jars that pyspark brings.
-
-    Raises:
-        SparkSetupError: there is no pyspark, or it brings none.
-    """
-    spark_version()
-    folder = Path(str(metadata.distribution("pyspark").locate_file("pyspark/jars")))
-    if not folder.is_dir():
-        message = f"this pyspark brings no jars, it is a client only: {_INSTALL}"
-        raise SparkSetupError(message)
-    return folder
-
-
 def _java_files() -> Iterator[Path]:
     yield from sorted((_SOURCES / "java").rglob("*.java"))
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256(spark_version().encode())
+    digest = hashlib.sha256()  # of no version: it is the same for each Spark
     for file in _java_files():
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,30 +1,38 @@
 """
-Making a session's streams obey: the one place that touches py4j.
+Making a session's streams obey; only this and ``logins`` touch py4j.
 """
 
 import importlib
-from functools import partial
+import secrets
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.spark import provision
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.spark import platforms, provision
+from safeconsumer.spark.bridge import DECIDER, PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
-from safeconsumer.spark.opening import open_stream
+from safeconsumer.spark.logins import JvmLogins
+from safeconsumer.spark.opening import Opening
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+# Spark gives what is set so, in a session, to every source of it as an option.
+_SETTING = f"spark.datasource.safekafka.{DECIDER}"
+_LOOPBACK = "127.0.0.1"
 
-_controllers: WeakKeyDictionary[Any, Controller] = WeakKeyDictionary()
+# By the names of their deciders, for as long as this process lives.
+_controllers: dict[str, Controller] = {}
 
 
 def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller:  # noqa: ANN401 - pyspark is optional
     """
     Make ``format("safekafka")`` usable in a session, and return its handle.
 
-    A second call for the same Spark returns the same handle.
+    A second call for the same session returns the same handle. Other sessions of the
+    same JVM, of this process or another, are registered by themselves, and their
+    handles do not know of each other.
 
     Args:
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
@@ -34,21 +42,79 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
             those of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, the shim or the connector is not
-            in it, or the connector is of another version.
+        SparkSetupError: it is a Spark Connect session, it is older than Spark 3.5 or
+            runs on a Java before 17, the shim or the connector is not in it or not of
+            the right version, or another process decides for it.
     """
     gateway = _gateway(spark)
-    known = _controllers.get(gateway)
+    known = _controllers.get(spark.conf.get(_SETTING, ""))
     if known is not None:
         return known
     _check(spark, gateway)
+    _refuse_a_second(spark, gateway)
     own = ledger(hooks)
-    controller = Controller(partial(open_stream, own), own)
-    java_gateway = importlib.import_module("pyspark.java_gateway")
-    java_gateway.ensure_callback_server_started(gateway)
-    _static(gateway, _SHIM).decideBy(controller.bridge)
-    _controllers[gateway] = controller
+    named: dict[str, PauseLedger] = {}
+    opening = Opening(own, named, JvmLogins(gateway).connect)
+    controller = Controller(opening.stream, own, named)
+    decider = controller.bridge.decider
+    _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
+    spark.conf.set(_SETTING, decider)
+    _controllers[decider] = controller
     return controller
+
+
+def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+    other = spark.conf.get(_SETTING, "")
+    if not other:
+        return
+    protocol = importlib.import_module("py4j.protocol")
+    try:
+        _static(gateway, _SHIM).hello(other)
+    except protocol.Py4JJavaError:
+        return  # it is of a process that has ended; what it held stays held
+    message = (
+        "another process decides for the streams of this session, and is alive: "
+        "register a session of your own, safeconsumer.spark.register("
+        "spark.newSession()), and describe your streams with that one"
+    )
+    raise SparkSetupError(message)
+
+
+def _line(gateway: Any, bridge: Bridge) -> Any:  # noqa: ANN401 - py4j is untyped
+    """
+    Return a Java function that calls the bridge, over a line that nobody else has.
+
+    The JVM's own callback client is one for all: another process that shares this JVM
+    would answer instead once it has set it to itself, as pyspark does for foreachBatch.
+    """
+    py4j = importlib.import_module("py4j.java_gateway")
+    token = secrets.token_urlsafe(32)
+    parameters = py4j.CallbackServerParameters(
+        address=_LOOPBACK,
+        port=0,
+        daemonize=True,
+        daemonize_connections=True,
+        auth_token=token,
+    )
+    pool = py4j.PythonProxyPool()
+    server = py4j.CallbackServer(pool, None, callback_server_parameters=parameters)
+    server.start()
+    java = gateway.jvm
+    client = java.py4j.CallbackClient(
+        server.get_listening_port(),
+        java.java.net.InetAddress.getByName(_LOOPBACK),
+        token,
+        0,  # connections may be idle for ever
+        java.java.util.concurrent.TimeUnit.SECONDS,
+        java.javax.net.SocketFactory.getDefault(),
+        False,  # noqa: FBT003 - Java's; the bridge lives as long as this process
+        0,
+    )
+    kinds = gateway.new_array(java.java.lang.Class, 1)
+    kinds[0] = java.java.lang.Class.forName("java.util.function.BiFunction")
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    line = java.py4j.Gateway(None, client)
+    return line.createProxy(loader, kinds, pool.put(bridge))
 
 
 def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
@@ -68,6 +134,9 @@ def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+    version = platforms.Version.parse(str(spark.version))
+    java = gateway.jvm.System.getProperty("java.specification.version")
+    platforms.check_runtime(version, java)
     if _loaded(gateway, _SHIM) is None:
         message = (
             'this session lacks the shim: build it with .config("spark.jars", '
@@ -75,6 +144,7 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
             "by --jars"
         )
         raise SparkSetupError(message)
+    _check_protocol(gateway)
     official = _loaded(gateway, _OFFICIAL)
     if official is None:
         message = (
@@ -85,10 +155,23 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
         raise SparkSetupError(message)
     source = official.getProtectionDomain().getCodeSource()
     jar = Path(source.getLocation().getPath()).name
-    # Ivy prefixes the organisation; a jar under another name tells no version.
-    name = jar.removeprefix("org.apache.spark_")
-    if name.startswith("spark-sql-kafka-0-10_"):
-        provision.check_version(name, str(spark.version))
+    scala = _static(gateway, "scala.util.Properties").versionNumberString()
+    platforms.check_connector(jar, version, ".".join(scala.split(".")[:2]))
+
+
+def _check_protocol(gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+    protocol = importlib.import_module("py4j.protocol")
+    try:
+        spoken = str(_static(gateway, _SHIM).protocol())
+    except (TypeError, protocol.Py4JError):  # the first protocol did not tell
+        spoken = "1"
+    if spoken != PROTOCOL:
+        message = (
+            f"the safekafka jar of this session speaks protocol {spoken}, the "
+            f"installed safeconsumer {PROTOCOL}: they must be of one version. "
+            "safeconsumer.spark.jars() names the jar of this one"
+        )
+        raise SparkSetupError(message)
 
 
 def _loaded(gateway: Any, name: str) -> Any | None:  # noqa: ANN401 - py4j is untyped

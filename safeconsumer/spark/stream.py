@@ -3,23 +3,24 @@ One running stream: what it obeys, and what was planned last.
 """
 
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from safeconsumer.errors import HoldsUnreadableError
+from attrs import evolve
+
+from safeconsumer.errors import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events import consumer as core_events
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import events, offsets
+from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
-Facts = MutableMapping[str, str]
-
-_NOTHING = ""
+Facts = Mapping[str, str]
 
 
 class Follower(Protocol):
@@ -59,6 +60,11 @@ class Watch(Protocol):
         Take note of the held partitions, each with the offset to be read next.
         """
 
+    def await_look(self, timeout: float) -> None:
+        """
+        Wait until what was noted last has been looked at, for so many seconds at most.
+        """
+
     def losses(self) -> tuple[str, ...]:
         """
         Return one line per held partition whose next record is gone.
@@ -72,10 +78,10 @@ class Watch(Protocol):
 
 class Stream:
     """
-    Answers the two questions of each plan.
+    Answers the questions of each plan, in the words of ``design/0063-deciders.md``.
 
-    Thread rules: :meth:`plan` and :meth:`freeze` on one thread at a time; the others on
-    any.
+    Thread rules: :meth:`plan`, :meth:`share` and :meth:`freeze` on one thread at a
+    time; the others on any.
 
     Args:
         name: names it among the session's streams.
@@ -84,6 +90,12 @@ class Stream:
         followers: holds that are kept elsewhere.
         watch: looks after what is held, or None.
         wall: gives seconds since the epoch.
+
+    Attributes:
+        watched: what it reads now.
+        named: holds of this process for queries of a name, by that name.
+        on_change: called after what it reads may have changed.
+        on_close: called at its end.
     """
 
     def __init__(  # noqa: PLR0913 - what a stream is made of
@@ -103,44 +115,86 @@ class Stream:
         self._watch = watch
         self._wall = wall
         self._plan = Plan(start={}, latest={})
-        self._troubles: tuple[str, ...] = ()
+        self._known_before = Known()
         self._told: tuple[object, ...] = ((), (), ())
         self._told_losses: tuple[str, ...] = ()
+        self.watched = Watched()
+        self.named: Mapping[str, PauseLedger] = {}
+        self.on_change: Callable[[], object] = _nothing
+        self.on_close: Callable[[], object] = _nothing
 
-    def plan(self, facts: Facts) -> str:
+    def plan(self, facts: Facts) -> Facts:
         """
-        Say from where the official limiter shall plan; return why it cannot be done.
+        Look at every hold, as fresh as it can be had; say if one covers what is read.
+
+        Raises:
+            HoldsUnreadableError: that cannot be told, and the run ends by itself.
         """
         start = offsets.parse(facts["start"])
-        latest = offsets.parse(facts["latest"])
-        known = self._known(lambda one: one.fresh())
-        self._troubles = known.troubles
-        self._plan = Plan(
-            start=start, latest=latest, held=known.held({*start, *latest})
-        )
-        facts["from"] = offsets.render(self._plan.pretended())
-        return self._refusal()
+        self.watched.begin(query_name(facts.get("batch", "")), start)
+        self._known_before = self._known(lambda one: one.fresh())
+        _refuse_undecided(facts, self._known_before.troubles)
+        held = self._known_before.held(start)
+        self._plan = Plan(start=start, latest=start, held=held)
+        return {"held": "yes" if held else "no"}
 
-    def freeze(self, facts: Facts) -> str:
+    def share(self, facts: Facts) -> Facts:
+        """
+        Say from where the official limiter shall plan, which ends at ``latest``.
+        """
+        latest = offsets.parse(facts["latest"])
+        held = self._known_before.held({*self._plan.start, *latest})
+        self._plan = evolve(self._plan, latest=latest, held=held)
+        return {"from": offsets.render(self._plan.pretended())}
+
+    def freeze(self, facts: Facts) -> Facts:
         """
         Say at which offsets the batch ends; nobody who paused meanwhile is overlooked.
+
+        Raises:
+            HeldDataLostError: what is held has lost records, and that fails the query.
+            HoldsUnreadableError: as :meth:`plan`.
         """
         end = offsets.parse(facts["end"])
-        before = self._plan
-        now = self._known(lambda one: one.state())
+        # The latest that the official source has just found may be of more partitions
+        # than those that the plan began with.
+        latest = {**end, **offsets.parse(facts["latest"])}
+        before, now = self._known_before, self._known(lambda one: one.state())
         # A hold that was lifted meanwhile counts for this batch, and so does trouble.
-        troubles = tuple(dict.fromkeys((*self._troubles, *now.troubles)))
+        troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
+        _refuse_undecided(facts, troubles)
         known = Known(states=now.states, troubles=troubles)
-        # For a rate limit the official source looks partitions up anew: there may be
-        # more of them than the plan began with.
-        seen = {*before.start, *before.latest, *end}
-        held = {**known.held(seen), **before.held}
-        self._plan = Plan(start=before.start, latest=before.latest, held=held)
-        facts["end"] = offsets.render(self._plan.frozen(end))
-        self._report(facts, troubles)
+        seen = {*self._plan.start, *latest}
+        held = {**known.held(seen), **before.held(seen)}
+        self._plan = Plan(start=self._plan.start, latest=latest, held=held)
         if self._watch is not None:
-            self._watch.look_at({tp: before.start.get(tp, 0) for tp in held})
-        return _NOTHING
+            self._watch.look_at({tp: self._plan.start.get(tp, 0) for tp in held})
+            if facts["ends"] == "yes":  # later would be too late
+                self._watch.await_look(self._options.decision_timeout / 2)
+        self._judge_losses()
+        frozen = self._plan.frozen(end)
+        said = {"end": offsets.render(frozen), **self._report(troubles)}
+        self.watched.planned(self._plan.start, frozen)
+        self.on_change()
+        return said
+
+    def again(self, facts: Facts) -> Facts:
+        """
+        Note that a batch that was planned before a restart is run again, in full.
+        """
+        start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
+        self.watched.begin(query_name(facts.get("batch", "")), start)
+        self.watched.planned(start, end)
+        self.on_change()
+        return {}
+
+    def ended(self, _: Facts) -> Facts:
+        """
+        Note that the batch that was planned last has been run.
+        """
+        self.watched.ended()
+        self.on_change()
+        return {}
 
     def holds(self) -> tuple[Hold, ...]:
         """
@@ -155,10 +209,39 @@ class Stream:
         """
         return self._plan.lags()
 
+    def covers(self, tp: TopicPartition) -> bool:
+        """
+        Tell whether a hold that is known covers a partition.
+        """
+        return bool(self._known(lambda one: one.state()).covering(tp))
+
+    def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
+        """
+        Return the partitions of which it may deliver records, each with why.
+
+        Args:
+            scopes: which are looked at; without any those that are held.
+        """
+        known = self._known(lambda one: one.state())
+        activity = self.watched.now()  # after the holds: it may only have grown since
+        if not activity.is_planned:
+            return {("", 0): "it has not planned a batch yet"}
+        found = {}
+        for tp in sorted(activity.partitions):
+            is_held = bool(known.covering(tp))
+            if not any(one.covers(tp) for one in scopes) and (scopes or not is_held):
+                continue
+            if not is_held:
+                found[tp] = "it is not held"
+            elif activity.may_read(tp):
+                found[tp] = "a batch that was planned before may still read it"
+        return found
+
     def close(self) -> None:
         """
         End what runs for this stream.
         """
+        self.on_close()
         for follower in self._followers:
             follower.close()
         if self._watch is not None:
@@ -176,9 +259,12 @@ class Stream:
             except HoldsUnreadableError as error:
                 troubles.append(str(error))
         states.extend(ledger.view().state for ledger in self._ledgers)
+        named = self.named.get(self.watched.now().query)
+        if named is not None:
+            states.append(named.view().state)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
-    def _refusal(self) -> str:
+    def _judge_losses(self) -> None:
         lost = {
             f"{tp[0]}:{tp[1]}": why for tp, why in sorted(self._plan.losses().items())
         }
@@ -191,21 +277,25 @@ class Stream:
         if losses and losses != self._told_losses:
             self._tell(events.HeldDataLost, losses=losses)
         self._told_losses = losses
-        if not losses or not self._options.fails_on_loss:
-            return _NOTHING
-        return (
-            f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, or set "
-            "failOnDataLoss=false to go on without those records"
-        )
+        if losses and self._options.fails_on_loss:
+            message = (
+                f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, or "
+                "set failOnDataLoss=false to go on without those records"
+            )
+            raise HeldDataLostError(message)
 
-    def _report(self, facts: Facts, troubles: tuple[str, ...]) -> None:
+    def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan
         lag = sum(plan.lags().values())
-        facts["metric.held"] = offsets.named(plan.held)
-        facts["metric.heldPartitions"] = str(len(plan.held))
-        facts["metric.heldLag"] = str(lag)
+        said = {
+            "metric.held": offsets.named(plan.held),
+            "metric.heldPartitions": str(len(plan.held)),
+            "metric.heldLag": str(lag),
+        }
+        if plan.held:
+            said["description"] = f"held: {said['metric.held']}, {lag} behind"
         if troubles:
-            facts["metric.heldBecause"] = "; ".join(troubles)
+            said["metric.heldBecause"] = "; ".join(troubles)
         because = {
             hold.key: hold_line(hold) for holds in plan.held.values() for hold in holds
         }
@@ -218,8 +308,26 @@ class Stream:
             if troubles:
                 self._tell(events.HoldsUnreadable, reasons=troubles)
         self._told = told
+        return said
 
     def _tell(self, kind: type[core_events.Event], **fields: object) -> None:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
+
+
+def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:
+    # A running query holds everything until it can be told; a run that ends by itself
+    # would end well and have read nothing.
+    if troubles and facts.get("ends") == "yes":
+        message = (
+            "it cannot be told what is held, so that this run may not read, and it "
+            f"would end as if there were nothing: {'; '.join(troubles)}"
+        )
+        raise HoldsUnreadableError(message)
+
+
+def _nothing() -> None:
+    """
+    Do nothing, until somebody wants to know.
+    """

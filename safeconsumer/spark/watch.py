@@ -13,9 +13,9 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer._kafka.control_reader import topic_ids
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group import clients, topics
-from safeconsumer.group.properties import client_configs
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
+from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.options import SourceOptions
 
@@ -95,11 +95,17 @@ class HeldWatch:
         stream: its name, for events.
         options: of the stream.
         ledger: its hooks take the events.
+        connect: turns properties of Java's clients into kafka-python's configuration.
     """
 
     def __init__(
-        self, stream: str, options: SourceOptions, ledger: PauseLedger
+        self,
+        stream: str,
+        options: SourceOptions,
+        ledger: PauseLedger,
+        connect: Connect = plain,
     ) -> None:
+        self._connect = connect
         self._stream = stream
         self._options = options
         self._ledger = ledger
@@ -109,6 +115,8 @@ class HeldWatch:
         self._told: tuple[str, ...] = ()
         self._is_failing = False
         self._wake = threading.Event()
+        self._looked = threading.Condition()
+        self._judged: Offsets | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -123,7 +131,7 @@ class HeldWatch:
             if topic not in topics:  # of a hold that ended; a later one begins anew
                 self._identities.pop(topic, None)
         if not frozen:
-            self._losses, self._told = (), ()
+            self._losses, self._told, self._judged = (), (), {}
         elif self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="safekafka-watch", daemon=True
@@ -131,6 +139,20 @@ class HeldWatch:
             self._thread.start()
         if is_news:
             self._wake.set()
+
+    def await_look(self, timeout: float) -> None:
+        """
+        Wait until what was noted last has been looked at, or that failed.
+
+        For runs that end by themselves: they would be over before the first look.
+        Returns after so many seconds at the latest, and says so by an event.
+        """
+        with self._looked:
+            is_over = self._looked.wait_for(
+                lambda: self._judged == self._frozen or self._is_failing, timeout
+            )
+        if not is_over:
+            self._tell_failure(f"the broker has not answered within {timeout:g} s")
 
     def losses(self) -> tuple[str, ...]:
         """
@@ -161,8 +183,7 @@ class HeldWatch:
                 self._wait()
 
     def _look_until_it_fails(self) -> None:
-        found = client_configs(self._options.client)
-        found["bootstrap_servers"] = str(found["bootstrap_servers"]).split(",")
+        found = self._connect(self._options.client)
         # A topic's identity is as old as the metadata that tells it.
         age = max(_LEAST_AGE_MS, int(self._options.watch_interval * 1000))
         more = {"metadata_max_age_ms": age}
@@ -232,13 +253,18 @@ class HeldWatch:
         if self._frozen != frozen:
             return  # holds have changed while the broker was asked
         self._losses = tuple(losses)
+        with self._looked:
+            self._judged = frozen
+            self._looked.notify_all()
         if warnings and self._told != (told := tuple(warnings)):
             self._told = told
             self._emit(events.RetentionIsNear, warnings=told)
 
     def _tell_failure(self, reason: str) -> None:
         if not self._is_failing and not self._is_closed:
-            self._is_failing = True
+            with self._looked:
+                self._is_failing = True
+                self._looked.notify_all()
             self._emit(events.WatchFailed, reason=reason)
 
     def _emit(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - an event

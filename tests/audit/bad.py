@@ -338,7 +338,7 @@ def w10_another_ran() -> Fleet:
 def w10_never_heard() -> Fleet:
     # An operator's hold does not reach who owned the partition before.
     told = _worker().assigned(TP).poll(TP, 0, 2).handle(TP, 0)
-    told.at = 1010.0
+    told.at = 1020.0
     return [_held_by_an_operator(1001), told.handle(TP, 1)]
 
 
@@ -368,8 +368,10 @@ BAD: tuple[Callable[[], Fleet], ...] = (
 
 def held_and_let_go() -> Fleet:
     # A pause, a resume, and the very next record.
-    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders", assigned=[TP])
-    return [told.poll().resume("orders").poll(TP, 5, 9).commit(TP, 9)]
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    told.pause("orders", assigned=[TP], paused=[TP]).poll()
+    told.resume("orders", assigned=[TP], paused=[])
+    return [told.poll(TP, 5, 9).commit(TP, 9)]
 
 
 def paused_during_the_poll() -> Fleet:

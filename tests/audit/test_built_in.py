@@ -19,10 +19,11 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import HookTypeError
+from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.kafka.polling import poll_until
@@ -57,7 +58,7 @@ def of(journal: Journal, *events: str) -> list[Entry]:
 
 def violations(*folders: Path) -> list[tuple[str, str]]:
     journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
-    found = check(journals, Settings())
+    found = findings_of(check(journals, Settings()))
     assert found
     return [(one.check, one.evidence) for several in found.values() for one in several]
 
@@ -140,6 +141,80 @@ def test_a_record_delivered_while_held_is_found(
     consumer.pause(tp)
     next(consumer)
     assert {name for name, _ in violations(tmp_path)} == {"S1"}
+
+
+@pytest.mark.any_broker
+def test_two_groups_of_real_consumers_are_judged_apart(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """Both right: clean. One passes records over: found, the other's beside it."""
+    topic, groups = filled(clients, 1), [uuid4().hex for _ in range(3)]
+    tp = TopicPartition(topic, 0)
+    for group in groups:
+        for begin in (0, 10):
+            folder = tmp_path / (groups[2] if group == groups[2] else "right")
+            consumer = clients.consumer(
+                SafeConsumer, group=group, journal=folder, max_poll_records=10
+            )
+            consumer.subscribe([topic])
+            if group == groups[2] and begin:
+                consumer.pause_all()
+                poll_until(consumer, consumer.assignment)
+                consumer.seek(tp, 13)
+                consumer.resume_all()
+            got: dict[Any, list[int]] = {}
+            poll_until(consumer, lambda got=got: got.get(tp), got=got)
+            consumer.commit()
+            consumer.close()
+    right = tmp_path / "right"
+    assert violations(right) == []
+    lost = dict(violations(right, tmp_path / groups[2]))
+    assert lost["S2"].endswith(" to 12")  # from wherever the first poll ended
+    journals = [read(path) for path in tmp_path.rglob("*.journal")]
+    judged = check(journals, Settings())
+    assert {case.group for case, one in judged.items() if one.findings} == {groups[2]}
+
+
+@pytest.mark.any_broker
+def test_what_paused_returns_is_written_and_judged(
+    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what a call names; S7 finds it if it leaves out what is held."""
+    topic = filled(clients)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
+    consumer.assign([first, second])
+    consumer.pause(first, reason="x")
+    consumer.pause(topic, owner="b")
+    consumer.resume(first)
+    answers = of(journal_of(tmp_path), "return")
+    names = [f"{topic}:0", f"{topic}:1"]
+    expected = [names[:1], names, names[:1]]
+    assert [one["assigned"] for one in answers] == expected
+    assert [one["paused"] for one in answers] == expected
+    assert [one["gated"] for one in answers] == [[], [], []]
+    (verdict, other) = check([journal_of(tmp_path)]).values()
+    assert (verdict.findings, verdict.unjudged, other.unjudged) == ((), {}, {})
+    monkeypatch.setattr(PauseView, "paused", lambda _: set())
+    consumer.pause(second, owner="c")
+    assert {name for name, _ in violations(tmp_path)} == {"S7"}
+
+
+@pytest.mark.any_broker
+def test_a_step_of_an_iteration_says_when_it_began(
+    clients: Clients, tmp_path: Path
+) -> None:
+    """So a resume that brings nothing for long is found there too (L1)."""
+    topic = filled(clients, 1)
+    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
+    consumer.assign([TopicPartition(topic, 0)])
+    next(consumer)
+    next(consumer)
+    journal = journal_of(tmp_path)
+    one, two = of(journal, "deliver")
+    assert one.at <= two["asked"] <= two.at
+    assert one["created"] <= one.at
+    assert one["written"] is None
 
 
 @pytest.mark.any_broker

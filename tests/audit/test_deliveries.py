@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import check, findings_of
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.writer import JournalWriter
@@ -22,7 +22,7 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
         came.came(("orders", 0), records, end)
     producer = JournalWriter(folder, member="producer")
     producer.write("acked", {"tp": "orders:0", "first": 0, "last": 9})
-    found = check([read(path) for path in folder.iterdir()])
+    found = findings_of(check([read(path) for path in folder.iterdir()]))
     return [
         [
             (one["from"], one["next"], one["count"], one["gaps"])

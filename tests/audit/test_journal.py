@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from safeconsumer.audit.journal import parse, read
+from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
 from tests.audit.telling import Telling
 
@@ -60,3 +61,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """
     with pytest.raises(JournalError, match=r"none\.journal cannot be read"):
         read(tmp_path / "none.journal")
+
+
+def test_a_moment_is_told_by_the_journals_own_clock(tmp_path: Path) -> None:
+    """A wall clock that is set later moves no end of a hold."""
+    wall, clock = [1000.0], [5.0]
+    journal = JournalWriter(tmp_path, clock=lambda: clock[0], wall=lambda: wall[0])
+    wall[0], clock[0] = wall[0] + 500.0, clock[0] + 3.0
+    assert (journal.now(), journal.time_of(wall[0] - 1.0)) == (1003.0, 1002.0)
+    assert journal.time_of(wall[0] + 9.0) == journal.now()

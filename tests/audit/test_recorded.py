@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
@@ -58,7 +58,7 @@ def came(consumer: Recorded, count: int) -> dict[TopicPartition, list[int]]:
 
 
 def judged(journals: list[Journal]) -> set[str]:
-    found = check(journals, Settings(is_drained=True))
+    found = findings_of(check(journals, Settings(is_drained=True)))
     return {one.check for several in found.values() for one in several}
 
 

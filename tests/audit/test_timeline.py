@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from safeconsumer.audit.checker import check
-from safeconsumer.audit.timeline.member import Level
-from safeconsumer.audit.timeline.told import Lane, Timeline, Wanted, told
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.facts import Address
+from safeconsumer.audit.timeline.story import Lane, Level, Timeline
+from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
 from tests.audit import bad
 from tests.audit.telling import Telling
@@ -17,8 +18,10 @@ TP, OTHER = "orders:0", "orders:1"
 
 
 def told_of(*fleet: Telling, wanted: Wanted | None = None) -> Timeline:
-    journals = [one.journal() for one in fleet]
-    return told(journals, check(journals), wanted)
+    watching = Watching(Settings())
+    for one in fleet:
+        watching.hear(one.journal())
+    return watching.told(wanted)
 
 
 def only_lane(*fleet: Telling) -> Lane:
@@ -86,23 +89,35 @@ def test_a_hold_of_another_topic_is_not_in_the_lane() -> None:
 
 def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
     """
-    While another member has it, that one's holds count; away and back is one stretch.
+    Between two ownerships nobody can deliver.
     """
     one = Telling("a", at=0).assigned(TP).pause("orders").revoked(TP)
     one.assigned(TP, generation=2).revoked(TP).poll().poll()
-    assert spans(only_lane(one)) == [(0.3, 0.6)]
+    assert spans(only_lane(one)) == [(0.3, 0.4), (0.5, 0.6)]
     two = Telling("b", at=0.7).assigned(TP).poll()
-    assert spans(only_lane(one, two)) == [(0.3, 0.6)]
+    assert spans(only_lane(one, two)) == [(0.3, 0.4), (0.5, 0.6)]
 
 
-def test_a_frozen_member_has_a_partition_until_the_next_one_gets_it() -> None:
+def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
     """
-    What it holds does not count for what the next one delivers.
+    It stands until the member hears that it lost the partition, for that member alone.
     """
     frozen = Telling("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
     after = Telling("b", at=4).assigned(TP).poll(TP, 0, 5)
-    assert spans(only_lane(frozen.then("lost", partitions=[TP]), after)) == [(0.3, 4.1)]
+    lane = only_lane(frozen.then("lost", partitions=[TP]), after)
+    assert spans(lane) == [(0.3, 9.1)]
+    assert [(round(a, 1), round(b, 1)) for a, b in lane.shade()] == [(0.3, 4.1)]
+
+
+def test_a_hold_whose_end_was_told_late_ended_when_it_did() -> None:
+    """
+    As the judge takes back what it suspected of the deliveries between.
+    """
+    told = Telling(at=0).assigned(TP).then("hold", scope="orders", owner="eve")
+    told.poll(TP, 0, 5).then("lift", scope="orders", owner="eve", since=0.3)
+    assert spans(only_lane(told.poll())) == [(0.2, 0.3)]
+    assert only_lane(told).violations == {}
 
 
 def test_a_hold_that_expires_ends_by_itself() -> None:
@@ -127,7 +142,8 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     """
     lane = only_lane(*bad.s1())
     assert (lane.records, lane.violations) == (7, {"S1": 1})
-    assert sum(bar.wrong for bar in lane.bars.values()) == 2
+    assert sum(run.count for run in lane.runs if run.is_wrong) == 2
+    assert sum(bar.wrong for bar in lane.bars(1000.0, 0.1, 100)) == 2
     assert only_lane(*bad.held_and_let_go()).violations == {}
 
 
@@ -137,12 +153,11 @@ def test_every_broken_promise_is_told(make: object) -> None:
     Of whatever kind.
     """
     fleet = make()  # type: ignore[operator]  # a fleet's maker
-    journals = [one.journal() for one in fleet]
-    findings = check(journals)
-    lanes = told(journals, findings).lanes
-    expected = sorted(one.check for own in findings.values() for one in own)
-    assert expected == sorted(one.check for lane in lanes for one in lane.findings)
-    assert expected
+    verdicts = check([one.journal() for one in fleet])
+    expected = {case: one.findings for case, one in verdicts.items()}
+    lanes = told_of(*fleet).lanes
+    assert expected == {Address(*lane.place): tuple(lane.findings) for lane in lanes}
+    assert any(expected.values())
 
 
 def test_a_restarted_member_goes_on_in_its_lane() -> None:
@@ -180,6 +195,9 @@ def test_a_fault_ends_when_it_is_healed() -> None:
     nemesis = Telling("n", at=0).then("fault", id=1, **said).then("heal", id=1)
     nemesis.then("fault", id=2, **said)
     faults = told_of(nemesis, Telling(at=0).assigned(TP)).faults
+    assert [round(one.end - one.start, 1) for one in faults] == [0.1, 0.0]
+    later = Telling("m1", at=20).assigned(TP)
+    faults = told_of(nemesis, Telling(at=0).assigned(TP), later).faults
     assert [round(one.end - one.start, 1) for one in faults] == [0.1, 9.0]
 
 
@@ -196,7 +214,30 @@ def test_lost_purged_and_parked_are_told() -> None:
 
 
 def _names(timeline: Timeline) -> Sequence[str]:
-    return [f"{lane.tp[0]}:{lane.tp[1]}" for lane in timeline.lanes]
+    return [f"{topic}:{number}" for _, topic, number in _places(timeline)]
+
+
+def _places(timeline: Timeline) -> Sequence[tuple[str, str, int]]:
+    return [lane.place for lane in timeline.lanes]
+
+
+def test_each_group_has_lanes_of_its_own() -> None:
+    """
+    Two groups read one topic; each has its own verdict, and one may be chosen.
+    """
+    one = Telling("a", group="billing").assigned(TP).poll(TP, 0, 5)
+    one.pause("orders").poll(TP, 5, 7)
+    two = Telling("b", group="audit").assigned(TP).poll(TP, 0, 9)
+    both = told_of(one, two)
+    assert _places(both) == [("audit", "orders", 0), ("billing", "orders", 0)]
+    assert [lane.violations for lane in both.lanes] == [{}, {"S1": 1}]
+    assert [(one.group, one.name) for one in both.members] == [
+        ("audit", "b"),
+        ("billing", "a"),
+    ]
+    only = told_of(one, two, wanted=Wanted(groups=frozenset({"audit"})))
+    assert (_places(only), only.left_out) == ([("audit", "orders", 0)], 1)
+    assert [one.name for one in only.members] == ["b"]
 
 
 def test_it_can_be_narrowed() -> None:
@@ -217,7 +258,10 @@ def test_it_can_be_narrowed() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Wanted(topics=frozenset({"returns"})), "no such partition; .* orders:0"),
+        (
+            Wanted(topics=frozenset({"returns"})),
+            "no such partition; .* orders:0 of group g",
+        ),
         (Wanted(start=60.0), "the journals last 0.3 s"),
         (Wanted(start=0.2, end=0.1), "is asked for"),
     ],
@@ -236,3 +280,12 @@ def test_journals_without_entries() -> None:
     """
     with pytest.raises(JournalError, match="no entries"):
         told_of(Telling())
+
+
+@pytest.mark.parametrize("at", [-1e11, 1e12])
+def test_times_that_no_calendar_has(at: float) -> None:
+    """
+    An error that says so, not one of the library that draws.
+    """
+    with pytest.raises(JournalError, match="years 1900 to 9000"):
+        told_of(Telling(at=at).assigned(TP).poll(TP, 0, 5))

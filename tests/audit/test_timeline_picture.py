@@ -2,119 +2,231 @@
 The picture itself: legal, safe whatever the names, small, and not by colour alone.
 """
 
+import io
 import json
 import re
+import shutil
 import time
 import xml.etree.ElementTree as ET
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
 
+import matplotlib as mpl
 import pytest
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
 
-from safeconsumer.audit.checker import check
+from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.journal import Journal, parse
-from safeconsumer.audit.timeline.layout import laid_out
-from safeconsumer.audit.timeline.scale import Scale, clock, letters
-from safeconsumer.audit.timeline.svg import page, svg
-from safeconsumer.audit.timeline.told import told
+from safeconsumer.audit.timeline.figure import drawn
+from safeconsumer.audit.timeline.page import page
+from safeconsumer.audit.timeline.plan import lasting, planned, shortened
+from safeconsumer.audit.timeline.story import COLUMNS, Timeline, letter
+from safeconsumer.audit.timeline.style import DARK, LEVELS
+from safeconsumer.audit.timeline.telling import Wanted, Watching
+from safeconsumer.errors import JournalError
 from tests.audit import bad
 from tests.audit.telling import Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
-EVIL = "</text><script>alert(1)</script>\"'&\x00\x1b\u2028\ud800]]>"
+EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028\ud800]]>"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def drawn(*journals: Journal, title: str | None = None) -> str:
-    return svg(laid_out(told(journals, check(journals)), title))
+def story(*journals: Journal, wanted: Wanted | None = None) -> Timeline:
+    watching = Watching(Settings())
+    for journal in journals:
+        watching.hear(journal)
+    return watching.told(wanted)
 
 
-def drawn_fleet(*fleet: Telling) -> ET.Element:
+def of_fleet(*fleet: Telling) -> Timeline:
+    return story(*(one.journal() for one in fleet))
+
+
+def svg(timeline: Timeline, title: str | None = None, trouble: str = "") -> ET.Element:
     # What was drawn a moment ago by this library.
-    return ET.fromstring(drawn(*(one.journal() for one in fleet)))  # noqa: S314
-
-
-def kinds(root: ET.Element) -> set[str]:
-    return {kind for one in root.iter() for kind in one.get("class", "").split()}
+    return ET.fromstring(drawn(timeline, "svg", title, trouble))  # noqa: S314
 
 
 def texts(root: ET.Element) -> list[str]:
-    return [one.text or (one[0].tail or "") for one in root.iter(f"{SVG}text")]
+    return [one.text or "" for one in root.iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
 def test_a_broken_promise_is_seen(make: object) -> None:
     """
-    In the verdict, and with its number beside the lane.
+    In the verdict, in the legend, and with its number beside the lane.
     """
-    root = drawn_fleet(*make())  # type: ignore[operator]  # a fleet's maker
+    root = svg(of_fleet(*make()))  # type: ignore[operator]  # a fleet's maker
     name = make.__name__.partition("_")[0].upper()  # type: ignore[attr-defined]
     assert any("broken promise" in text for text in texts(root))
+    assert any(text.startswith(f"{name}: ") for text in texts(root))
     assert any(text.startswith(f"{name} \u00d7") for text in texts(root))
 
 
 @pytest.mark.parametrize("make", bad.GOOD, ids=lambda make: make.__name__)
-def test_a_good_fleet_has_nothing_red(make: object) -> None:
+def test_a_good_fleet_is_called_good(make: object) -> None:
     """
-    Neither marks nor bars.
+    No number of a check is anywhere.
     """
-    root = drawn_fleet(*make())  # type: ignore[operator]  # a fleet's maker
+    root = svg(of_fleet(*make()))  # type: ignore[operator]  # a fleet's maker
     assert "\u2713 no promise broken" in texts(root)
-    assert not kinds(root) & {"violation", "wrong", "bad"}
+    assert not [one for one in texts(root) if re.match(r"[SLGW]\d", one)]
 
 
 def test_levels_differ_without_colour() -> None:
     """
-    Each has dashes of its own, and a row of its own in the lane.
+    Each has dashes of its own, and holds at one time have rows of their own.
     """
+    assert len({dashes for _, dashes in LEVELS.values()}) == len(LEVELS)
     told = Telling().assigned("orders:0")
     for scope in ("orders:0", "orders", "re:ord.*", "@all"):
         told.pause(scope)
-    root = drawn_fleet(told.then("hold", scope="orders", owner="operator:eve").poll())
-    held = [one for one in root.iter(f"{SVG}path") if "held" in one.get("class", "")]
-    in_lane = [one for one in held if one.find(f"{SVG}title") is not None]
-    rows = {one.get("d", "").split("H")[0].split(" ")[1] for one in in_lane}
-    assert len(rows) == len(in_lane) == 5
-    style = root.findtext(f"{SVG}style") or ""
-    levels = ("partition", "topic-hold", "pattern", "consumer", "group")
-    dashes = [
-        re.search(rf"\.{level}{{[^}}]*?(stroke-dasharray:[^;}}]*)?}}", style)
-        for level in levels
-    ]
-    assert len({found and found.group(1) for found in dashes}) == 5
+    timeline = of_fleet(told.then("hold", scope="orders", owner="operator:eve").poll())
+    (row,) = planned(timeline).rows
+    assert {held.level for held, _ in row.held} == set(LEVELS)
+    assert len({y for _, y in row.held}) == len(LEVELS)
+    kinds = [text for text in texts(svg(timeline)) if text.startswith("hold on a")]
+    assert len(kinds) == len(LEVELS)
 
 
-def test_hostile_names_stay_text() -> None:
+def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
     """
-    Of topics, members, owners and faults; what XML cannot hold is replaced.
+    Whatever the user's own pictures look like, and without a date.
     """
+    timeline = of_fleet(*bad.s1())
+    first = drawn(timeline, "svg")
+    (tmp_path / "other").write_text("")
+    with mpl.rc_context({"font.size": 30, "svg.hashsalt": None, "text.color": "pink"}):
+        assert drawn(of_fleet(*bad.s1()), "svg") == first
+        assert mpl.rcParams["font.size"] == 30  # and the user's are left alone
+    assert b"<dc:date>" not in first
+    assert page(timeline) == page(of_fleet(*bad.s1()))
+
+
+def test_it_is_said_to_those_who_do_not_see() -> None:
+    """
+    A title, and what is shown, in the picture and in the page.
+    """
+    timeline = of_fleet(*bad.s1())
+    root = svg(timeline, "Stock")
+    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
+    assert root.findtext(f"{SVG}title") == "Stock"
+    said = root.findtext(f"{SVG}desc") or ""
+    assert "1 broken promise. S1 delivered while held: 1." in said
+    picture = Image.open(io.BytesIO(drawn(timeline, "png", "Stock")))
+    assert (picture.info["Title"], picture.info["Description"]) == ("Stock", said)
+    assert 'role="img" aria-label="1 partitions' in page(timeline)
+
+
+def test_each_colour_has_one_for_a_dark_ground() -> None:
+    """
+    A viewer that knows of none shows the light ones.
+    """
+    text = drawn(of_fleet(*bad.s1()), "svg").decode()
+    used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text))
+    assert used <= DARK.keys()
+    style = text[text.index("<style>@media(prefers-color-scheme:dark)") :]
+    assert all(f'[style*="fill: {one}"]{{fill:{DARK[one]}' in style for one in used)
+
+
+def hostile() -> Timeline:
     head = {"journal": 1, "member": EVIL, "group": EVIL, "at": 1.0}
     said = [
         {"e": "assigned", "partitions": [f"{EVIL}:0"]},
         {"e": "hold", "scope": "@all", "owner": EVIL},
         {"e": "purged", "tp": f"{EVIL}:0", "count": 1, "why": EVIL},
         {"e": "fault", "id": 1, "kind": EVIL, "targets": [EVIL], "seconds": 1},
+        {
+            "e": "deliver",
+            "tp": f"{EVIL}:0",
+            "from": 0,
+            "next": 1,
+            "first": 0,
+            "last": 0,
+            "count": 1,
+        },
     ]
     lines = [head, *({"n": n, "at": n, **one} for n, one in enumerate(said, 1))]
-    journal = parse("evil", "".join(f"{json.dumps(one)}\n" for one in lines))
-    text = drawn(journal, title=EVIL)
-    root = ET.fromstring(text.encode("utf-8"))  # noqa: S314 - our own
-    names = {one.tag.removeprefix(SVG) for one in root.iter()}
-    assert names <= {"svg", "title", "style", "rect", "path", "text"}
-    seen = EVIL.translate({0: "\ufffd", 0x1B: "\ufffd", 0xD800: "\ufffd"})
+    return story(parse("evil", "".join(f"{json.dumps(one)}\n" for one in lines)))
+
+
+def test_hostile_names_stay_text() -> None:
+    """
+    Of topics, members, owners and faults; what XML cannot hold is replaced.
+    """
+    root = svg(hostile(), title=EVIL, trouble=EVIL)
+    names = {one.tag.rpartition("}")[2] for one in root.iter()}
+    assert not names & {"script", "a", "foreignObject", "image"}
+    seen = EVIL.translate(dict.fromkeys((0, 0x1B, 0xD800), "\ufffd"))
     assert root.findtext(f"{SVG}title") == seen
-    attributes = {name for one in root.iter() for name in one.keys()}  # noqa: SIM118 - an element's
-    assert not [name for name in attributes if name.startswith("on") or "href" in name]
+    for one in root.iter():
+        for name, value in one.items():
+            assert not name.startswith("on")
+            assert "href" not in name or value.startswith("#")
+    assert drawn(hostile(), "png", EVIL, EVIL).startswith(b"\x89PNG")
 
 
-def test_the_page_loads_nothing_and_runs_nothing() -> None:
+def test_the_page_runs_its_own_scripts_and_no_others() -> None:
     """
-    Its policy forbids it, and it has nothing of the kind.
+    Its policy names both by their hashes, and nothing may be loaded from anywhere.
     """
-    journals = [one.journal() for one in bad.s1()]
-    text = page(laid_out(told(journals, check(journals))))
-    assert "default-src 'none'" in text
-    assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", text)
-    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace(
-        "http-equiv", ""
-    )
+    text = page(hostile(), EVIL, EVIL)
+    (policy,) = re.findall(r'Security-Policy" content="([^"]*)"', text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digests = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+    allowed = " ".join(f"'sha256-{one}'" for one in digests)
+    assert len(scripts) == 2
+    assert f"default-src 'none'; script-src {allowed}; style-src" in policy
+    outside = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"<(script|link|img|a|base|form|iframe)\b|url\(", outside)
+
+
+@pytest.fixture(scope="module")
+def browser_page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield browser.new_page()
+        browser.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("is_hostile", [False, True])
+def test_a_browser_draws_the_page_and_asks_for_nothing_else(
+    browser_page: Page, tmp_path: Path, *, is_hostile: bool
+) -> None:
+    """
+    No other request, no refused one, no error, no script of a name; pointing tells.
+    """
+    timeline = hostile() if is_hostile else of_fleet(*bad.s1())
+    path = tmp_path / "out.html"
+    path.write_text(page(timeline, EVIL if is_hostile else None), "utf-8")
+    heard: list[str] = []
+    asked: list[str] = []
+    browser_page.on("console", lambda one: heard.append(one.text))
+    browser_page.on("pageerror", lambda one: heard.append(str(one)))
+    browser_page.on("dialog", lambda one: heard.append(one.message))
+    browser_page.on("request", lambda one: asked.append(one.url))
+    browser_page.goto(path.as_uri())
+    browser_page.wait_for_selector("#timeline .barlayer path")
+    assert (heard, asked) == ([], [path.as_uri()])
+    assert browser_page.locator("#timeline a[*|href]").count() == 0
+    names = browser_page.locator("#timeline .legendtext").all_text_contents()
+    assert "records delivered" in names
+    # Plotly finds what is pointed at from where the pointer is, over its own plane.
+    plane = browser_page.locator("#timeline .nsewdrag").first
+    bar = browser_page.locator("#timeline .barlayer .trace path").nth(1)
+    box = bar.bounding_box()
+    assert box is not None
+    assert plane.count() == 1
+    browser_page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    browser_page.wait_for_selector("#timeline .hoverlayer .hovertext")
 
 
 def a_long_run(partitions: int, seconds: int, records: int) -> list[Journal]:
@@ -150,40 +262,124 @@ def test_a_million_records_are_a_small_picture() -> None:
     """
     12 partitions for 10 minutes: under 300 KB, and drawn in a few seconds.
     """
-    journals = a_long_run(12, 600, 1_000_000)
-    findings = check(journals)
+    timeline = story(*a_long_run(12, 600, 1_000_000))
     began = time.process_time()
-    story = told(journals, findings)
-    text = svg(laid_out(story))
-    assert sum(lane.records for lane in story.lanes) >= 990_000
-    assert len(text.encode()) < 300_000
+    text = drawn(timeline, "svg")
+    assert sum(lane.records for lane in timeline.lanes) >= 990_000
+    assert len(text) < 300_000
     assert time.process_time() - began < 10
 
 
-def test_the_axis_has_few_and_round_ticks() -> None:
+def a_crowd(rows: int) -> Timeline:
+    fleet = []
+    for number in range(rows):
+        tp = f"orders:{number}"
+        told = Telling(f"a-member-with-a-very-long-name-{number}", at=1000 + number)
+        told.assigned(tp).poll(tp, 0, 9).pause(tp, owner=f"owner-{number}" * 9)
+        told.at += rows
+        fleet.append(told.resume(tp, owner=f"owner-{number}" * 9).poll(tp, 9, 12))
+    return of_fleet(*fleet)
+
+
+def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
     """
-    From a moment to a year.
+    None over another; long names are shortened in their middle.
     """
-    for length in (0.01, 3, 59, 600, 3600, 86_400, 31_536_000):
-        ticks = Scale(start=50.0, end=50.0 + length, origin=50.0).ticks()
-        assert 1 <= len(ticks) <= 12
+    timeline = a_crowd(200)
+    plan = planned(timeline)
+    tops = [row.top for row in plan.rows]
+    assert (len(tops), plan.buried) == (200, 0)
+    assert all(a.bottom <= b.top for a, b in pairwise(plan.rows))
+    places = [y for _, y, _ in plan.members]
+    assert len(set(places)) == 200
+    root = svg(timeline)
+    named = [text for text in texts(root) if text.startswith("a-memb")]
+    assert len(named) == 200
+    assert all(len(text) < 24 and "\u2026" in text for text in named)
+
+
+def test_what_a_png_cannot_hold_is_said() -> None:
+    """
+    Before it is drawn at length, and with what to do.
+    """
+    with pytest.raises(JournalError, match="too tall: choose partitions"):
+        drawn(a_crowd(900), "png")
+
+
+@pytest.mark.parametrize("length", [0.002, 0.5, 59, 600, 86_400, 20 * 86_400, 1e8])
+def test_the_axis_fits_milliseconds_and_years(length: float) -> None:
+    """
+    It has a few ticks, and their texts do not lie over each other.
+    """
+    head = {"journal": 1, "member": "m", "group": "g", "at": 1.7e9}
+    told = [
+        {"n": 1, "at": 1.7e9, "e": "assigned", "partitions": ["orders:0"]},
+        {"n": 2, "at": 1.7e9 + length, "e": "revoked", "partitions": ["orders:0"]},
+    ]
+    text = "".join(f"{json.dumps(one)}\n" for one in (head, *told))
+    root = svg(story(parse("m", text)))
+    ticks = [
+        (float(one.get("x") or 0), one.text or "")
+        for axis in root.iter(f"{SVG}g")
+        if axis.get("id") == "matplotlib.axis_1"
+        for one in axis.iter(f"{SVG}text")
+    ]
+    assert 2 <= len(ticks) <= 12
+    for (x, text), (after, _) in pairwise(ticks):
+        assert after - x > 6.5 * len(text)
+
+
+def test_what_is_not_drawn_is_said() -> None:
+    """
+    What was left out, what lies over other things, what has no moment.
+    """
+    told = Telling(at=1000).assigned("orders:0", "orders:1").poll("orders:0", 0, 5)
+    for number in range(7):
+        told.pause("orders", owner=f"o{number}")
+    told.revoked("orders:0").poll()
+    other = Telling("b", at=1001).assigned("orders:0").poll("orders:0", 9, 12)
+    only = Wanted(partitions=frozenset({("orders", 0)}), start=0.5, end=5.0)
+    producer = Telling("p", at=1000).then("acked", tp="orders:0", first=0, last=11)
+    timeline = story(*(one.journal() for one in (told, other, producer)), wanted=only)
+    said = " ".join(texts(svg(timeline)))
+    column = lasting((timeline.end - timeline.start) / COLUMNS)
+    for note in (
+        f"counted by {column}",
+        "Not drawn: commits, producers, handlers",
+        "2 holds lie over others",
+        "1 violations have no moment",
+        "1 more partitions were not asked for",
+        "Left out: 500 ms before",
+    ):
+        assert note in said, note
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0, "0:00"), (65, "1:05"), (65.25, "1:05.2"), (59.99, "1:00"), (7265, "2:01:05")],
+    [
+        *[(0.0205, "20.5 ms"), (4.5, "4.5 s"), (60, "1 min"), (125, "2 min 5 s")],
+        *[(12_000, "3 h 20 min"), (187_200, "2 days 4 h"), (59.7, "59.7 s")],
+    ],
 )
-def test_moments_are_read_like_a_clock(seconds: float, said: str) -> None:
+def test_durations_are_said_in_words(seconds: float, said: str) -> None:
     """
-    Minutes and seconds, hours before them, tenths behind.
+    With as much as matters.
     """
-    assert clock(seconds) == said
+    assert lasting(seconds) == said
 
 
 def test_members_have_letters() -> None:
     """
     However many there are.
     """
-    assert [letters(n) for n in (0, 25, 26, 52, 701, 702)] == [
+    assert [letter(n) for n in (0, 25, 26, 52, 701, 702)] == [
         *("A", "Z", "AA", "BA", "ZZ", "AAA")
     ]
+
+
+def test_what_distinguishes_names_stays() -> None:
+    """
+    Often that is their end.
+    """
+    assert shortened("billing-eu-west-production-17", 16) == "billing-\u2026tion-17"
+    assert shortened("m1", 16) == "m1"

@@ -7,7 +7,7 @@ import random
 import confluent_kafka
 
 from tests.bench.cases import Case
-from tests.bench.stage import Stage
+from tests.bench.stage import Stage, send
 
 _TIMEOUT = 120.0
 _VALUES = 500
@@ -42,9 +42,10 @@ def fill(stage: Stage, case: Case, records: int, keys: int | None = None) -> str
         }
     )
     for number in range(records):
-        producer.produce(
+        send(
+            producer,
             topic,
-            values[number % _VALUES],
+            value=values[number % _VALUES],
             key=b"%08d" % (number if keys is None else number % keys),
             partition=number % case.partitions,
             headers=_HEADERS if case.headers else None,

@@ -49,6 +49,17 @@ SMOKE = Sizes(
 )
 
 
+def send(producer: confluent_kafka.Producer, topic: str, **record: Any) -> None:  # noqa: ANN401 - a record's parts
+    """
+    Hand a record over; wait for room where the producer's queue is full.
+    """
+    while True:
+        try:
+            return producer.produce(topic, **record)
+        except BufferError:  # "Queue full": the broker is slower than this loop
+            producer.poll(0.1)
+
+
 @frozen(kw_only=True)
 class Stage:
     """
@@ -95,7 +106,7 @@ class Stage:
         )
         value = os.urandom(size)
         for number in range(records):
-            producer.produce(name, value, partition=number % full)
+            send(producer, name, value=value, partition=number % full)
         if producer.flush(_PRODUCE_TIMEOUT):
             message = f"{name}: not all of {records} records were produced in time"
             raise TimeoutError(message)

@@ -2,6 +2,7 @@
 The command ``safeconsumer timeline``.
 """
 
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.audit import bad
+from tests.audit.telling import Telling
 from tests.cli.test_audit import written
 
 
@@ -23,24 +25,101 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     """
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.s1()), "-o", out, "--title", "Stock")
-    said = f"{out}: 1 partitions, 1 journals, 1 violations\n"
+    said = f"{out}: 1 partition, 1 journal, 1 violation\n"
     assert (done.exit_code, done.output) == (0, said)
-    assert "Stock" in (ET.parse(out).getroot()[0].text or "")  # noqa: S314 - our own
+    root = ET.parse(out).getroot()  # noqa: S314 - our own
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == "Stock"
 
 
-def test_it_can_be_a_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "begin"), [("out.HTML", b"<!doctype html>"), ("out.png", b"\x89PNG")]
+)
+def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -> None:
     """
     By the ending of its name.
     """
-    out = tmp_path / "out.html"
+    out = tmp_path / name
     assert run(written(tmp_path / "fleet", bad.s1()), "-o", out).exit_code == 0
-    assert out.read_text("utf-8").startswith("<!doctype html>")
+    assert out.read_bytes().startswith(begin)
+
+
+def test_a_group_can_be_chosen(tmp_path: Path) -> None:
+    """
+    Without that each has lanes of its own; one that is not there is an error.
+    """
+    fleet = [*bad.s1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
+    folder, out = written(tmp_path / "fleet", fleet), tmp_path / "out.svg"
+    assert "2 partitions, 2 journals, 1 violation" in run(folder, "-o", out).output
+    only = run(folder, "-o", out, "--group", "audit")
+    assert "1 partition, 2 journals, 0 violations" in only.output
+    assert "of audit" in out.read_text("utf-8")
+    none = run(folder, "-o", out, "--group", "billing")
+    assert (none.exit_code, "orders:0 of group audit" in none.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "module"),
+    [
+        ("out.svg", "matplotlib", "figure"),
+        ("out.png", "matplotlib", "figure"),
+        ("out.html", "plotly", "page"),
+    ],
+)
+def test_without_the_extra_the_install_line_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    library: str,
+    module: str,
+) -> None:
+    """
+    Status 2, before anything is read.
+    """
+    monkeypatch.delitem(
+        sys.modules, f"safeconsumer.audit.timeline.{module}", raising=False
+    )
+    monkeypatch.setitem(sys.modules, library, None)
+    folder = written(tmp_path / "fleet", bad.s1())
+    (folder / "0.journal").write_text("broken")
+    done = run(folder, "-o", tmp_path / name)
+    said = f"{name[3:]} needs {library}: pip install 'safeconsumer[timeline]'"
+    assert (done.exit_code, said in done.output) == (2, True)
+    assert "broken" not in done.output
+    assert not (tmp_path / name).exists()
+
+
+def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
+    """
+    But for what packs do not know, which it says.
+    """
+    folder = written(tmp_path / "fleet", [*bad.s1(), *bad.held_for_the_group()[1:]])
+    pack = tmp_path / "pack"
+    run_audit = CliRunner().invoke(
+        safeconsumer, ["audit", str(folder), "--pack", str(pack)]
+    )
+    assert run_audit.exit_code == 1
+    texts = []
+    for given in (folder, pack):
+        out = tmp_path / "out.svg"
+        assert run(given, "-o", out).exit_code == 0
+        texts.append(
+            [
+                one.text
+                for one in ET.parse(out).getroot().iter()  # noqa: S314 - our own
+                if one.tag.endswith("}text")
+            ]
+        )
+    plain, packed = texts
+    assert [one for one in packed if one not in plain] == [
+        "Packs know nothing of faults, nor of members that never had a partition."
+    ]
+    assert [one for one in plain if one not in packed] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-o", "out.png"), "must end in .svg or .html"),
+        (("-o", "out.pdf"), "must end in .svg, .png or .html"),
         (("-o", "out.svg", "--partition", "orders"), "write topic:number"),
         (("-o", "out.svg", "--partition", "a b:1"), "not a topic name"),
         (("-o", "out.svg", "--from", "soon"), "no duration"),

@@ -1,4 +1,5 @@
 import json
+import pickle
 import textwrap
 
 import pytest
@@ -34,7 +35,7 @@ VALUES: dict[str, object] = {
 
 EVERY = [
     one
-    for one in vars(events).values()
+    for one in (getattr(events, name) for name in events.__all__)
     if isinstance(one, type) and issubclass(one, events.Event)
 ]
 
@@ -182,3 +183,21 @@ def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
     assert many is not None
     assert many.endswith("; 5 more")
     assert _sample(events.HoldsPlaced).advice is None
+
+
+def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same() -> None:
+    """Compared, hashed, shown and copied by one method for all of them."""
+    told = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
+    same = events.ControlReady(topics=("t",), holds=1, seconds=0.5, at=2.0)
+    assert told == same
+    assert hash(told) == hash(same)
+    assert told != events.ControlReady(topics=("t",), holds=2, seconds=0.5, at=2.0)
+    reason = {"reason": "x", "at": 2.0}
+    assert events.ControlUnavailable(**reason) != events.NothingConsumed(**reason)
+    assert repr(told) == (
+        "ControlReady(at=2.0, client_id=None, group_id=None, topics=('t',), holds=1, "
+        "seconds=0.5)"
+    )
+    assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
+    with pytest.raises(FrozenInstanceError):
+        told.holds = 3  # type: ignore[misc]

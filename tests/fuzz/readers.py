@@ -7,7 +7,6 @@ documented one, or an answer that is not what was written.
 
 import json
 import math
-import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,10 +14,10 @@ from typing import Any
 
 from safeconsumer._kafka.handover import envelope, marks
 from safeconsumer.audit import journal
-from safeconsumer.audit.checker import check
-from safeconsumer.audit.timeline.layout import laid_out
-from safeconsumer.audit.timeline.svg import svg
-from safeconsumer.audit.timeline.told import told
+from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.timeline import plan
+from safeconsumer.audit.timeline.style import legal
+from safeconsumer.audit.timeline.telling import Watching
 from safeconsumer.errors import (
     ClientPropertyError,
     ControlSettingError,
@@ -137,7 +136,7 @@ def control_records(data: bytes) -> None:
 
 def journals(data: bytes) -> None:
     """
-    A journal is refused with a reason, or judged and drawn.
+    A journal is refused with a reason, or judged, told of and laid out.
     """
     _told_of(_text(data))
     # The same with a head and numbers that are right, so that entries are reached.
@@ -149,9 +148,11 @@ def journals(data: bytes) -> None:
 
 def _told_of(text: str) -> None:
     with suppress(JournalError):
-        read = journal.parse("fuzzed", text)
-        findings = check([read])
-        ET.fromstring(svg(laid_out(told([read], findings))))  # noqa: S314 - our own
+        watching = Watching(Settings())
+        watching.hear(journal.parse("fuzzed", text))
+        story = watching.told()
+        plan.planned(story)
+        assert legal(plan.spoken(story)).encode()
 
 
 def batches(data: bytes) -> None:

@@ -3,6 +3,7 @@ A partition paused by its owner stays paused at the next one, if that is wanted.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,8 @@ from safeconsumer import HoldSettingError, SafeConsumer
 from safeconsumer._kafka.handover import envelope
 from safeconsumer._kafka.handover.assignor import HoldCarryingAssignor, MarkBook
 from safeconsumer._kafka.handover.envelope import Direction
+from safeconsumer.audit.checker import check
+from safeconsumer.audit.journal import read
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.group.team import Team
 from tests.kafka.conftest import Maker
@@ -92,6 +95,30 @@ def test_a_moved_partition_stays_paused_until_its_owner_resumes(
     poll_all([second, third], lambda: len(third.assignment()) == 2)
     poll_all([second, third], lambda: len(second.assignment()) == 2)
     assert third.paused() == second.paused() == set()
+
+
+@any_broker
+@both_ways
+def test_a_pause_that_arrives_stands_in_the_journal(
+    team: Team, handover: str, tmp_path: Path
+) -> None:
+    """No call of the new owner placed it: its journal says so, and is clean."""
+    first = joined(team, "a", handover)
+    alone(team, first)
+    first.pause(*team.partitions)
+    second = joined(team, "b", handover, journal=tmp_path)
+    poll_all([first, second], lambda: second.assignment() and second.paused())
+    first.close()
+    poll_all([second], lambda: second.paused() == set(team.partitions))
+    second.resume(*team.partitions)
+    got: dict[Any, list[int]] = {}
+    poll_until(second, lambda: sum(map(len, got.values())) == 20, got=got)
+    second.close()
+    (path,) = tmp_path.glob("*.journal")
+    held = [one["scope"] for one in read(path).entries if one.event == "hold"]
+    assert {str(scope) for scope in held} == {f"{t}:{p}" for t, p in team.partitions}
+    for verdict in check([read(path)]).values():
+        assert (verdict.findings, verdict.unjudged) == ((), {})
 
 
 @any_broker

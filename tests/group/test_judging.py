@@ -275,3 +275,49 @@ def test_a_member_goes_on_with_what_kafka_has_given_to_nobody() -> None:
 
 def test_nobody_owns_it() -> None:
     assert Judge(picture(A, report("a", 0))).place(ONE).answer is Answer.UNOWNED
+
+
+def stream(**changed: Any) -> Report:  # noqa: ANN401 - its fields
+    made = report("stream nightly", 0, member_id="", generation=-1, kind="stream")
+    return evolve(made, **changed)
+
+
+def test_a_stream_is_counted_beside_members() -> None:
+    """It is no member for Kafka, and reads what it has planned."""
+    found = quietness(A, report("a", 0), stream(), state="Stable")
+    assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
+    alone = quietness(stream(), state="Dead")
+    assert (alone.is_reached, alone.sentence()) == (True, "1 of 1 members quiet")
+
+
+def test_a_batch_that_was_planned_before_is_not_quiet() -> None:
+    busy = stream(quiet={}, busy={"t": ((0, 0),)})
+    found = quietness(busy, state="Dead")
+    assert (found.is_reached, found.loud[ZERO].answer) == (False, Answer.FLOWING)
+    assert "a batch that was planned before still reads it" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("starting", "has not planned a batch yet"),
+        ("deciding", "not decided on yet"),
+        ("unavailable", "cannot read what is held"),
+    ],
+)
+def test_a_stream_that_does_not_know_is_not_quiet(state: str, said: str) -> None:
+    found = quietness(stream(state=state), state="Dead")
+    assert not found.is_reached
+    assert said in found.sentence()
+
+
+def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted() -> None:
+    """It must not block for ever, and nobody may think that it was asked."""
+    seen = evolve(picture(state="Dead"), gone=(stream(host="h1"),))
+    found = Judge(seen).quietness([Everything()])
+    assert found.is_reached
+    assert "stream nightly on h1 is not heard of any more, and not counted" in (
+        found.sentence()
+    )
+    (told,) = [one for one in member_findings(seen) if "h1" in one.what]
+    assert (told.rank, "its driver" in told.do) == ("note", True)

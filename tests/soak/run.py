@@ -48,6 +48,11 @@ def soak(settings: Settings) -> dict[str, Any]:
         if not verdict.agreed_by_spark(settings.spark, folder, assumed, rows):
             troubles.append("the audit on Spark says something else")
     broken = verdict.violations(rows)
+    troubles += [
+        f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
+        for row in rows
+        if row.unjudged
+    ]
     troubles += [f"{name} ended by itself" for name in done["crashed"]]
     troubles += [f"{name} did not leave in time" for name in done["stuck"]]
     result = {

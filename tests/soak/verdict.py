@@ -15,7 +15,9 @@ from typing import Any
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import Entry, Journal, read
+from safeconsumer.audit.packs import pack
 from safeconsumer.audit.report import Row, rows_of
+from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
 from tests.brokers.settings import KAFKA_VERSION
@@ -45,11 +47,11 @@ def judged(
     Return the checker's rows, and how often records came while their level was held.
     """
     found = check(journals, assumed)
-    rows = [row for tp, findings in found.items() for row in rows_of(tp, findings)]
+    rows = [row for verdict in found.values() for row in rows_of(verdict)]
     levels = Counter(
         _level(finding.evidence)
-        for findings in found.values()
-        for finding in findings
+        for verdict in found.values()
+        for finding in verdict.findings
         if finding.check == "S1"
     )
     return tuple(rows), dict(sorted(levels.items()))
@@ -65,13 +67,16 @@ def agreed_by_spark(
     master: str, folder: Path, assumed: Assumptions, rows: tuple[Row, ...]
 ) -> bool:
     """
-    Tell whether the audit on Spark says the same.
+    Tell whether the audit on Spark, of the same journals in a pack, says the same.
     """
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415 - only if asked for
-    from safeconsumer.spark.auditing import audit  # noqa: PLC0415
+    # Only if asked for: pyspark need not be there.
+    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.spark.auditing import SparkPacks, shipped  # noqa: PLC0415
 
-    with session(master, "soak") as spark:
-        return audit(spark, sorted(folder.glob("*.journal")), assumed) == (rows, ())
+    into = folder / "pack"
+    pack(papers([folder]).journals, into)
+    with session(master, "soak") as spark, shipped(spark):
+        return SparkPacks(spark, [str(into)]).judged(assumed) == (rows, ())
 
 
 def violations(rows: Iterable[Row]) -> dict[str, int]:

@@ -1,8 +1,10 @@
 """
-Spark's Kafka connector, fetched once per user by Maven.
+Spark's Kafka connector and Delta, fetched by Maven for each Spark that is tested.
 
-``python -m tests.spark.connector`` fetches it and prints its folder; with
-``--version`` it only prints the version of Spark that it is for.
+``python -m tests.spark.connector`` fetches those for the installed pyspark, once per
+user, and prints the folders. ``--turn`` only prints which Spark is tested today: the
+day of the last commit says it, so that each has its turn and a run of the same commit
+is the same; ``--all`` prints them all, the newest first.
 """
 
 import shutil
@@ -11,46 +13,160 @@ import sys
 import tempfile
 from pathlib import Path
 
+from attrs import frozen
+
 from tests.brokers.jars import cache_folder
 
-VERSION = "4.2.0"
 
-_POM = Path(__file__).with_name("pom.xml")
+@frozen
+class Jars:
+    """
+    What Maven fetches for one Spark.
+
+    Attributes:
+        scala: what pyspark's jars are built for.
+        tokens: the version of the token provider; not every mirror has that of Spark's
+            own version, and it is only used with delegation tokens.
+        clients: the version of Kafka's clients that the connector names.
+        pool: the version of commons-pool2 that the connector names.
+        delta: the artifact of Delta and its version.
+        kernels: what that Delta needs besides its storage.
+    """
+
+    scala: str
+    tokens: str
+    clients: str
+    pool: str
+    delta: tuple[str, str]
+    kernels: tuple[str, ...] = ("api", "defaults", "unitycatalog")
+
+
+KNOWN = {
+    "4.2.0": Jars(
+        *("2.13", "4.1.0-preview1", "3.9.2", "2.13.1"),
+        delta=("delta-spark_4.2_2.13", "4.4.0"),
+    ),
+    "4.1.2": Jars(
+        *("2.13", "4.1.1", "3.9.1", "2.12.1"),
+        delta=("delta-spark_4.1_2.13", "4.4.0"),
+    ),
+    "4.0.2": Jars(
+        *("2.13", "4.0.0", "3.9.1", "2.12.0"),
+        delta=("delta-spark_4.0_2.13", "4.4.0"),
+    ),
+    "3.5.7": Jars(
+        *("2.12", "3.5.7", "3.4.1", "2.11.1"),
+        delta=("delta-spark_2.12", "3.3.2"),
+        kernels=(),
+    ),
+}
+
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _TIMEOUT = 600.0
+_DAY = 86_400
+
+# Each jar by itself: what they ask for besides is in Spark, or not in every mirror.
+_DEPENDENCY = """
+    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+      <exclusions>
+        <exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
+      </exclusions>
+    </dependency>"""
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>safeconsumer</groupId><artifactId>test-jars</artifactId>
+  <version>1</version><packaging>pom</packaging>
+  <dependencies>{}
+  </dependencies>
+</project>
+"""
+
+Coordinates = tuple[str, str, str]
+
+
+def version() -> str:
+    """
+    Return the version of the installed pyspark.
+    """
+    import pyspark  # noqa: PLC0415  only where it is installed
+
+    return str(pyspark.__version__)
+
+
+def turn() -> str:
+    """
+    Return the version of Spark whose turn it is.
+    """
+    command = ["git", "log", "-1", "--format=%ct"]
+    shown = subprocess.run(  # noqa: S603  our own command line
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    return list(KNOWN)[int(shown.stdout) // _DAY % len(KNOWN)]
 
 
 def folder() -> Path:
     """
-    Where the jars are, or would be; it appears only when they are all there.
+    Where the connector's jars are, or would be; it appears only when they are there.
     """
-    return cache_folder() / f"spark-kafka-{VERSION}"
+    return cache_folder() / f"spark-kafka-{version()}"
 
 
-def fetch() -> Path:
+def delta() -> Path:
     """
-    Return the folder of the jars, after Maven has fetched them if need be.
+    Where Delta's jars are, or would be.
+    """
+    return cache_folder() / f"delta-for-spark-{version()}"
+
+
+def fetch() -> tuple[Path, Path]:
+    """
+    Return the folders of the jars, after Maven has fetched them if need be.
 
     Raises:
-        RuntimeError: there is no Maven, or it failed; its output is in the message.
+        RuntimeError: there is no Maven, or it failed; its output is in the message; or
+            the installed pyspark is none of those that are tested.
 
     """
-    target = folder()
+    if version() not in KNOWN:
+        msg = f"pyspark is {version()}; the tests know {', '.join(KNOWN)}"
+        raise RuntimeError(msg)
+    known = KNOWN[version()]
+    _fetch(folder(), _connector(known))
+    _fetch(delta(), _delta(known))
+    return folder(), delta()
+
+
+def _connector(known: Jars) -> list[Coordinates]:
+    spark = "org.apache.spark"
+    return [
+        (spark, f"spark-sql-kafka-0-10_{known.scala}", version()),
+        (spark, f"spark-token-provider-kafka-0-10_{known.scala}", known.tokens),
+        ("org.apache.kafka", "kafka-clients", known.clients),
+        ("org.apache.commons", "commons-pool2", known.pool),
+    ]
+
+
+def _delta(known: Jars) -> list[Coordinates]:
+    name, number = known.delta
+    names = [name, "delta-storage", *(f"delta-kernel-{one}" for one in known.kernels)]
+    return [("io.delta", one, number) for one in names]
+
+
+def _fetch(target: Path, wanted: list[Coordinates]) -> None:
     if target.is_dir():
-        return target
+        return
     maven = shutil.which("mvn")
     if maven is None:
-        msg = f"no connector in {target} and no mvn in PATH to fetch it"
+        msg = f"no jars in {target} and no mvn in PATH to fetch them"
         raise RuntimeError(msg)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        shutil.copy(_POM, Path(scratch) / "pom.xml")  # Maven writes beside it
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(_POM.format("".join(_DEPENDENCY.format(*one) for one in wanted)))
         part = Path(scratch) / "jars"
         done = subprocess.run(  # noqa: S603  our own command line
-            [
-                *(maven, "-B", "-q", "-f", f"{scratch}/pom.xml", _GOAL),
-                f"-DoutputDirectory={part}",
-            ],
+            [maven, "-B", "-q", "-f", str(pom), _GOAL, f"-DoutputDirectory={part}"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -58,12 +174,18 @@ def fetch() -> Path:
             check=False,
         )
         if done.returncode:
-            msg = f"Maven could not fetch the connector:\n{done.stdout[-4000:]}"
+            msg = f"Maven could not fetch {wanted}:\n{done.stdout[-4000:]}"
             raise RuntimeError(msg)
         part.rename(target)
-    return target
+
+
+def _answer(asked: list[str]) -> str:
+    if asked == ["--all"]:
+        return " ".join(KNOWN)
+    if asked == ["--turn"]:
+        return turn()
+    return "\n".join(map(str, fetch()))
 
 
 if __name__ == "__main__":
-    is_asked = sys.argv[1:] == ["--version"]
-    print(VERSION if is_asked else fetch())  # noqa: T201  a command's answer
+    print(_answer(sys.argv[1:]))  # noqa: T201  a command's answer

@@ -1,14 +1,17 @@
 """
 A driver of its own process, so that it can be killed: ``python -m tests.spark.driver``.
 
-It streams two topics into Parquet. The decision is the real one, of a file of holds.
+It streams two topics into Parquet, a Delta table, or files that a function writes for
+each batch (``foreachBatch``). The decision is the real one, of a file of holds.
 In the middle of the batch, when a task has read some rows, it says so by a file, and
 goes on once another file is there.
 """
 
+import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.spark import connector
 from tests.spark.conftest import SETTINGS
@@ -17,7 +20,13 @@ from tests.spark.conftest import SETTINGS
 _MIDDLE = 5
 
 
-def main(bootstrap: str, topics: str, folder: Path, master: str = "local[2]") -> None:
+def main(
+    bootstrap: str,
+    topics: str,
+    folder: Path,
+    master: str = "local[2]",
+    kind: str = "parquet",
+) -> None:
     """
     Read what is there and may be read.
     """
@@ -29,6 +38,10 @@ def main(bootstrap: str, topics: str, folder: Path, master: str = "local[2]") ->
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     jars = safe.jars(connector.folder())
+    if kind == "delta":
+        jars += "".join(f",{jar}" for jar in connector.delta().glob("delta-*.jar"))
+        for name, value in DELTA.items():
+            builder = builder.config(name, value)
     session = builder.config("spark.jars", jars).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     safe.register(session)
@@ -39,19 +52,54 @@ def main(bootstrap: str, topics: str, folder: Path, master: str = "local[2]") ->
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "400")
         .option("holds.file", str(folder / "holds.json"))
+        .options(**more(folder))
         .load()
     )
     paused = functions.udf(Pausing(folder), "long", useArrow=False)  # needs no pandas
-    query = (
-        frame.select("topic", "partition", paused("offset").alias("offset"))
-        .writeStream.format("parquet")
-        .option("path", str(folder / "data"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    rows = frame.select("topic", "partition", paused("offset").alias("offset"))
+    checkpoint = str(folder / "checkpoint")
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    if kind == "foreachBatch":
+        writer = writer.foreachBatch(Writing(folder / "data"))
+    else:
+        writer = writer.format(kind).option("path", str(folder / "data"))
+    query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     session.stop()
+
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": (
+        "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    ),
+    "spark.databricks.delta.snapshotPartitions": "2",  # two cores, and little data
+}
+
+
+def more(folder: Path) -> dict[str, str]:
+    """
+    Return the options of the source that a test wants besides.
+    """
+    file = folder / "options.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+class Writing:
+    """
+    Writes each batch into a folder of its number, in place of what that has.
+
+    Run again, a batch leaves nothing twice.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def __call__(self, batch: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
+        """
+        Write one.
+        """
+        batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
 
 
 class Pausing:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from kafka import KafkaProducer
 
+from safeconsumer.spark.platforms import progress_of
 from tests.spark import sink
 from tests.spark.sink import Row
 
@@ -121,9 +122,7 @@ def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQ
     """
     Return the progress of a query's batches as plain values.
     """
-    import json  # noqa: PLC0415
-
-    return [json.loads(one.json) for one in query.recentProgress]
+    return progress_of(query)
 
 
 def metrics(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -4,7 +4,9 @@ What a stream has written, read without Spark: an oracle of its own.
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 Row = tuple[str, int, int]
 
@@ -13,14 +15,47 @@ def rows(folder: Path) -> Counter[Row]:
     """
     Count each (topic, partition, offset) that the file sink has committed.
     """
+    return _rows_of(committed(folder))
+
+
+def delta_rows(folder: Path) -> Counter[Row]:
+    """
+    Count each (topic, partition, offset) of a Delta table, by its own log.
+    """
+    there: set[str] = set()
+    for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                there.add(unquote(action["add"]["path"]))
+            if "remove" in action:
+                there.discard(unquote(action["remove"]["path"]))
+    return _rows_of(folder / one for one in there)
+
+
+def folder_rows(folder: Path) -> Counter[Row]:
+    """
+    Count each (topic, partition, offset) of folders that Spark has written as a whole.
+    """
+    whole = [one.parent for one in folder.glob("*/_SUCCESS")]
+    return _rows_of(file for one in whole for file in one.glob("*.parquet"))
+
+
+def _rows_of(files: Iterable[Path]) -> Counter[Row]:
     from pyarrow import parquet  # noqa: PLC0415  only where Spark is tested
 
     found: Counter[Row] = Counter()
-    for file in committed(folder):
-        table = parquet.read_table(
-            file, columns=["topic", "partition", "offset"], partitioning=None
-        )
-        found.update(zip(*(column.to_pylist() for column in table), strict=True))
+    for file in files:
+        table = parquet.read_table(file, partitioning=None)
+        offsets = table.column("offset").to_pylist()
+        if "topic" in table.column_names:
+            topics = table.column("topic").to_pylist()
+            partitions = table.column("partition").to_pylist()
+        else:  # of a lake that is laid out by them: they are folders
+            named = dict(part.split("=", 1) for part in file.parts if "=" in part)
+            topics = [named["topic"]] * len(offsets)
+            partitions = [int(named["partition"])] * len(offsets)
+        found.update(zip(topics, partitions, offsets, strict=True))
     return found
 
 

@@ -18,7 +18,7 @@ from safeconsumer import spark as safe
 from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.spark.archiving import Telling
-from tests.spark import connector
+from tests.spark import connector, sink
 from tests.spark.lake import LIMIT, Lake
 
 PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
@@ -110,17 +110,20 @@ class TestOnSpark:
 
     def test_it_copies_what_is_not_held_and_ends(self, lake: Lake) -> None:
         """
-        A line per batch that names what is held, and a table at the end.
+        A line per batch that names what is held; what it copied; a table on request.
         """
         lake.produce(lake.orders, 30)
         lake.produce(lake.returns, 30)
-        command = self.arguments(lake, "--holds", f"{lake.orders}:1 {lake.orders}:2")
+        held = f"{lake.orders}:1 {lake.orders}:2"
+        command = self.arguments(lake, "--holds", held, "--table")
         done = subprocess.run(  # noqa: S603 - our own command line
             command, capture_output=True, text=True, timeout=LIMIT, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert f"180 rows; held {lake.orders}:1-2, 60 behind" in done.stdout
         lines = [line.split() for line in done.stdout.splitlines()]
+        said = f"copied 180 rows in 1 batch; held {lake.orders}:1-2, 60 behind"
+        assert said.split() in lines
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
@@ -131,7 +134,7 @@ class TestOnSpark:
         """
         lake.produce(lake.orders, 3)
         done = subprocess.run(  # noqa: S603 - our own command line
-            self.arguments(lake, "--holds", "@all"),
+            self.arguments(lake, "--holds", "@all", "--table"),
             capture_output=True,
             text=True,
             timeout=LIMIT,
@@ -141,16 +144,23 @@ class TestOnSpark:
         assert f"held {lake.orders}:0-3" in done.stdout, done.stdout
         assert "the archive is empty" in done.stdout
 
-    def test_spark_submit_runs_it(self, lake: Lake) -> None:
+    def submitted(self, lake: Lake, *conf: str) -> list[str]:
         """
-        As the README has it, with the jars named to spark-submit.
+        Return the command line of spark-submit, as the README has it.
         """
-        lake.produce(lake.orders, 30)
         program = [str(Path(sys.executable).with_name("spark-submit"))]
         program += ["--master", "local[2]", "--jars", safe.jars(connector.folder())]
-        program += [archive.__file__]
+        program += [f"--conf={one}" for one in conf] + [archive.__file__]
+        return [*program, *self.arguments(lake)[len(PROGRAM) :]]
+
+    def test_spark_submit_runs_it(self, lake: Lake) -> None:
+        """
+        With the jars named to spark-submit, whose settings win over ours.
+        """
+        lake.produce(lake.orders, 30)
+        conf = ("spark.ui.enabled=true", "spark.ui.port=0", "spark.log.level=INFO")
         done = subprocess.run(  # noqa: S603 - our own command line
-            [*program, *self.arguments(lake)[len(PROGRAM) :]],
+            self.submitted(lake, *conf),
             capture_output=True,
             text=True,
             timeout=LIMIT,
@@ -158,28 +168,43 @@ class TestOnSpark:
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert "120 rows" in done.stdout
-        lines = [line.split() for line in done.stdout.splitlines()]
-        assert [lake.orders, "3", "30", "0", "29"] in lines
+        assert "copied 120 rows in 1 batch" in done.stdout
+        assert "first" not in done.stdout  # the table was not asked for
+        assert "'SparkUI'" in done.stderr
+        assert "INFO MicroBatchExecution" in done.stderr
 
     def test_it_ends_cleanly_when_it_is_told_to(
         self, lake: Lake, tmp_path: Path
     ) -> None:
         """
-        SIGTERM: status 0, the table, and what was written is whole.
+        SIGTERM: status 0, what was copied, and what was written is whole.
         """
+        self.end_by_signal(lake, tmp_path / "log", self.arguments(lake))
+
+    def test_it_ends_cleanly_where_the_signal_hits_the_jvm(
+        self, lake: Lake, tmp_path: Path
+    ) -> None:
+        """
+        Under spark-submit that is who gets it, and the JVM would end with 143.
+        """
+        self.end_by_signal(lake, tmp_path / "log", self.submitted(lake))
+
+    def end_by_signal(self, lake: Lake, log: Path, command: list[str]) -> None:
         lake.produce(lake.orders, 30)
-        log = tmp_path / "log"
         with log.open("wb") as out:
             program = subprocess.Popen(  # noqa: S603 - our own command line
-                self.arguments(lake, "--trigger", "200ms"),
+                [*command, "--trigger", "200ms"],
                 stdout=out,
                 stderr=out,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={
+                    **os.environ,
+                    "PYTHONUNBUFFERED": "1",
+                    "PYSPARK_PYTHON": sys.executable,
+                },
             )
             try:
                 deadline = time.monotonic() + LIMIT
-                while "rows" not in log.read_text():
+                while "120 rows" not in log.read_text():
                     assert program.poll() is None, log.read_text()[-3000:]
                     assert time.monotonic() < deadline
                     time.sleep(0.1)
@@ -188,4 +213,42 @@ class TestOnSpark:
             finally:
                 program.kill()
                 program.wait()
-        assert "partition  rows" in log.read_text()
+        assert "copied 120 rows in 1 batch" in log.read_text()
+        assert lake.rows() == lake.produced()
+
+    def test_a_delta_table_has_each_record_once(
+        self, lake: Lake, tmp_path: Path
+    ) -> None:
+        """
+        For all its readers; the jars come from the folder that --connector names.
+        """
+        if not connector.delta().is_dir():
+            pytest.skip(f"no {connector.delta()}: python -m tests.spark.connector")
+        jars = tmp_path / "jars"
+        jars.mkdir()
+        for folder in (connector.folder(), connector.delta()):
+            for jar in folder.glob("*.jar"):
+                (jars / jar.name).symlink_to(jar)
+        lake.produce(lake.orders, 30)
+        command = self.arguments(lake, "--format", "delta", "--table")
+        command += ["--connector", str(jars)]
+        for copied in (120, 0):
+            done = subprocess.run(  # noqa: S603 - our own command line
+                command, capture_output=True, text=True, timeout=LIMIT, check=False
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert f"copied {copied} rows" in done.stdout
+            lines = [line.split() for line in done.stdout.splitlines()]
+            assert [lake.orders, "3", "30", "0", "29"] in lines
+        assert sink.delta_rows(lake.data) == lake.produced()
+
+    def test_delta_without_its_jars_is_refused(self, lake: Lake) -> None:
+        """
+        Before Spark is started.
+        """
+        command = self.arguments(lake, "--format", "delta", "--holds", "@all")
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 2
+        assert "has no delta-*.jar" in done.stderr

@@ -16,7 +16,7 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
-from safeconsumer.spark.opening import open_stream
+from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
 from tests.brokers import choice
 from tests.group.secured import PASSWORDS, SecuredBroker, allow
@@ -138,7 +138,7 @@ class TestWithPasswords:
             "holds.controlTimeoutMs": "8000",
             **more,
         }
-        stream = open_stream(PauseLedger(), "s", options_of(options))
+        stream = Opening(PauseLedger()).stream("s", options_of(options))
         (following,) = stream._followers
         try:
             return following.fresh()

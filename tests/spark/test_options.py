@@ -5,6 +5,7 @@ Options of the source: parsed once, refused by name.
 import pytest
 
 from safeconsumer.errors import SparkSettingError
+from safeconsumer.group.settings import STATUS_TOPIC
 from safeconsumer.spark import options
 
 
@@ -107,3 +108,14 @@ def test_the_control_cluster_may_be_another_one() -> None:
         "bootstrap.servers": "control:9092",
         "security.protocol": "SSL",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("true", STATUS_TOPIC), ("ops,own", None), ("ops, own, told", "told")],
+)
+def test_where_a_stream_reports(text: str, status: str | None) -> None:
+    """
+    With the standard topics there; of topics with names of their own to the third.
+    """
+    assert options.parse({"holds.control": text, "holds.group": "g"}).status == status

@@ -4,6 +4,7 @@ What a stream answers to the shim's questions, without Spark.
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -11,6 +12,7 @@ from safeconsumer.errors import HoldsUnreadableError
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
+from safeconsumer.spark.bridge import PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
@@ -45,6 +47,31 @@ class Elsewhere:
         self.closed = True
 
 
+class Refused(Exception):  # noqa: N818 - an answer
+    """
+    The answer was no.
+    """
+
+
+class Undecided(Exception):  # noqa: N818 - an answer
+    """
+    The answer does not count.
+    """
+
+
+def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
+    """
+    Ask as the shim does, and judge the answer as it does.
+    """
+    about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
+    text = bridge.apply(question, urlencode({**about, **facts}))
+    assert text.startswith(f"{urlencode(about)}&verdict=")
+    answer = dict(parse_qsl(text, keep_blank_values=True))
+    if answer["verdict"] == "go":
+        return answer
+    raise (Refused if answer["verdict"] == "refuse" else Undecided)(answer["why"])
+
+
 class Lab:
     """
     A controller with one stream, asked as the shim asks.
@@ -55,18 +82,19 @@ class Lab:
         own = ledger((self.events.append,))
         self.elsewhere = Elsewhere()
         made = SourceOptions(fails_on_loss=fails_on_loss)
+        self.opened: list[str] = []
         self.controller = Controller(
-            lambda name, _: Stream(
-                name, made, ledgers=(own,), followers=(self.elsewhere,)
+            lambda name, _: (
+                self.opened.append(name)
+                or Stream(name, made, ledgers=(own,), followers=(self.elsewhere,))
             ),
             own,
         )
-        opened = {"options": ""}
-        assert self.ask("open", opened) == ""
-        self.name = opened["stream"]
+        self.ask("open", options="")
 
-    def ask(self, question: str, facts: dict[str, str]) -> str:
-        return self.controller.bridge.apply(question, facts)
+    def ask(self, question: str, **facts: str) -> dict[str, str]:
+        about = {"stream": "a stream", "ends": "no", "query": "q"}
+        return asked(self.controller.bridge, question, **{**about, **facts})
 
     def batch(
         self,
@@ -75,18 +103,18 @@ class Lab:
         between: Callable[[], object] = tuple,
         end: dict[Any, int] | None = None,
     ) -> dict[str, str]:
-        facts = {
-            "stream": self.name,
-            "start": offsets.render(start),
-            "latest": offsets.render(latest),
-        }
-        refusal = self.ask("plan", facts)
-        if refusal:
-            return {"refusal": refusal}
+        """
+        Plan a batch; with an ``end`` there is a limit, by which the source found it.
+        """
+        held = self.ask("plan", start=offsets.render(start))["held"]
+        if held == "yes" and end is not None:
+            self.ask("share", latest=offsets.render(latest))
         between()
-        facts["end"] = offsets.render(latest if end is None else end)
-        assert self.ask("freeze", facts) == ""
-        return facts
+        return self.ask(
+            "freeze",
+            end=offsets.render(latest if end is None else end),
+            latest=offsets.render(latest),
+        )
 
     def named(self, name: str) -> list[Event]:
         return [event for event in self.events if event.name == name]
@@ -171,8 +199,9 @@ def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
     """
     lab = Lab()
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
-    facts = lab.batch(START, LATEST)
-    assert offsets.parse(facts["from"])["orders", 0] == 9
+    assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
+    facts = lab.ask("share", latest=offsets.render(LATEST))
+    assert offsets.parse(facts["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
 
 def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
@@ -228,9 +257,8 @@ def test_a_held_topic_that_is_gone_fails_the_query() -> None:
     """
     lab = Lab()
     lab.controller.pause("orders")
-    facts = lab.batch(START, {("returns", 0): 8})
-    assert "orders:0: it is gone" in facts["refusal"]
-    assert "failOnDataLoss=false" in facts["refusal"]
+    with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
+        lab.batch(START, {("returns", 0): 8})
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
@@ -246,14 +274,76 @@ def test_without_fail_on_data_loss_it_is_only_told() -> None:
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_a_bad_option_is_an_answer_and_a_defect_is_raised() -> None:
+def test_what_was_cut_ends_where_it_ends_now() -> None:
+    """
+    As with the official source; a batch may not end after what is there.
+    """
+    lab = Lab(fails_on_loss=False)
+    lab.controller.pause("orders")
+    facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
+    assert offsets.parse(facts["end"]) == {("orders", 0): 2, ("returns", 0): 8}
+    (event,) = lab.named("spark_held_data_lost")
+    assert "ends at offset 2, before 5" in str(event)
+
+
+def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
     """
     The shim refuses on the one and holds everything on the other.
     """
     lab = Lab()
-    assert "holds.foo" in lab.ask("complete", {"options": "holds.foo=1"})
-    with pytest.raises(KeyError):
-        lab.ask("plan", {"stream": "unknown"})
+    with pytest.raises(Refused, match=r"holds\.foo"):
+        lab.ask("complete", options="holds.foo=1")
+    with pytest.raises(Undecided, match="KeyError"):
+        lab.ask("plan", stream="unknown")
+
+
+@pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
+def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> None:
+    """
+    Nothing is decided for it, whatever it asks.
+    """
+    lab = Lab()
+    about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
+    facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
+    answer = lab.controller.bridge.apply("plan", urlencode(facts))
+    assert "verdict=none" in answer
+
+
+def test_a_question_that_nobody_knows() -> None:
+    """
+    Of a later shim, say: it is not consented to.
+    """
+    with pytest.raises(Undecided, match="no question 'apply'"):
+        Lab().ask("apply")
+
+
+def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Not with every trigger; and again once it has been well in between.
+    """
+    lab = Lab()
+
+    def fail() -> None:
+        message = "planted"
+        raise RuntimeError(message)
+
+    for well in (False, False, True, False):
+        lab.elsewhere.on_fresh = None if well else fail
+        if well:
+            lab.batch(START, LATEST)
+        else:
+            with pytest.raises(Undecided, match="RuntimeError: planted"):
+                lab.batch(START, LATEST)
+    assert len(caplog.records) == 2
+
+
+def test_a_stream_that_is_opened_again_is_the_same() -> None:
+    """
+    The shim asks again if an answer came too late.
+    """
+    lab = Lab()
+    lab.ask("open", options="")
+    assert lab.opened == ["1"]
 
 
 def test_the_handle_explains_and_lists() -> None:
@@ -287,7 +377,7 @@ def test_a_stream_that_stopped_is_forgotten() -> None:
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     assert lab.controller.lag() == {("orders", 0): 4, ("returns", 0): 3}
-    assert lab.ask("close", {"stream": lab.name}) == ""
+    lab.ask("close")
     assert (lab.elsewhere.closed, lab.controller.lag()) == (True, {})
 
 
@@ -313,7 +403,8 @@ def test_options_come_as_they_were_given() -> None:
         seen.append(made)
         return Stream(name, made, ledgers=(ledger(()),))
 
-    facts = {"options": "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3"}
-    assert Controller(opened, ledger(())).bridge.apply("open", facts) == ""
+    options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
+    bridge = Controller(opened, ledger(())).bridge
+    asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]

@@ -214,3 +214,50 @@ class TestOnSpark:
         lake.broker.delete_topic(lake.orders)
         with pytest.raises(Exception, match=lake.orders):
             query.awaitTermination(LIMIT)
+
+    def test_a_run_that_ends_by_itself_looks_before_it_ends(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        A watch that looks every 30 s would come too late.
+        """
+        lake.produce(lake.orders, 10)
+        controller.pause(lake.orders)
+        lake.run()
+        with KafkaAdminClient(**lake.broker.client_config) as admin:
+            admin.delete_records({TopicPartition(lake.orders, 0): 4})
+        with pytest.raises(Exception, match=r"deleted offsets 0 to 3.*failOnDataLoss"):
+            lake.run()
+        lake.run(failOnDataLoss="false")
+
+    def test_a_held_topic_that_is_made_again_shorter_lets_others_go_on(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        With failOnDataLoss=false; AvailableNow refuses ends beyond what is there.
+        """
+        lake.produce(lake.orders, 10)
+        lake.run()
+        lake.broker.delete_topic(lake.orders)
+        recreate(lake)
+        lake.produce(lake.orders, 3)
+        lake.produce(lake.returns, 5)
+        controller.pause(lake.orders)
+        lake.run(failOnDataLoss="false")
+        assert lake.rows(lake.returns) == lake.produced(lake.returns)
+        lake.produce(lake.returns, 5)
+        lake.run(failOnDataLoss="false")
+        assert lake.rows(lake.returns) == lake.produced(lake.returns)
+        assert sum(lake.rows(lake.orders).values()) == 40
+
+
+def recreate(lake: Lake) -> None:
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            lake.broker.create_topic(lake.orders, lake.partitions)
+        except KafkaError:  # it is still being deleted
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return

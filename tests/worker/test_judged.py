@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.handling import Handling, skips_hook
 from safeconsumer.audit.journal import Journal, read
 from safeconsumer.audit.writer import JournalWriter
@@ -85,7 +85,8 @@ class Journaled:
         Return which checks found something.
         """
         journals = [read(path) for path in self._folder.glob("*.journal")]
-        found = check(journals, Settings(is_drained=is_drained, patience=60))
+        assumed = Settings(is_drained=is_drained, patience=60)
+        found = findings_of(check(journals, assumed))
         return {one.check for several in found.values() for one in several}
 
 

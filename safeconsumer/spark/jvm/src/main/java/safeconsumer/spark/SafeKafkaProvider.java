@@ -4,9 +4,12 @@ import static java.net.URLEncoder.encode;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.apache.spark.sql.connector.catalog.TableCapability.*;
 
+import java.net.URLDecoder;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.function.BiFunction;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.*;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -15,31 +18,41 @@ import org.apache.spark.sql.connector.read.streaming.*;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * Spark's own Kafka source, with one question added: which offsets may a batch end at?
  *
- * <p>The question is asked in Python, in the driver. Nothing here knows what a hold is; it knows
- * that without an answer nothing moves.
+ * <p>The question goes to the decider of the session (design/0063). Nothing here knows what a hold
+ * is; it knows that nothing moves without an answer that says so.
  */
-public final class SafeKafkaProvider implements TableProvider, DataSourceRegister {
+public final class SafeKafkaProvider implements SessionConfigSupport, DataSourceRegister {
   private static final String OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
-  private static final Logger LOG = LoggerFactory.getLogger(SafeKafkaProvider.class);
-
-  /** Takes a question and a map of facts, which it completes; returns why not, or nothing. */
-  private static volatile BiFunction<String, Map<String, String>, String> decider;
+  private static final Map<String, Decider> DECIDERS = new ConcurrentHashMap<>();
 
   // Only when it is needed: Spark makes one of these whenever it looks up any format.
   private TableProvider official;
 
-  /** Called once per session by safeconsumer.spark.register. */
+  /** Which questions are asked, and how. */
+  public static String protocol() { return "2"; }
+
+  /** Makes a decider known under its name, once it has answered. */
+  public static void register(String name, BiFunction<String, String, String> ask) {
+    new Decider(name, ask).ask("hello", Map.of());
+    DECIDERS.put(name, new Decider(name, ask));
+  }
+
+  /** Fails if there is no decider of that name, or it does not answer. */
+  public static void hello(String name) { DECIDERS.get(name).ask("hello", Map.of()); }
+
+  /** What safeconsumer called when it spoke the first protocol. */
   public static void decideBy(BiFunction<String, Map<String, String>, String> python) {
-    decider = python;
+    throw new IllegalStateException("this session's safekafka jar is of a newer safeconsumer than "
+        + "the one that is installed: they must be of one version");
   }
 
   @Override public String shortName() { return "safekafka"; }
+  @Override public String keyPrefix() { return "safekafka"; } // spark.datasource.safekafka.*
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
@@ -55,30 +68,37 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
 
   /** The options with our defaults in them; refuses, with Python's words, those that are wrong. */
   private static CaseInsensitiveStringMap completed(CaseInsensitiveStringMap options) {
-    Map<String, String> facts = inOneText(options);
-    String refusal = asked().apply("complete", facts);
-    if (!refusal.isEmpty()) {
-      throw new IllegalArgumentException(refusal);
-    }
-    facts.remove("options");
-    facts.putAll(options.asCaseSensitiveMap());
-    return new CaseInsensitiveStringMap(facts);
+    Map<String, String> given = options.asCaseSensitiveMap();
+    Map<String, String> all = asMap(
+        decider(options).ask("complete", Map.of("options", asText(given))).get("options"));
+    all.putAll(given);
+    return new CaseInsensitiveStringMap(all);
   }
 
-  /** As in a URL's query: Python would need some ten milliseconds for each entry of a map. */
-  private static Map<String, String> inOneText(CaseInsensitiveStringMap options) {
+  private static Decider decider(CaseInsensitiveStringMap options) {
+    Decider known = DECIDERS.get(options.getOrDefault("holds.decider", ""));
+    if (known == null) {
+      throw new IllegalStateException("safekafka has no holds to obey in this session: call "
+          + "safeconsumer.spark.register(spark) with it first");
+    }
+    return known;
+  }
+
+  /** As in a URL's query. */
+  private static String asText(Map<String, String> facts) {
     StringJoiner all = new StringJoiner("&");
-    options.asCaseSensitiveMap().forEach((name, value) ->
+    facts.forEach((name, value) ->
         all.add(encode(name, UTF_8) + "=" + encode(Objects.toString(value, ""), UTF_8)));
-    return new HashMap<>(Map.of("options", all.toString()));
+    return all.toString();
   }
 
-  private static BiFunction<String, Map<String, String>, String> asked() {
-    if (decider == null) {
-      throw new IllegalStateException(
-          "safekafka has no holds to obey: call safeconsumer.spark.register(spark) first");
+  private static Map<String, String> asMap(String text) {
+    Map<String, String> facts = new HashMap<>();
+    for (String pair : text.split("&")) {
+      String[] parts = (pair + "=").split("=", -1);
+      facts.put(URLDecoder.decode(parts[0], UTF_8), URLDecoder.decode(parts[1], UTF_8));
     }
-    return decider;
+    return facts;
   }
 
   private TableProvider official() {
@@ -94,10 +114,31 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
     }
   }
 
+  /** There is no answer that counts. */
+  private static final class Undecided extends IllegalStateException {
+    Undecided(String why) { super(why); }
+  }
+
+  private record Decider(String name, BiFunction<String, String, String> python) {
+    /** The answer, if it is one to this question and says yes; a no ends the query. */
+    Map<String, String> ask(String question, Map<String, String> facts) {
+      String identity = "protocol=" + protocol() + "&decider=" + name + "&number=" + UUID.randomUUID();
+      String text = python.apply(question, identity + "&" + asText(facts));
+      if (text == null || !text.startsWith(identity + "&verdict=")) {
+        throw new Undecided("what came back is no answer to the question");
+      }
+      Map<String, String> answer = asMap(text);
+      switch (answer.get("verdict")) {
+        case "go": return answer;
+        case "refuse": throw new IllegalArgumentException(answer.get("why"));
+        default: throw new Undecided("the decision failed: " + answer.get("why"));
+      }
+    }
+  }
+
   private record SafeTable(SupportsRead official) implements SupportsRead {
     @Override public String name() { return "safekafka"; }
-
-    @Override public Column[] columns() { return official.columns(); }
+    @Override public StructType schema() { return official.schema(); } // 3.5 and 4.0 ask for it
 
     @Override
     public Set<TableCapability> capabilities() {
@@ -132,7 +173,7 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
 
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new SafeStream(official, checkpoint, options);
+      return new SafeStream(official.toMicroBatchStream(checkpoint), options);
     }
   }
 
@@ -140,99 +181,166 @@ public final class SafeKafkaProvider implements TableProvider, DataSourceRegiste
       implements SupportsTriggerAvailableNow, ReportsSourceMetrics, MicroBatchStream {
     private final MicroBatchStream official;
     private final SupportsTriggerAvailableNow feed;
-    private final BiFunction<String, Map<String, String>, String> python = asked();
+    private final CaseInsensitiveStringMap options;
+    private final Decider decider;
+    private final SparkContext spark = SparkSession.active().sparkContext();
     private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeStream::daemon);
-    private final long patience;
-    private final String id;
-    private Map<String, String> facts = new HashMap<>();
-    private Future<String> answer = CompletableFuture.completedFuture("");
+    private final Map<String, String> about = new HashMap<>();
+    private Future<Map<String, String>> answer; // null: never asked
+    private Map<String, String> said = Map.of();
+    private boolean isOpen;
+    private String trouble = "";
 
-    SafeStream(Scan scan, String checkpoint, CaseInsensitiveStringMap options) {
-      this.patience = options.getLong("holds.decisionTimeoutMs", 10_000);
-      Map<String, String> opened = inOneText(options);
-      this.official = scan.toMicroBatchStream(checkpoint);
+    SafeStream(MicroBatchStream official, CaseInsensitiveStringMap options) {
+      this.official = official;
       this.feed = (SupportsTriggerAvailableNow) official;
-      String refusal = python.apply("open", opened);
-      if (!refusal.isEmpty()) {
-        official.stop();
-        throw new IllegalArgumentException(refusal);
-      }
-      this.id = opened.get("stream");
+      this.options = options;
+      this.decider = decider(options);
+      about.putAll(Map.of("stream", UUID.randomUUID().toString(), "ends", "no"));
     }
 
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
-      facts = new ConcurrentHashMap<>(Map.of("stream", id, "start", start.json()));
-      Offset latest = feed.latestOffset(start, ReadLimit.allAvailable());
-      facts.put("latest", latest == null ? "{}" : latest.json()); // null: nothing to subscribe to
-      if (!isDecided("plan")) {
-        return start;
+      if (spark.isStopped()) { // Spark lets idle queries live
+        throw new IllegalStateException("safekafka: the session of this query was stopped");
       }
-      // The limiter shares its quota among those with something to read: held ones have nothing.
-      Offset from = official.deserializeOffset(facts.get("from"));
-      Offset end = limit instanceof ReadAllAvailable ? latest : feed.latestOffset(from, limit);
-      facts.put("end", end == null ? "{}" : end.json());
-      boolean isFrozen = end != null && isDecided("freeze");
-      return isFrozen ? official.deserializeOffset(facts.get("end")) : end == null ? null : start;
+      name(spark);
+      String before = trouble;
+      Offset end = start;
+      try {
+        end = planned(start, limit);
+        trouble = "";
+      } catch (Undecided none) {
+        trouble = none.getMessage();
+        said = Map.of("metric.held", "@all", "metric.heldBecause", trouble);
+      }
+      if (!trouble.equals(before)) {
+        LoggerFactory.getLogger(SafeKafkaProvider.class).error("safekafka: {}",
+            trouble.isEmpty() ? "there are decisions again" : "everything is held, " + trouble);
+      }
+      boolean isStopping = Thread.currentThread().isInterrupted();
+      if (!trouble.isEmpty() && about.get("ends").equals("yes") && !isStopping) {
+        throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
+      }
+      if (said.containsKey("description")) { // Spark sets it anew for each batch
+        String name = spark.getLocalProperty("spark.job.description");
+        spark.setLocalProperty("spark.job.description", name + "\n" + said.get("description"));
+      }
+      return end;
     }
 
-    /** Whether Python decided, and in time; if it did not, nothing may move. */
-    private boolean isDecided(String question) {
-      if (!answer.isDone()) {
-        return heldBecause("an earlier decision has not returned yet");
+    private void name(SparkContext spark) {
+      about.put("query", spark.getLocalProperty("sql.streaming.queryId"));
+      about.put("batch", Objects.toString(spark.getLocalProperty("spark.job.description"), ""));
+    }
+
+    private void open() {
+      if (!isOpen) { // not before: what Spark never asks it may never stop
+        ask("open", "options", asText(options.asCaseSensitiveMap()), "verdict");
+        isOpen = true;
       }
-      Map<String, String> asked = facts;
-      answer = asking.submit(() -> python.apply(question, asked));
-      String refusal;
+    }
+
+    private Offset planned(Offset start, ReadLimit limit) {
+      open();
+      Offset from = start;
+      String held = ask("plan", "start", start.json(), "held");
+      if (!held.equals("no") && !(limit instanceof ReadAllAvailable)) {
+        // The limiter shares its quota among those with something to read: held ones have nothing.
+        String latest = json(feed.latestOffset(start, ReadLimit.allAvailable()));
+        from = official.deserializeOffset(ask("share", "latest", latest, "from"));
+      }
+      Offset end = feed.latestOffset(from, limit);
+      about.put("latest", json(end == null ? null : feed.reportLatestOffset()));
+      String decided = ask("freeze", "end", json(end), "end");
+      return end == null ? null : official.deserializeOffset(decided); // null: no topics yet
+    }
+
+    private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }
+
+    /** One fact of the answer, if that comes in time. */
+    private String ask(String question, String name, String value, String wanted) {
+      if (answer != null && !answer.isDone()) {
+        throw new Undecided("an earlier decision has not returned yet");
+      }
+      Map<String, String> facts = new HashMap<>(about);
+      facts.put(name, value);
+      answer = asking.submit(() -> decider.ask(question, facts));
+      long patience = options.getLong("holds.decisionTimeoutMs", 10_000);
       try {
-        refusal = answer.get(patience, TimeUnit.MILLISECONDS);
+        said = answer.get(patience, TimeUnit.MILLISECONDS);
       } catch (TimeoutException slow) {
-        return heldBecause("no decision within " + patience + " ms");
+        throw new Undecided("no decision within " + patience + " ms");
       } catch (ExecutionException failed) {
-        LOG.error("safekafka: the decision failed", failed.getCause());
-        return heldBecause("the decision failed");
+        if (failed.getCause() instanceof IllegalArgumentException refusal) {
+          throw refusal;
+        }
+        throw failed.getCause() instanceof Undecided none ? none
+            : new Undecided("the process that registered this session does not answer");
       } catch (InterruptedException stopping) {
         Thread.currentThread().interrupt();
-        return heldBecause("the query is being stopped");
+        throw new Undecided("the query is being stopped");
       }
-      if (!refusal.isEmpty()) {
-        throw new IllegalStateException(refusal);
-      }
-      return true;
+      return Optional.ofNullable(said.get(wanted))
+          .orElseThrow(() -> new Undecided("the answer to " + question + " lacks " + wanted));
     }
 
-    private boolean heldBecause(String reason) {
-      facts = Map.of("metric.held", "@all", "metric.heldBecause", reason);
-      LOG.error("safekafka: everything is held, {}", reason);
-      return false;
-    }
-
-    /** What the official source reports, and what Python said of the batch planned last. */
+    /** What the official source reports, and what was said of the batch planned last. */
     @Override
     public Map<String, String> metrics(Optional<Offset> consumed) {
-      Map<String, String> all = new HashMap<>(((ReportsSourceMetrics) official).metrics(consumed));
-      facts.keySet().stream().filter(key -> key.startsWith("metric."))
-          .forEach(key -> all.put(key.substring("metric.".length()), facts.get(key)));
+      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
+        Map<String, String> which = Map.of("stream", about.get("stream"));
+        asking.submit(() -> decider.ask("ended", which));
+      }
+      Map<String, String> all = new HashMap<>();
+      if (trouble.isEmpty()) { // else it may know of partitions that the plan never had
+        try {
+          all.putAll(((ReportsSourceMetrics) official).metrics(consumed));
+        } catch (NullPointerException unplanned) {
+          // Spark 4.1 alone: it reports on offsets that it has not asked for when a batch is
+          // replayed after a crash, and the query would fail at every restart.
+        }
+      }
+      said.keySet().stream().filter(key -> key.startsWith("metric."))
+          .forEach(key -> all.put(key.substring("metric.".length()), said.get(key)));
       return all;
     }
 
     @Override
     public void stop() {
-      asking.submit(() -> python.apply("close", new HashMap<>(Map.of("stream", id))));
+      if (answer != null) {
+        asking.submit(() -> decider.ask("close", about));
+      }
       asking.shutdown();
       official.stop();
     }
 
-    @Override public Offset latestOffset() { return official.latestOffset(); }
-    @Override public Offset reportLatestOffset() { return feed.reportLatestOffset(); }
-    @Override public ReadLimit getDefaultReadLimit() { return feed.getDefaultReadLimit(); }
+    @Override
+    public void prepareForTriggerAvailableNow() {
+      about.put("ends", "yes");
+      feed.prepareForTriggerAvailableNow();
+    }
 
-    @Override public void prepareForTriggerAvailableNow() { feed.prepareForTriggerAvailableNow(); }
+    @Override public Offset latestOffset() { return official.latestOffset(); }
+    @Override public Offset reportLatestOffset() { // it fails before it was asked for one
+      return about.containsKey("latest") ? feed.reportLatestOffset() : null;
+    }
+    @Override public ReadLimit getDefaultReadLimit() { return feed.getDefaultReadLimit(); }
     @Override public Offset initialOffset() { return official.initialOffset(); }
     @Override public Offset deserializeOffset(String json) { return feed.deserializeOffset(json); }
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
+      if (!isOpen) { // of before a restart: it was decided on then, and is run again in full
+        name(SparkSession.active().sparkContext());
+        about.put("start", json(start));
+        try {
+          open();
+          ask("again", "end", json(end), "verdict");
+        } catch (Undecided none) { // the first plan finds it out
+        }
+        about.remove("start");
+      }
       return official.planInputPartitions(start, end);
     }
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }

@@ -1,0 +1,334 @@
+"""
+What a journal says about each partition apart: the facts that the judge is given.
+
+A journal is one member's. The judge hears one case at a time: one consumer group and
+one partition. This takes a journal apart, in one pass and with little memory, so that
+each case can be judged anywhere from its facts alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.reading import covering, tp_of
+
+OVER = "over"
+"""
+The event of the last fact about each partition: where the journal ends.
+"""
+
+
+@frozen(order=True)
+class Address:
+    """
+    What a fact is about.
+
+    Attributes:
+        group: a consumer group; None: every group (what a producer wrote).
+        topic: a topic; "": every partition of the group (an operator's holds).
+        partition: its number; -1 with an empty topic.
+    """
+
+    group: str | None
+    topic: str = ""
+    partition: int = -1
+
+    @property
+    def is_case(self) -> bool:
+        """
+        Tell whether it is one group and one partition, which can be judged.
+        """
+        return self.group is not None and self.topic != ""
+
+
+@define
+class Fact:
+    """
+    One entry of a journal, as far as it concerns one address; nobody changes it.
+
+    Attributes:
+        member: the process that wrote it; no two journals name the same.
+        number: of the entry in its journal.
+        at: seconds since the epoch, by the clock of that member.
+        event: what happened, as in the journal, and :data:`OVER`.
+        fields: the entry's; of several partitions only what concerns this one.
+        called: a delivery's poll was called at this entry; of other events, the call of
+            the poll under way, None between polls.
+        polls: how many polls of the member had returned, or steps of an iteration.
+    """
+
+    member: str
+    number: int
+    at: float
+    event: str
+    fields: Mapping[str, Any] = field(factory=dict)
+    called: int | None = None
+    polls: int = 0
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
+        """
+        Return a field; None if it is not there.
+        """
+        return self.fields.get(name)
+
+
+Told = Iterator[tuple[Address, Fact]]
+
+# Seconds within which acknowledged runs without a gap between are one fact.
+_TOGETHER = 1.0
+
+
+def facts(journal: Source) -> Told:
+    """
+    Yield what a journal says, in its order, and to whom each fact belongs.
+
+    Raises:
+        JournalError: it is broken somewhere, or names a scope that cannot be read.
+    """
+    apart = _Apart(journal.group)
+    take = apart.take
+    for entry in journal.entries:
+        yield from take(entry)
+    yield from apart.end()
+
+
+def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
+    """
+    Return the cases that facts are about, and whose facts each of them needs.
+
+    A partition that was written to is a case of each group that reads its topic; if
+    none does, a case of no group, ``""``: nobody delivered what was acknowledged.
+    """
+    found = frozenset(addresses)
+    readers: dict[str, set[str]] = {}
+    for one in found:
+        if one.is_case and one.group is not None:
+            readers.setdefault(one.topic, set()).add(one.group)
+    cases = {one for one in found if one.is_case}
+    for one in found:
+        if one.group is None:
+            groups = readers.get(one.topic, {""})
+            cases.update(evolve(one, group=group) for group in groups)
+    return {
+        case: frozenset({case, evolve(case, group=None), Address(case.group)}) & found
+        for case in sorted(cases)
+    }
+
+
+class _Apart:
+    """
+    Keeps what facts need of entries before: polls, and holds in force.
+
+    Args:
+        group: of the member.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._cases: dict[str, Address] = {}
+        self._last: Entry | None = None
+        self._poll: tuple[object, int] = (None, 0)
+        self._polling: int | None = None
+        self._polls = 0
+        self._running: Mapping[str, Any] = {}
+        self._departed: dict[str, Entry] = {}
+        self._acks: dict[str, tuple[Entry, float, int]] = {}
+        self._working: Entry | None = None
+        # What a partition that is named later must know of what came before: of each
+        # hold, by scope and owner, the entry that placed it and what came after that.
+        self._holds: dict[tuple[str, str], list[Entry]] = {}
+        self._takers: Mapping[str, Callable[[Entry], Told]] = {
+            "acked": self._acked,
+            "assigned": self._owned,
+            "call": self._call,
+            "group-hold": self._control,
+            "group-lift": self._control,
+            "hold": self._hold,
+            "lift": self._hold,
+            "lost": self._owned,
+            "return": self._call,
+            "revoked": self._owned,
+            "running": self._runs,
+            "working": self._works,
+        }
+
+    def take(self, entry: Entry) -> Iterable[tuple[Address, Fact]]:
+        self._last = entry
+        fields = entry.fields
+        if fields.get("op") == "poll":  # most are about no partition
+            self._took_poll(entry)
+            return ()
+        taker = self._takers.get(entry.event)
+        if taker is not None:
+            return taker(entry)
+        name = fields.get("tp")
+        return () if name is None else self._about(name, entry, fields)
+
+    def end(self) -> Told:
+        last = self._last
+        for name in list(self._acks):
+            yield self._acknowledged(name)
+        if last is not None:
+            for case in self._cases.values():
+                yield case, self._fact(last, {}, event=OVER)
+
+    # ------------------------------------------------------------ of one partition
+
+    def _about(self, name: str, entry: Entry, fields: Mapping[str, Any]) -> Told:
+        if name not in self._cases:
+            yield from self._before(name)
+        fact = self._fact(entry, fields)
+        if entry.event == "deliver":
+            if entry["after"] is not None:
+                self._polls += 1
+                fact.polls += 1
+            fact.called = self._called(entry)
+        yield self._cases[name], fact
+
+    def _before(self, name: str) -> Told:
+        # Everything about holds that were placed before the partition was first named.
+        topic, partition = tp_of(name)
+        case = self._cases[name] = Address(self._group, topic, partition)
+        if self._working is not None:
+            yield case, self._fact(self._working, self._working.fields)
+        earlier = [(one, key) for key, many in self._holds.items() for one in many]
+        for one, (scope, _) in sorted(earlier, key=lambda two: two[0].number):
+            yield from self._everywhere(one, [name], [scope])
+
+    def _called(self, entry: Entry) -> int:
+        after = entry["after"]  # a step of an iteration, which writes no call
+        if after is not None:
+            return int(after) + 1
+        call, number = self._poll
+        return number if call == entry["poll"] else entry.number
+
+    def _owned(self, entry: Entry) -> Told:
+        said = {"generation": entry["generation"]}
+        for name in entry["partitions"] or ():
+            if entry.event != "assigned":
+                self._departed[name] = entry
+            yield from self._about(name, entry, said)
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, entry: Entry) -> Told:
+        match entry["op"]:
+            case "pause" | "resume":
+                yield from self._everywhere(entry, self._cases)
+                self._note(entry)
+            case "seek" | "commit":
+                said = {name: entry[name] for name in ("op", "id", "ok")}
+                for name, offset in (entry["offsets"] or {}).items():
+                    yield from self._about(name, entry, {**said, "offset": offset})
+
+    def _took_poll(self, entry: Entry) -> None:
+        if entry.event == "call":
+            self._poll = entry["id"], entry.number
+            self._polling = entry.number
+        else:
+            self._polling = None
+            self._polls += entry["ok"] is not False
+
+    # ------------------------------------------------------------ holds
+
+    def _hold(self, entry: Entry) -> Told:
+        yield from self._everywhere(entry, self._cases)
+        self._note(entry)
+
+    def _everywhere(
+        self, entry: Entry, names: Iterable[str], scopes: Iterable[str] | None = None
+    ) -> Told:
+        scopes = _scopes(entry) if scopes is None else scopes
+        covers = [(scope, covering(scope)) for scope in scopes]
+        assigned = frozenset(entry["assigned"] or ())
+        for name in list(names):
+            case = self._cases[name]
+            tp = case.topic, case.partition
+            found = [scope for scope, covered in covers if covered(tp)]
+            if found or name in assigned:
+                yield case, self._fact(entry, self._said(entry, name, found))
+
+    def _said(self, entry: Entry, name: str, found: list[str]) -> Mapping[str, Any]:
+        said: dict[str, Any] = {**entry.fields, "scopes": found}
+        if entry.event == "lift":
+            gone = self._latest_departure(entry["scope"])
+            if gone is not None:
+                said["departed"], said["departed_at"] = gone.number, gone.at
+            return said
+        for flag in ("assigned", "paused", "gated"):
+            if flag in said:
+                said[flag] = None if said[flag] is None else name in said[flag]
+        said["running"] = self._running.get(name, ())
+        return said
+
+    def _latest_departure(self, scope: str) -> Entry | None:
+        # A hold for as long as something is owned ends when any of what it covers goes.
+        covers = covering(scope)
+        gone = [one for name, one in self._departed.items() if covers(tp_of(name))]
+        return max(gone, key=lambda one: one.number, default=None)
+
+    def _note(self, entry: Entry) -> None:
+        owner = entry["owner"] or ""
+        for scope in _scopes(entry):
+            key = scope, owner
+            match entry.event, entry["op"]:
+                case ("hold", _) | ("return", "pause") if entry["ok"] is not False:
+                    self._holds[key] = [entry]
+                case "call", "resume":
+                    self._holds.pop(key, None)
+                case "lift", _ if key in self._holds:
+                    self._holds[key].append(entry)
+
+    # ------------------------------------------------------------ of all partitions
+
+    def _works(self, entry: Entry) -> Told:
+        self._working = entry
+        for case in self._cases.values():
+            yield case, self._fact(entry, entry.fields)
+
+    def _runs(self, entry: Entry) -> Told:
+        self._running = entry["records"]  # for the hold that is told of next
+        return iter(())
+
+    def _control(self, entry: Entry) -> Told:
+        group = entry["group"]
+        yield Address(self._group if group is None else group), self._fact(entry)
+
+    def _acked(self, entry: Entry) -> Told:
+        name, first = entry["tp"], entry["first"]
+        known = self._acks.get(name)
+        began = entry.at
+        if known is not None:
+            before, since, start = known
+            if before["last"] + 1 == first and entry.at - since <= _TOGETHER:
+                began, first = since, start
+            else:
+                yield self._acknowledged(name)
+        self._acks[name] = entry, began, first
+
+    def _acknowledged(self, name: str) -> tuple[Address, Fact]:
+        entry, _, first = self._acks.pop(name)
+        said = {"first": first, "last": entry["last"]}
+        return Address(None, *tp_of(name)), self._fact(entry, said)
+
+    def _fact(
+        self,
+        entry: Entry,
+        fields: Mapping[str, Any] | None = None,
+        event: str | None = None,
+    ) -> Fact:
+        return Fact(
+            entry.member,
+            entry.number,
+            entry.at,
+            event or entry.event,
+            entry.fields if fields is None else fields,
+            self._polling,
+            self._polls,
+        )
+
+
+def _scopes(entry: Entry) -> Iterable[str]:
+    return [entry["scope"]] if entry["scope"] else entry["scopes"] or ()

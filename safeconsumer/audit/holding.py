@@ -1,0 +1,196 @@
+"""
+The judge's reading of holds: which stand over one partition, and when each ended.
+
+This is the one source of it; the checks and the picture both ask here. It is read from
+what was called and when that returned, and from what was heard of holds placed
+elsewhere, never from what the consumer says of its own state:
+
+- what a process placed itself is in force from the return of ``pause`` to the call of
+  ``resume``, or to the moment that its call named (``until``);
+- that it ended with an ownership is believed if it was placed for as long as something
+  is owned, or may go along with its partition (hand-over), and an ownership of what it
+  covers has really ended since it was asked for;
+- what was placed elsewhere is in force from the entry that tells of it to the moment
+  that an entry names in which it was lifted, or expired.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import evolve, frozen
+
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.journal import EXPIRED
+from safeconsumer.audit.reading import is_partition
+
+# Who places holds by plain calls, which may go along with a partition (hand-over).
+_APP = "app"
+_UNTIL_RESUMED = "until_resumed"
+
+Key = tuple[str, str]
+"""
+A hold's scope and owner.
+"""
+
+
+@frozen(kw_only=True)
+class Placed:
+    """
+    A hold over the partition.
+
+    Attributes:
+        scope: what it covers, as it was written.
+        owner: whose it is.
+        asked: the entry in which it was asked for, or heard of.
+        number: of the entry from which on it is in force.
+        at: when that was, seconds since the epoch, by the member's clock.
+        until: when it ends at the latest.
+        is_for_good: whether it ends with no ownership.
+        is_remote: whether it was placed elsewhere and heard of.
+        running: offsets that handlers were at when it was in force.
+    """
+
+    scope: str
+    owner: str
+    asked: int
+    number: int
+    at: float
+    until: float = math.inf
+    is_for_good: bool = False
+    is_remote: bool = False
+    running: Sequence[int] = ()
+
+    @property
+    def key(self) -> Key:
+        """
+        Its scope and owner.
+        """
+        return self.scope, self.owner
+
+    def is_ended_by(self, lift: Fact) -> bool:
+        """
+        Tell whether what is told of an end is about this hold, and can be so.
+        """
+        if self.is_remote:
+            return True
+        if lift["why"] == EXPIRED or self.is_for_good:  # when it expires is known
+            return False
+        return lift["departed"] is not None and lift["departed"] > self.asked
+
+    def ended(self, fact: Fact) -> "Placed":
+        """
+        Return it with the moment at which a resume or an end that is told ended it.
+        """
+        end = fact.at
+        if fact.event == "lift":
+            end = ended_at(fact) if self.is_remote else float(fact["departed_at"])
+        return evolve(self, until=min(self.until, end))
+
+    def is_over(self, lift: Fact, fact: Fact) -> bool:
+        """
+        Tell whether an earlier fact comes after the end that is told of now.
+        """
+        if not self.is_ended_by(lift):
+            return False
+        if self.is_remote:
+            return fact.at >= ended_at(lift)
+        return fact.number > int(lift["departed"])
+
+
+@frozen(kw_only=True)
+class Change:
+    """
+    What a fact changed.
+
+    Attributes:
+        placed: holds that are in force from now on; of the same scope and owner in
+            place of the one before.
+        ended: holds that are over; ``until`` says since when.
+    """
+
+    placed: tuple[Placed, ...] = ()
+    ended: tuple[Placed, ...] = ()
+
+
+class Holds:
+    """
+    Follows the holds of one member over one partition.
+    """
+
+    def __init__(self) -> None:
+        self._standing: dict[Key, Placed] = {}
+        self._asked: dict[object, int] = {}
+
+    def take(self, fact: Fact) -> Change:
+        """
+        Follow a fact, and tell what it changed.
+
+        That a hold from elsewhere was lifted, or that one ended with an ownership, may
+        be written later than it was so: until then :meth:`standing` has it.
+        """
+        match fact.event, fact["op"]:
+            case "call", "pause":
+                self._asked[fact["id"]] = fact.number
+            case ("hold", _) | ("return", "pause"):
+                return self._place(fact)
+            case "call", "resume":
+                return self._end(fact, keys(fact))
+            case "lift", _:
+                known = (self._standing.get(key) for key in keys(fact))
+                over = [one for one in known if one and one.is_ended_by(fact)]
+                return self._end(fact, [one.key for one in over])
+        return Change()
+
+    def standing(self, at: float, before: float = math.inf) -> list[Placed]:
+        """
+        Return what holds the partition at a moment, placed before an entry.
+        """
+        return [
+            one
+            for one in self._standing.values()
+            if one.number < before and at < one.until
+        ]
+
+    def _place(self, fact: Fact) -> Change:
+        asked = self._asked.pop(fact["id"], fact.number)
+        if fact["ok"] is False:
+            return Change()
+        placed = tuple(_placed(fact, asked))
+        change = self._end(fact, [one.key for one in placed])
+        self._standing.update((one.key, one) for one in placed)
+        return evolve(change, placed=placed)
+
+    def _end(self, fact: Fact, over: Iterable[Key]) -> Change:
+        known = [self._standing.pop(key, None) for key in over]
+        return Change(ended=tuple(one.ended(fact) for one in known if one is not None))
+
+
+def keys(fact: Fact) -> Iterator[Key]:
+    """
+    Yield the scopes that a fact names and the owner, of those that cover the partition.
+    """
+    for scope in fact["scopes"] or ():
+        yield scope, fact["owner"] or ""
+
+
+def ended_at(lift: Fact) -> float:
+    """
+    Return when a hold from elsewhere ended of which that is told.
+    """
+    return min(lift.at, float(lift["since"] or lift.at))
+
+
+def _placed(fact: Fact, asked: int) -> Iterator[Placed]:
+    for scope, owner in keys(fact):
+        is_carried = owner == _APP and is_partition(scope)
+        yield Placed(
+            scope=scope,
+            owner=owner,
+            asked=asked,
+            number=fact.number,
+            at=fact.at,
+            until=fact["until"] or math.inf,
+            is_for_good=fact["lifetime"] == _UNTIL_RESUMED and not is_carried,
+            is_remote=fact.event == "hold",
+            running=fact["running"] or (),
+        )

@@ -1,0 +1,513 @@
+"""
+Packs: journals kept as Parquet, by consumer group, topic and partition.
+
+A pack is a folder: ``facts/group=.../topic=.../partition=.../*.parquet`` is what
+journals say, as the judge is given it (:mod:`safeconsumer.audit.facts`), and
+``journals/*.parquet`` which journals are in it, and how much each says. A fact counts
+only if its journal stands there, and what stands there must be found: so a file that is
+missing is seen, and what a killed process left is passed over. Whoever packs again adds
+what is new; a journal that went on replaces what it said before.
+"""
+
+import fcntl
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from attrs import define, frozen
+
+from safeconsumer.audit.facts import Address, Fact, Told, facts
+from safeconsumer.audit.journal import Entry, Journal, Source
+from safeconsumer.audit.reading import TopicPartition, tp_text
+from safeconsumer.errors import JournalError, MissingExtraError
+
+VERSION = 1
+
+FACTS, JOURNALS = "facts", "journals"
+
+# Rows that are kept before they are written; some 300 bytes each.
+_ROWS = 200_000
+
+_MARK = "_pack"
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+_NEEDS_PYARROW = "packs need pyarrow: pip install 'safeconsumer[spark]'"
+
+# The columns of facts, and of journals, with their types in Arrow; "name" is a text
+# that many rows share. Spark has them in `safeconsumer.spark.auditing`.
+COLUMNS = {
+    "address": "name",
+    "member": "name",
+    "run": "name",
+    "seq": "int64",
+    "n": "int64",
+    "at": "float64",
+    "e": "name",
+    "fields": "string",
+    "called": "int64",
+    "polls": "int64",
+}
+OF_JOURNALS = {
+    "pack": "int64",
+    "member": "string",
+    "group": "string",
+    "began": "float64",
+    "run": "string",
+    "size": "int64",
+    "entries": "int64",
+    "facts": "int64",
+}
+
+
+class Packable(Source, Protocol):
+    """
+    A journal that can be packed.
+    """
+
+    @property
+    def began(self) -> float:
+        """
+        When its first part began, seconds since the epoch.
+        """
+
+    @property
+    def size(self) -> int:
+        """
+        How many bytes its parts have.
+        """
+
+
+@frozen(kw_only=True)
+class Known:
+    """
+    What a pack says of one journal.
+
+    Attributes:
+        member: the process that wrote it.
+        group: its consumer group.
+        began: when, seconds since the epoch.
+        run: which packing it is from.
+        size: how many bytes it had.
+        entries: the number of its last entry.
+        facts: how many facts it made.
+    """
+
+    member: str
+    group: str
+    began: float
+    run: str
+    size: int
+    entries: int
+    facts: int
+
+
+@define
+class Packed:
+    """
+    What packing did: numbers of journals.
+
+    Attributes:
+        added: that were new.
+        grown: that went on since they were packed.
+        kept: that were packed already.
+    """
+
+    added: int = 0
+    grown: int = 0
+    kept: int = 0
+
+
+def is_pack(path: Path) -> bool:
+    """
+    Tell whether a folder is a pack.
+    """
+    return (path / JOURNALS).is_dir() or (path / _MARK).exists()
+
+
+@lru_cache(maxsize=4096)
+def address_text(address: Address) -> str:
+    """
+    Return an address as packs name it.
+    """
+    return json.dumps([address.group, address.topic, address.partition])
+
+
+@lru_cache(maxsize=4096)
+def address_of(text: str) -> Address:
+    """
+    Return the address that packs name so.
+    """
+    return Address(*json.loads(text))
+
+
+def newest(known: Iterable[Known]) -> dict[str, Known]:
+    """
+    Return what counts of each member.
+
+    Raises:
+        JournalError: two processes have one name.
+    """
+    found: dict[str, Known] = {}
+    for one in known:
+        other = found.setdefault(one.member, one)
+        if (other.group, other.began) != (one.group, one.began):
+            message = f"two processes are packed that are both called {one.member}"
+            raise JournalError(message)
+        if (one.entries, one.run) > (other.entries, other.run):
+            found[one.member] = one
+    return found
+
+
+def missing(
+    known: Mapping[str, Known], found: Mapping[tuple[str, str], int]
+) -> Iterator[str]:
+    """
+    Yield what is wrong with how many facts there are, by member and run.
+    """
+    for one in known.values():
+        count = found.get((one.member, one.run), 0)
+        if count != one.facts:
+            yield (
+                f"the pack has {count} of {one.facts} facts of the journal of "
+                f"{one.member}: files of it are missing, or there twice"
+            )
+    for member in sorted({member for member, _ in found} - known.keys()):
+        yield (
+            f"the pack has facts of the journal of {member}, and not that it is "
+            "complete: pack again, or look for files that are missing"
+        )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def pack(
+    journals: Iterable[Packable],
+    folder: Path,
+    say: Callable[[Packed], object] = lambda _: None,
+) -> Packed:
+    """
+    Put journals into a pack, which is made, or added to.
+
+    What is packed and unchanged is left as it is. A process that is killed leaves a
+    pack that is whole; packing again goes on where it was.
+
+    Args:
+        journals: whole ones.
+        folder: where the pack is, or will be.
+        say: told now and then how far it is.
+
+    Raises:
+        JournalError: a journal is broken; the folder has something else in it; a
+            journal has less than is packed of it; or somebody else packs there.
+        MissingExtraError: pyarrow is missing.
+        OSError: the folder cannot be written.
+    """
+    _arrow()
+    with _locked(folder):
+        known = newest(_known(folder))
+        _tidy(folder, {one.run for one in known.values()})
+        done, writing = Packed(), _Writing(folder)
+        for journal in journals:
+            before = known.get(journal.member)
+            if before is not None and _is_same(journal, before):
+                done.kept += 1
+                continue
+            known[journal.member] = writing.take(journal, before)
+            done.grown += before is not None
+            done.added += before is None
+            if writing.is_full():
+                writing.flush()
+                say(done)
+        writing.flush()
+    return done
+
+
+def _is_same(journal: Packable, known: Known) -> bool:
+    if (journal.group, journal.began) != (known.group, known.began):
+        message = (
+            f"another journal of a process that is called {journal.member} is packed"
+        )
+        raise JournalError(message)
+    return journal.size == known.size
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    mark = folder / _MARK
+    if folder.exists() and not mark.exists() and any(folder.iterdir()):
+        message = (
+            f"{folder} has something in it and is no pack: name a folder that is "
+            "empty, or not there, or a pack"
+        )
+        raise JournalError(message)
+    for name in (FACTS, JOURNALS):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    with mark.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"another process packs into {folder} now"
+            raise JournalError(message) from error
+        yield  # the lock ends with the file, or with the process
+
+
+def _tidy(folder: Path, runs: set[str]) -> None:
+    # What a killed process left: files without their last name, and of runs of which
+    # nothing counts.
+    for path in (folder / FACTS).rglob("*.parquet"):
+        if path.name.startswith(".") or path.name.partition("-")[0] not in runs:
+            path.unlink()
+    for path in (folder / JOURNALS).glob(".*"):
+        path.unlink()
+
+
+class _Writing:
+    """
+    One run of packing: rows that wait, and files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._run = uuid.uuid4().hex[:12]
+        self._files = 0
+        self._rows: dict[Address, list[list[object]]] = {}
+        self._waiting = 0
+        self._uncounted = 0
+        self._journals: list[Known] = []
+
+    def take(self, journal: Packable, before: Known | None) -> Known:
+        seq = last = 0
+        for address, fact in facts(journal):
+            rows = self._rows.get(address)
+            if rows is None:
+                rows = self._rows[address] = [[] for _ in COLUMNS]
+            values = row_of(address, fact, self._run, seq)
+            for column, value in zip(rows, values, strict=True):
+                column.append(value)
+            seq, last = seq + 1, max(last, fact.number)
+            self._waiting += 1
+            if self._waiting >= _ROWS:
+                self._flush_facts()
+        if before is not None and last < before.entries:
+            message = (
+                f"the journal of {journal.member} has {last} entries; "
+                f"{before.entries} are packed"
+            )
+            raise JournalError(message)
+        known = Known(
+            member=journal.member,
+            group=journal.group,
+            began=journal.began,
+            run=self._run,
+            size=journal.size,
+            entries=last,
+            facts=seq,
+        )
+        self._journals.append(known)
+        self._uncounted += seq
+        return known
+
+    def is_full(self) -> bool:
+        return self._uncounted >= _ROWS
+
+    def flush(self) -> None:
+        """
+        Write what waits, and then that it counts.
+        """
+        self._flush_facts()
+        if self._journals:
+            rows = [
+                [VERSION, *(getattr(one, name) for name in list(OF_JOURNALS)[1:])]
+                for one in self._journals
+            ]
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            self._write(self._folder / JOURNALS, OF_JOURNALS, columns)
+            self._journals, self._uncounted = [], 0
+
+    def _flush_facts(self) -> None:
+        for address, columns in self._rows.items():
+            self._write(self._folder / FACTS / _place(address), COLUMNS, columns)
+        self._rows, self._waiting = {}, 0
+
+    def _write(
+        self, folder: Path, types: Mapping[str, str], columns: Sequence[list[object]]
+    ) -> None:
+        arrow, parquet = _arrow()
+        arrays = [
+            arrow.array(values, _type(arrow, kind))
+            for values, kind in zip(columns, types.values(), strict=True)
+        ]
+        table = arrow.Table.from_arrays(arrays, names=list(types))
+        self._files += 1
+        name = f"{self._run}-{self._files:06}.parquet"
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f".{name}"
+        parquet.write_table(table, unfinished, compression="zstd")
+        unfinished.rename(folder / name)
+
+
+def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ...]:
+    """
+    Return a fact as a row with :data:`COLUMNS`.
+    """
+    fields = json.dumps(dict(fact.fields), separators=(",", ":"))
+    place = (address_text(address), fact.member, run, seq)
+    return (
+        *place,
+        fact.number,
+        fact.at,
+        fact.event,
+        fields,
+        fact.called,
+        fact.polls,
+    )
+
+
+def _place(address: Address) -> Path:
+    # For people, and for who reads some of it; what counts stands in the file.
+    group = quote(address.group, safe="") if address.group else _NOTHING
+    number = _NOTHING if address.partition < 0 else str(address.partition)
+    topic = address.topic or _NOTHING
+    return Path(f"group={group}", f"topic={topic}", f"partition={number}")
+
+
+# ---------------------------------------------------------------- reading
+
+
+class Packs:
+    """
+    Packs in folders of this machine, read together.
+
+    A process that is in several of them counts where most of it is.
+
+    Args:
+        folders: the packs.
+
+    Attributes:
+        known: what counts of each member; what is taken out of it is passed over.
+
+    Raises:
+        JournalError: one cannot be read, is of a newer version, or lacks something.
+        MissingExtraError: pyarrow is missing.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self.known = newest(one for folder in folders for one in _known(folder))
+        counts: Counter[tuple[str, str]] = Counter()
+        for path in self._files():
+            counts.update(_rows(path, ("member", "run")))
+        for trouble in missing(self.known, counts):
+            message = f"{', '.join(map(str, folders))}: {trouble}"
+            raise JournalError(message)
+
+    def told(self, only: TopicPartition | None = None) -> Told:
+        """
+        Yield what the journals say; of each member and address in order.
+
+        Args:
+            only: what is said of this partition, and nothing else.
+
+        Raises:
+            JournalError: something is broken.
+        """
+        valid = {(one.member, one.run) for one in self.known.values()}
+        for path in self._files():
+            for text, *rest in _rows(path, tuple(COLUMNS)):
+                address = address_of(text)
+                if only is not None and (address.topic, address.partition) != only:
+                    break  # a file is about one address
+                if (rest[0], rest[1]) in valid:
+                    yield address, _fact(path, rest)
+
+    def journals(self, tp: TopicPartition) -> list[Journal]:
+        """
+        Return journals with what they say of one partition.
+
+        Raises:
+            JournalError: something is broken.
+        """
+        found: dict[str, list[Entry]] = {name: [] for name in self.known}
+        for _, fact in self.told(tp):
+            found[fact.member].append(_entry(fact, tp_text(tp)))
+        return [
+            Journal(member=name, group=self.known[name].group, entries=tuple(entries))
+            for name, entries in found.items()
+        ]
+
+    def _files(self) -> Iterator[Path]:
+        # By name: what is said of an address comes in its order.
+        for folder in self._folders:
+            yield from sorted((folder / FACTS).rglob("[!.]*.parquet"))
+
+
+def _entry(fact: Fact, name: str) -> Entry:
+    # As the journal had it, as far as it was about this partition.
+    said = {"tp": name, "partitions": [name], **fact.fields}
+    if "offset" in said:
+        said["offsets"] = {name: said["offset"]}
+    return Entry(fact.member, fact.number, fact.at, fact.event, said)
+
+
+def _fact(path: Path, row: Sequence[Any]) -> Fact:
+    member, _, _, number, at, event, said, called, polls = row
+    try:
+        fields = json.loads(said)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{path} cannot be read: entry {number} of {member}: {error}"
+        raise JournalError(message) from error
+    return Fact(member, number, at, event, fields, called, polls)
+
+
+def _known(folder: Path) -> Iterator[Known]:
+    for path in sorted((folder / JOURNALS).glob("[!.]*.parquet")):
+        for version, *values in _rows(path, tuple(OF_JOURNALS)):
+            check_version(str(folder), version)
+            yield Known(**dict(zip(list(OF_JOURNALS)[1:], values, strict=True)))
+
+
+def check_version(name: str, version: int) -> None:
+    """
+    Return if a pack is of a version that can be read.
+
+    Raises:
+        JournalError: it is not.
+    """
+    if version != VERSION:
+        message = (
+            f"{name} is a pack of version {version!r}; this program reads {VERSION}"
+        )
+        raise JournalError(message)
+
+
+def _rows(path: Path, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    arrow, parquet = _arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=list(names)):
+                yield from zip(
+                    *(batch.column(name).to_pylist() for name in names), strict=True
+                )
+    except (OSError, KeyError, arrow.ArrowException) as error:
+        message = f"{path} cannot be read: {error}"
+        raise JournalError(message) from error
+
+
+def _type(arrow: Any, kind: str) -> Any:  # noqa: ANN401 - pyarrow is untyped
+    if kind == "name":
+        return arrow.dictionary(arrow.int32(), arrow.string())
+    return getattr(arrow, kind)()
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(_NEEDS_PYARROW) from error

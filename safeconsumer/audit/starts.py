@@ -1,0 +1,277 @@
+"""
+Where ownerships began, compared with what had been committed: S4 and S6.
+
+Members are on several hosts, so which of two ownerships was earlier is not asked of
+their clocks where the group's generations tell: a broker accepts commits of a
+generation only until the next one has begun. Where no generation is known clocks are
+compared, and what lies within the allowance may have been in either order: a start is
+wrong only if it is wrong in both.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, groupby
+
+from attrs import define, field, frozen
+
+from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.ownerships import Commits, Epoch
+
+
+@frozen
+class Start:
+    """
+    An ownership, and what may have been committed when it began.
+
+    Attributes:
+        epoch: the ownership.
+        before: the one before it in which records came; None: it is the first.
+        low: the lowest offset that may have been committed last.
+        high: the highest offset that may have been.
+        delivered: the offset after everything that had been delivered.
+    """
+
+    epoch: Epoch
+    before: Epoch | None
+    low: int
+    high: int
+    delivered: int
+
+
+def basis_of(epochs: Iterable[Epoch]) -> Basis:
+    """
+    Return what tells which of the ownerships of a case was earlier.
+    """
+    epochs = list(epochs)
+    if len({one.member for one in epochs}) <= 1:
+        return Basis.ORDER
+    assigned = [one for one in epochs if one.was_assigned]
+    is_known = assigned and all(one.is_numbered for one in assigned)
+    return Basis.GENERATIONS if is_known else Basis.CLOCKS
+
+
+def wrong_starts(
+    case: Address, epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
+) -> Iterator[Finding]:
+    """
+    Yield ownerships that began later or earlier than what was committed (S4, S6).
+
+    Args:
+        case: the group and the partition.
+        epochs: all ownerships; those of each member in their order.
+        strays: commits of members that never had the partition.
+        skew: seconds by which clocks may differ.
+    """
+    basis = basis_of(epochs)
+    if basis is Basis.CLOCKS:
+        found = _by_clocks(epochs, strays, skew)
+    else:
+        found = _by_generations(epochs, strays, skew)
+    for start in found:
+        epoch = start.epoch
+        if epoch.was_sought or _is_kept(start):
+            continue
+        at = epoch.runs[0].start
+        if at > start.high:
+            said = f"an ownership began at {at}, {start.low} was committed"
+            yield _finding("S4", case, epoch, start.low, said, basis)
+        elif at < start.low and at < start.delivered:
+            said = f"began again at {at}, {start.low} was committed"
+            yield _finding("S6", case, epoch, at, said, basis)
+
+
+def _is_kept(start: Start) -> bool:
+    # What a rebalance gives back goes on where it was, committed or not. After a loss
+    # the work on it may have been dropped.
+    before, epoch = start.before, start.epoch
+    if before is None or before.member != epoch.member or before.was_lost:
+        return False
+    return before.runs[-1].end == epoch.runs[0].start
+
+
+@define
+class _Known:
+    """
+    What is known of everything earlier.
+    """
+
+    low: int | None = None
+    most: int = -1
+    delivered: int = -1
+    before: Epoch | None = None
+
+    def start(self, epoch: Epoch, maybe: Iterable[Commits]) -> Start | None:
+        """
+        Return the start of an ownership; None if nothing is known to be committed.
+        """
+        if self.low is None or not epoch.runs:
+            return None
+        low, high = self.low, self.most
+        for commits in maybe:
+            least = commits.least
+            low = low if least is None else min(low, least)
+            high = max(high, commits.most)
+        return Start(epoch, self.before, low, high, self.delivered)
+
+    def ran(self, epoch: Epoch) -> None:
+        """
+        Take note of what came in an ownership.
+        """
+        if epoch.runs:
+            self.before = epoch
+            self.delivered = max(self.delivered, *(run.end for run in epoch.runs))
+
+
+# ---------------------------------------------------------------- by generations
+
+
+@define
+class _Rank:
+    """
+    Ownerships that began in one generation.
+    """
+
+    epochs: list[Epoch] = field(factory=list)
+
+
+def _by_generations(
+    epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
+) -> Iterator[Start]:
+    ranks = _ranked([one for one in epochs if one.was_assigned], skew)
+    loose = [one.commits for one in epochs if not one.was_assigned]
+    known = _Known()
+    for number, rank in enumerate(ranks):
+        lasts: dict[str, int] = {}
+        for epoch in rank.epochs:
+            others = [one for one in rank.epochs if one.member != epoch.member]
+            maybe = [*strays, *loose, *(one.commits for one in others)]
+            maybe += _later(ranks[number + 1 :], epoch, skew)
+            own = _Known(
+                low=lasts.get(epoch.member, known.low),
+                most=known.most,
+                delivered=known.delivered,
+                before=known.before,
+            )
+            start = own.start(epoch, maybe)
+            if start is not None:
+                yield start
+            known.ran(epoch)
+            known.most = max(known.most, epoch.commits.most)
+            last = epoch.commits.last
+            if last is not None:
+                lasts[epoch.member] = last
+        known.low = min(lasts.values(), default=known.low)
+
+
+def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:
+    # A member that was frozen while it joined may thaw into a generation that is over,
+    # and read what later ones committed, until it learns that: no client can know
+    # (contract, N). It cannot commit there.
+    if epoch.has_committed:
+        return
+    for rank in ranks:
+        begun = [one for one in rank.epochs if one.at <= epoch.at + skew]
+        if not begun:
+            return
+        for one in begun:
+            yield one.commits.until(epoch.delivered_at + skew)
+
+
+def _ranked(epochs: Sequence[Epoch], skew: float) -> Sequence[_Rank]:
+    # A group that was deleted counts from one again: then a commit was accepted of a
+    # smaller generation after all that is known of larger ones had ended.
+    era = 0
+    over: dict[int, float] = {}  # by generation, in this era
+    placed: list[tuple[tuple[int, int], Epoch]] = []
+    for epoch in sorted(epochs, key=lambda one: one.at):
+        generation = -1 if epoch.generation is None else epoch.generation
+        larger = [end for number, end in over.items() if number > generation]
+        if larger and epoch.has_committed and epoch.at > max(larger) + skew:
+            era, over = era + 1, {}
+        over[generation] = max(over.get(generation, epoch.over), epoch.over)
+        placed.append(((era, generation), epoch))
+    placed.sort(key=lambda two: two[0])
+    return [
+        _Rank([epoch for _, epoch in several])
+        for _, several in groupby(placed, key=lambda two: two[0])
+    ]
+
+
+# ---------------------------------------------------------------- by clocks
+
+
+@frozen(order=True)
+class _Commit:
+    at: float
+    number: int
+    member: str
+    offset: int
+    is_sure: bool
+
+
+def _by_clocks(
+    epochs: Sequence[Epoch], strays: Sequence[Commits], skew: float
+) -> Iterator[Start]:
+    commits = sorted(_commits(epochs, strays))
+    times = [one.at for one in commits]
+    most = [-1, *accumulate((one.offset for one in commits), max)]
+    known = _Known()
+    for epoch in sorted(epochs, key=lambda one: one.at):
+        sure = bisect_right(times, epoch.at - skew)
+        perhaps = bisect_right(times, epoch.at + skew)
+        near = commits[sure:perhaps]
+        own = [one for one in near if one.member == epoch.member and one.at <= epoch.at]
+        older = (commits[at] for at in range(sure - 1, -1, -1))
+        lasts = _lasts(chain(reversed(own), older), skew)
+        known.low = min((one.offset for one in lasts), default=None)
+        known.most = max((most[sure], *(one.offset for one in own)))
+        start = known.start(epoch, [_as_commits(near)])
+        if start is not None:
+            yield start
+        known.ran(epoch)
+
+
+def _commits(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> Iterator[_Commit]:
+    several = [*((one.member, one.commits) for one in epochs)]
+    several += [("", one) for one in strays]
+    number = 0
+    for member, commits in several:
+        for at, offset, is_sure in commits:
+            number += 1
+            yield _Commit(at, number, member, offset, is_sure)
+
+
+def _lasts(newest_first: Iterable[_Commit], skew: float) -> list[_Commit]:
+    # Those that may have been the last one: of each member one, and none that is older
+    # than another by more than the allowance.
+    found: dict[str, _Commit] = {}
+    newest: float | None = None
+    for one in newest_first:
+        if newest is not None and one.at <= newest - skew:
+            break
+        if one.is_sure:
+            newest = one.at if newest is None else newest
+            found.setdefault(one.member, one)
+    return list(found.values())
+
+
+def _as_commits(near: Iterable[_Commit]) -> Commits:
+    found = Commits()
+    for one in near:
+        found.add(one.at, one.offset, is_sure=one.is_sure)
+    return found
+
+
+def _finding(  # noqa: PLR0913, PLR0917 - one parameter per field
+    check: str, case: Address, epoch: Epoch, offset: int, evidence: str, basis: Basis
+) -> Finding:
+    return Finding(
+        check=check,
+        case=case,
+        member=epoch.member,
+        offset=offset,
+        evidence=evidence,
+        basis=basis,
+        at=epoch.delivered_at,
+    )

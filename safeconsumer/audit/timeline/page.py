@@ -1,0 +1,494 @@
+"""
+Draws a timeline as one HTML page with plotly: zoom, and point at a thing to read of it.
+
+The page carries the library. Its policy lets no script run but these two, and nothing
+be loaded from anywhere. Names come from elsewhere and are text, whatever they contain.
+"""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from attrs import frozen
+from plotly import graph_objects
+from plotly.offline import get_plotlyjs
+
+from safeconsumer.audit.timeline.plan import (
+    BARS,
+    FAULT,
+    FOOT,
+    MEANINGS,
+    MEMBER,
+    Plan,
+    Row,
+    lasting,
+    levels_of,
+    not_drawn,
+    planned,
+    said_of_hold,
+    shortened,
+    spoken,
+    summary,
+    titled,
+    verdict,
+)
+from safeconsumer.audit.timeline.story import Bar, Level, Timeline
+from safeconsumer.audit.timeline.style import (
+    BLUE,
+    FAULTS,
+    GREEN,
+    GRID,
+    GROUND,
+    INK,
+    LEVELS,
+    OWNERS,
+    QUIET,
+    RED,
+    SOFT,
+    legal,
+)
+
+# One can look closer than at a still picture, as far as browsers draw it quickly.
+_MOST_COLUMNS, _MOST_BARS = 4000, 60_000
+
+_TOP, _LEFT, _RIGHT, _BOTTOM = 110, 170, 130, 10
+
+# Taller than a still picture: there is something to point at.
+_TALLER = 1.6
+
+# What is longer is no hint any more.
+_READABLE = 400
+
+# Levels differ by colour, and by what their bars are filled with.
+_FILLED = {
+    Level.PARTITION: "",
+    Level.TOPIC: "/",
+    Level.PATTERN: ".",
+    Level.CONSUMER: "x",
+    Level.GROUP: "-",
+}
+
+_CONFIG = {
+    "displaylogo": False,
+    "responsive": True,
+    # No button leads elsewhere.
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "sendDataToCloud"],
+}
+
+_STYLE = (
+    "body{margin:1em;font:14px system-ui,'DejaVu Sans',sans-serif;color-scheme:light;"
+    f"color:{INK};background:{GROUND}}}h1{{font-size:1.3em;margin:0}}p{{margin:.3em 0}}"
+    f".good{{color:{GREEN};font-weight:bold}}.bad{{color:{RED};font-weight:bold}}"
+    f".soft{{color:{SOFT}}}td,th{{padding:0 1em 0 0;text-align:left}}"
+)
+
+
+_HOW_TO = (
+    "<p class=soft>Drag to zoom, double-click to see all again, point at a thing to "
+    "read of it, click on the legend to leave things out.</p>"
+)
+
+
+def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str:
+    """
+    Return a timeline as an HTML page.
+
+    Args:
+        timeline: what is shown.
+        title: instead of one that says what it is.
+        trouble: why it is not complete, if it is not.
+    """
+    plan = planned(timeline)
+    lanes = max(1, len(timeline.lanes))
+    columns = max(400, min(_MOST_COLUMNS, _MOST_BARS // lanes))
+    figure = _Page(timeline, plan, columns).figure()
+    library = get_plotlyjs().replace("\r\n", "\n")
+    # In a script "<" could end it, or begin a comment.
+    document = figure.to_json().replace("<", "\\u003c")
+    drawing = (
+        f"const figure={document};\n"
+        f'Plotly.newPlot("timeline",figure.data,figure.layout,{json.dumps(_CONFIG)})'
+    )
+    policy = (
+        f"default-src 'none'; script-src {_hash(library)} {_hash(drawing)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    name, (said, is_good) = _text(title or titled(timeline)), verdict(timeline, trouble)
+    said_of_it = _text(spoken(timeline, trouble))
+    notes = "".join(f"<li>{_text(one)}" for one in not_drawn(timeline, plan, columns))
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width">',
+            f"<title>{name}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{name}</h1><p class=soft>{_text(summary(timeline))}</p>",
+            f'<p class="{"good" if is_good else "bad"}">{_text(said)}</p>',
+            _HOW_TO,
+            f'<div id="timeline" role="img" aria-label="{said_of_it}"></div>',
+            _table(timeline),
+            f"<ul class=soft>{notes}</ul>",
+            f"<script>{library}</script>",
+            f"<script>{drawing}</script>",
+            "</body></html>\n",
+        ]
+    )
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _text(text: str) -> str:
+    return escape(legal(text))
+
+
+def _table(timeline: Timeline) -> str:
+    # For those who do not see the picture, and to copy from.
+    rows = (
+        f"<tr><td>{_text(group)}<td>{_text(topic)}:{partition}<td>{lane.records:,}"
+        f"<td>{len(lane.held):,}<td>"
+        + "<br>".join(
+            _text(f"{one.check} {MEANINGS[one.check]}, by {one.member}: {one.evidence}")
+            for one in lane.findings
+        )
+        for lane in timeline.lanes
+        for group, topic, partition in [lane.place]
+    )
+    return (
+        "<details><summary>The same as a table</summary><table><tr><th>group"
+        "<th>partition<th>records<th>holds<th>broken promises"
+        f"{''.join(rows)}</table></details>"
+    )
+
+
+@frozen
+class _Box:
+    """
+    Something that lasts: where it stands, and what is said of it.
+    """
+
+    start: float
+    end: float
+    y: float
+    height: float
+    hint: str = ""
+    label: str = ""
+    colour: str = ""
+
+
+@frozen
+class _Page:
+    timeline: Timeline
+    plan: Plan
+    columns: int
+
+    def figure(self) -> graph_objects.Figure:
+        rows = self.plan.rows
+        traces = [
+            self._boxes(
+                "held: no record may come", QUIET, self._shade(), is_silent=True
+            ),
+            *(self._boxes("owners", "", self._owned()),),
+            *(self._held(level) for level in levels_of(self.timeline)),
+            *self._deliveries(rows),
+            *self._marks(rows),
+            self._boxes("faults", FAULTS, self._faults()),
+            self._boxes("members", "", self._members()),
+            *self._rebalances(),
+        ]
+        figure = graph_objects.Figure([one for one in traces if one is not None])
+        tall = _TALLER * self.plan.height
+        figure.update_layout(
+            template="none",
+            barmode="overlay",
+            dragmode="zoom",
+            hovermode="closest",
+            height=_TOP + tall + _BOTTOM,
+            margin={"t": _TOP, "l": _LEFT, "r": _RIGHT, "b": _BOTTOM},
+            legend={"orientation": "h", "y": 1 + 30 / tall, "yanchor": "bottom"},
+            font={"color": INK, "size": 11},
+            uniformtext={"mode": "hide", "minsize": 7},
+            paper_bgcolor=GROUND,
+            plot_bgcolor=GROUND,
+        )
+        figure.update_xaxes(
+            type="date",
+            side="top",
+            gridcolor=GRID,
+            range=[_iso(self.timeline.start), _iso(self.timeline.end)],
+            showspikes=True,
+            spikemode="across",
+            spikethickness=1,
+            hoverformat="%Y-%m-%d %H:%M:%S.%L",
+        )
+        places = [
+            *((row.base - 4, f"partition {row.lane.place[2]}") for row in rows),
+            *(
+                (y, _hint(shortened(f"{one.name}  {letter}", 24)))
+                for one, y, letter in self.plan.members
+            ),
+        ]
+        figure.update_yaxes(
+            range=[self.plan.height, 0],
+            tickvals=[y for y, _ in places],
+            ticktext=[text for _, text in places],
+            showgrid=False,
+            zeroline=False,
+        )
+        for name, y in self.plan.headings:
+            side = "right" if name == "faults" else "left"
+            self._note(figure, 0, y - 4, f"<b>{_hint(shortened(name, 120))}</b>", side)
+        for row in rows:
+            broken = ", ".join(
+                f"{c} \u00d7{n:,}" for c, n in row.lane.violations.items()
+            )
+            said = f"{row.lane.records:,} records"
+            if broken:
+                said += f'<br><b><span style="color:{RED}">{broken}</span></b>'
+            self._note(figure, 1, row.base - 4, said, "left")
+        return figure
+
+    @staticmethod
+    def _note(
+        figure: graph_objects.Figure, x: float, y: float, text: str, side: str
+    ) -> None:
+        figure.add_annotation(
+            x=x,
+            xref="paper",
+            xanchor=side,
+            y=y,
+            text=text,
+            showarrow=False,
+            align="left",
+        )
+
+    # ------------------------------------------------------------ what lasts
+
+    def _boxes(
+        self,
+        name: str,
+        colour: str,
+        boxes: Iterable[_Box],
+        *,
+        is_silent: bool = False,
+        filled: str = "",
+    ) -> graph_objects.Bar | None:
+        own = list(boxes)
+        if not own:
+            return None
+        hair = (self.timeline.end - self.timeline.start) / 1500
+        return graph_objects.Bar(
+            name=name,
+            orientation="h",
+            base=[_iso(one.start) for one in own],
+            x=[1000 * max(hair, one.end - one.start) for one in own],
+            y=[one.y for one in own],
+            width=[one.height for one in own],
+            marker={
+                "color": colour or [one.colour for one in own],
+                "line": {"width": 0},
+                **({"pattern": _pattern(colour, filled)} if filled else {}),
+            },
+            text=[_hint(one.label) for one in own],
+            textposition="inside",
+            insidetextanchor="start",
+            textangle=0,
+            textfont={"size": 9, "color": GROUND if filled or colour else INK},
+            hovertext=[one.hint for one in own],
+            hoverinfo="skip" if is_silent else "text",
+        )
+
+    def _shade(self) -> Iterable[_Box]:
+        for row in self.plan.rows:
+            middle, height = (row.top + row.base) / 2, row.base - row.top - 2
+            for start, end in row.lane.shade():
+                yield _Box(start, end, middle, height)
+
+    @property
+    def _letters(self) -> Mapping[str, str]:
+        names = [name for _, _, name in self.plan.members]
+        return {one: names[n] for one, n in self.timeline.letters.items()}
+
+    def _owned(self) -> Iterable[_Box]:
+        letters = self._letters
+        for row in self.plan.rows:
+            for one in row.lane.owned:
+                how = " (lost)" if one.is_lost else ""
+                said = _hint(
+                    f"{row.lane.place[1]}:{row.lane.place[2]} owned by {one.member}, "
+                    f"{lasting(one.end - one.start)}{how}"
+                )
+                colour = OWNERS[self.timeline.letters.get(one.member, 0) % len(OWNERS)]
+                label = letters.get(one.member, "?")
+                y = row.base + FOOT / 2
+                yield _Box(one.start, one.end, y, FOOT - 2, said, label, colour)
+
+    def _held(self, level: Level) -> graph_objects.Bar | None:
+        boxes = (
+            _Box(one.start, one.end, y - 2, 9, _hint(said_of_hold(one)), one.owner)
+            for row in self.plan.rows
+            for one, y in row.held
+            if one.level is level
+        )
+        colour, filled = LEVELS[level][0], _FILLED[level]
+        return self._boxes(f"hold on a {level.value}", colour, boxes, filled=filled)
+
+    def _faults(self) -> Iterable[_Box]:
+        for one, y in self.plan.faults:
+            whom = f" of {', '.join(one.targets)}" if one.targets else ""
+            said = _hint(f"{one.kind}{whom}, {lasting(one.end - one.start)}")
+            yield _Box(one.start, one.end, y, FAULT - 4, said, one.kind)
+
+    def _members(self) -> Iterable[_Box]:
+        for number, (one, y, _) in enumerate(self.plan.members):
+            colour = OWNERS[number % len(OWNERS)]
+            for start, end in one.lives:
+                said = _hint(f"{one.name}, {lasting(end - start)}")
+                yield _Box(start, end, y, MEMBER - 5, said, "", colour)
+
+    # ------------------------------------------------------------ what happens at once
+
+    def _deliveries(
+        self, rows: Sequence[Row]
+    ) -> Iterable[graph_objects.Scatter | None]:
+        width = (self.timeline.end - self.timeline.start) / self.columns
+        bars = [
+            (bar, row.base)
+            for row in rows
+            for bar in row.lane.bars(self.timeline.start, width, self.columns)
+        ]
+        most = math.log1p(max((bar.count for bar, _ in bars), default=1))
+        for name, kind, colour in (
+            ("records delivered", "count", BLUE),
+            ("delivered all the same", "wrong", RED),
+        ):
+            own = [(bar, base, getattr(bar, kind)) for bar, base in bars]
+            xs: list[str | None] = []
+            ys: list[float | None] = []
+            hints: list[str] = []
+            for bar, base, count in own:
+                if count:
+                    top = base - 3 - (BARS - 4) * math.log1p(count) / most
+                    xs += [_iso(bar.at), _iso(bar.at), None]
+                    ys += [base, top, None]
+                    hints += [_counted(bar)] * 3
+            yield _lines(name, xs, ys, hints, color=colour, width=2)
+
+    def _marks(self, rows: Sequence[Row]) -> Iterable[graph_objects.Scatter | None]:
+        found = [
+            (one, row.top + 4)
+            for row in rows
+            for one in row.lane.findings
+            if one.at is not None
+        ]
+        for check in sorted({one.check for one, _ in found}):
+            yield _points(
+                f"{check}: {MEANINGS[check]}",
+                [
+                    (
+                        one.at or 0.0,
+                        y,
+                        _hint(f"{check} by {one.member}: {one.evidence}"),
+                    )
+                    for one, y in found
+                    if one.check == check
+                ],
+                symbol="triangle-down",
+                color=RED,
+            )
+        for kind, symbol in (("parked", "line-ew-open"), ("purged", "diamond")):
+            unit = "bytes parked" if kind == "parked" else "records purged"
+            yield _points(
+                kind,
+                [
+                    (one.at, row.base - 2, _hint(f"{one.count:,} {unit} {one.said}"))
+                    for row in rows
+                    for one in getattr(row.lane, kind)
+                    if one.count or kind == "purged"
+                ],
+                symbol=symbol,
+                color=FAULTS,
+            )
+
+    def _rebalances(self) -> Iterable[graph_objects.Scatter | None]:
+        kinds = {
+            "assigned": ("triangle-up", SOFT, 4),
+            "revoked": ("triangle-down-open", SOFT, -4),
+            "lost": ("x-thin-open", RED, 0),
+        }
+        for kind, (symbol, colour, shift) in kinds.items():
+            points = [
+                (one.at, y + shift, _hint(f"{one.count} {kind}: {one.said}"))
+                for member, y, _ in self.plan.members
+                for one in member.points
+                if one.kind == kind
+            ]
+            yield _points(kind, points, symbol=symbol, color=colour)
+
+
+def _pattern(colour: str, shape: str) -> dict[str, object]:
+    return {
+        "shape": shape,
+        "size": 5,
+        "solidity": 0.2,
+        "fgcolor": GROUND,
+        "bgcolor": colour,
+    }
+
+
+def _lines(
+    name: str,
+    xs: Sequence[str | None],
+    ys: Sequence[float | None],
+    hints: Sequence[str],
+    **line: object,
+) -> graph_objects.Scatter | None:
+    if not xs:
+        return None
+    return graph_objects.Scatter(
+        name=name,
+        x=xs,
+        y=ys,
+        mode="lines",
+        line=line,
+        hovertext=hints,
+        hoverinfo="text",
+    )
+
+
+def _points(
+    name: str, points: Sequence[tuple[float, float, str]], **marker: object
+) -> graph_objects.Scatter | None:
+    if not points:
+        return None
+    return graph_objects.Scatter(
+        name=name,
+        x=[_iso(at) for at, _, _ in points],
+        y=[y for _, y, _ in points],
+        mode="markers",
+        marker={"size": 7, **marker},
+        hovertext=[hint for _, _, hint in points],
+        hoverinfo="text",
+    )
+
+
+def _counted(bar: Bar) -> str:
+    held = f", {bar.wrong:,} of them while held" if bar.wrong else ""
+    return f"{bar.count:,} records{held}, offsets {bar.first:,} to {bar.last:,}"
+
+
+def _hint(text: str) -> str:
+    # Plotly reads some HTML in texts, links for one, and formulas between dollars.
+    text = escape(shortened(legal(text), _READABLE), quote=False)
+    return text.replace("$", "&#36;")
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

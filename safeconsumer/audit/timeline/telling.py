@@ -1,0 +1,487 @@
+"""
+Reads journals for a picture: the judge's replay goes ahead, and is looked at each time.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from attrs import define, evolve, field, frozen
+
+from safeconsumer.audit import fleet
+from safeconsumer.audit.checker import Court, Settings, Verdict
+from safeconsumer.audit.facts import OVER, Address, Fact, facts
+from safeconsumer.audit.holding import Key, Placed, keys
+from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.replay import Let, Replay
+from safeconsumer.audit.timeline.story import (
+    Fault,
+    Held,
+    Lane,
+    Level,
+    MemberLane,
+    Owned,
+    Point,
+    Run,
+    Timeline,
+)
+from safeconsumer.errors import JournalError
+
+# What JournalWriter adds to a member's name: its process, and a part by chance.
+_OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
+
+_MOVES = frozenset({"assigned", "revoked", "lost"})
+
+# 1900-01-01 and 9000-01-01: with some space to what calendars can name.
+_FIRST_MOMENT, _LAST_MOMENT = -2_208_988_800, 221_845_392_000
+
+
+@frozen(kw_only=True)
+class Wanted:
+    """
+    What of the journals is told.
+
+    Attributes:
+        groups: these; none means all.
+        topics: these; none means all.
+        partitions: these, too; none means all.
+        start: seconds after the first entry.
+        end: the same; None means to the last one.
+    """
+
+    groups: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    start: float = 0.0
+    end: float | None = None
+
+    def covers(self, case: Address) -> bool:
+        """
+        Tell whether a partition of a group is wanted.
+        """
+        if self.groups and case.group not in self.groups:
+            return False
+        if not self.topics and not self.partitions:
+            return True
+        return case.topic in self.topics or (
+            (case.topic, case.partition) in self.partitions
+        )
+
+
+class _Seen:
+    """
+    What was seen of the judge's replay of one member and one partition.
+
+    A hold is in force from the fact after which the replay has it, while the replay
+    takes the partition for owned. That it had ended may be told later: then what was
+    seen is cut, by the same rule by which the judge takes a suspicion back.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Key, tuple[Placed, float]] = {}
+        self._spans: list[tuple[Placed, float, float]] = []
+        self._is_owned = False
+        self.owned: list[tuple[Epoch, float]] = []
+        self.let: list[tuple[Let, float]] = []
+        self.runs: list[tuple[int, Run]] = []
+        self.points: list[Point] = []
+
+    def look(self, replay: Replay, fact: Fact) -> None:
+        match fact.event:
+            case "deliver":
+                count, first, last = (fact[name] for name in ("count", "first", "last"))
+                run = Run(at=fact.at, count=count, first=first, last=last)
+                self.runs.append((fact.number, run))
+            case "parked":
+                self._point(fact, fact["bytes"])
+            case "purged":
+                self._point(fact, fact["count"] or 0, fact["why"] or "")
+        is_owned = replay.is_owned and fact.event != OVER
+        self._look_at_owner(replay, fact, is_owned=is_owned)
+        # When its time is over is asked when it is drawn: nothing tells of that.
+        standing = replay.holds.standing(-math.inf) if is_owned else ()
+        self._look_at_holds(fact, {one.key: one for one in standing})
+        if fact.event == "lift":
+            self._cut(fact)
+            known = {id(let) for let, _ in self.let}
+            self.let += ((let, fact.at) for let in replay.let if id(let) not in known)
+
+    def _point(self, fact: Fact, count: int, said: str = "") -> None:
+        self.points.append(Point(at=fact.at, kind=fact.event, count=count, said=said))
+
+    def _look_at_owner(self, replay: Replay, fact: Fact, *, is_owned: bool) -> None:
+        if is_owned == self._is_owned:
+            return
+        self._is_owned = is_owned
+        if is_owned:
+            self.owned.append((replay.epochs[-1], math.inf))
+        else:
+            self.owned[-1] = self.owned[-1][0], fact.at
+
+    def _look_at_holds(self, fact: Fact, now: Mapping[Key, Placed]) -> None:
+        for key, (placed, start) in list(self._open.items()):
+            if now.get(key) is not placed:
+                del self._open[key]
+                self._spans.append((placed, start, min(fact.at, placed.until)))
+        for key, placed in now.items():
+            self._open.setdefault(key, (placed, fact.at))
+
+    def _cut(self, lift: Fact) -> None:
+        over = frozenset(keys(lift))
+        self._spans = [
+            (placed, start, min(end, placed.ended(lift).until))
+            if placed.key in over and placed.is_ended_by(lift)
+            else (placed, start, end)
+            for placed, start, end in self._spans
+        ]
+
+    def held(self, member: str) -> Iterator[Held]:
+        """
+        Yield the holds, once the journal has ended.
+        """
+        for placed, start, end in self._spans:
+            if start < end:
+                yield Held(
+                    member=member,
+                    scope=placed.scope,
+                    owner=placed.owner,
+                    level=_level_of(placed),
+                    start=start,
+                    end=end,
+                )
+
+
+def _level_of(placed: Placed) -> Level:
+    if placed.is_remote:
+        return Level.GROUP
+    if placed.scope == "@all":
+        return Level.CONSUMER
+    if placed.scope.startswith("re:"):
+        return Level.PATTERN
+    return Level.PARTITION if ":" in placed.scope else Level.TOPIC
+
+
+@define(kw_only=True)
+class _Process:
+    """
+    What one journal says of its process as a whole.
+    """
+
+    group: str | None
+    began: float = math.inf
+    ended: float = -math.inf
+    is_consumer: bool = False
+    moves: dict[int, Point] = field(factory=dict)
+
+    def move(self, case: Address, fact: Fact) -> None:
+        """
+        Take note that it got or gave a partition; one entry may be about several.
+        """
+        self.is_consumer = True
+        name = f"{case.topic}:{case.partition}"
+        known = self.moves.get(fact.number)
+        if known is None:
+            point = Point(at=fact.at, kind=fact.event, count=1, said=name)
+        else:
+            said = f"{known.said}, {name}"
+            point = evolve(known, count=known.count + 1, said=said)
+        self.moves[fact.number] = point
+
+
+class Watching:
+    """
+    Hears journals with the judge, and tells a picture what the judge saw.
+
+    Args:
+        settings: what the judge may assume.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._court = Court(settings, self._look)
+        self._skew = settings.clock_skew
+        self._is_packed = False
+        self._seen: dict[Address, dict[str, _Seen]] = {}
+        self._processes: dict[str, _Process] = {}
+        self._faults: dict[object, Fault] = {}
+
+    def hear(self, journal: Source) -> None:
+        """
+        Take a whole journal.
+
+        Raises:
+            JournalError: it is broken somewhere.
+        """
+        for address, fact in facts(_Noted(journal, self._note)):
+            self._take(address, fact)
+
+    def hear_packed(self, told: Iterable[tuple[Address, Fact]]) -> None:
+        """
+        Take facts out of packs, which know nothing of faults.
+
+        Raises:
+            JournalError: something is broken.
+        """
+        for address, fact in told:
+            self._is_packed = True
+            self._take(address, fact)
+
+    def _take(self, address: Address, fact: Fact) -> None:
+        process = self._process(fact.member, address.group, fact.at)
+        if fact.event in _MOVES:
+            process.move(address, fact)
+        self._court.take(address, fact)
+
+    def _look(self, case: Address, replay: Replay, fact: Fact) -> None:
+        members = self._seen.setdefault(case, {})
+        seen = members.get(fact.member)
+        if seen is None:
+            seen = members[fact.member] = _Seen()
+        seen.look(replay, fact)
+
+    def _process(self, member: str, group: str | None, at: float) -> _Process:
+        process = self._processes.get(member)
+        if process is None:
+            process = self._processes[member] = _Process(group=group)
+        if process.group is None:  # what is written is of no group
+            process.group = group
+        process.began, process.ended = min(process.began, at), max(process.ended, at)
+        return process
+
+    def _note(self, group: str, entry: Entry) -> None:
+        # Of no partition: that a process lived, and what was done to it.
+        process = self._process(entry.member, group, entry.at)
+        key = entry.member, entry["id"]
+        match entry.event:
+            case "call":
+                process.is_consumer = True
+            case "fault":
+                self._faults[key] = _fault(entry)
+            case "heal" if key in self._faults:
+                self._faults[key] = evolve(self._faults[key], end=entry.at)
+
+    # ------------------------------------------------------------ telling
+
+    def told(self, wanted: Wanted | None = None) -> Timeline:
+        """
+        Return what was seen and judged, once all journals were heard.
+
+        Raises:
+            JournalError: they say nothing of what is wanted.
+        """
+        wanted = wanted or Wanted()
+        origin, until = self._moments()
+        start, end = _window(origin, until, wanted)
+        verdicts = self._court.verdicts()
+        chosen = [case for case in sorted(verdicts, key=_order) if wanted.covers(case)]
+        if not chosen:
+            raise _nothing(verdicts)
+        window = _Window(start, end)
+        return Timeline(
+            start=start,
+            end=end,
+            origin=origin,
+            until=until,
+            lanes=[self._lane(verdicts[case], window) for case in chosen],
+            members=self._members({case.group for case in chosen}, window),
+            faults=window.clipped(self._faults.values()),
+            left_out=len(verdicts) - len(chosen),
+            is_packed=self._is_packed,
+        )
+
+    def _moments(self) -> tuple[float, float]:
+        processes = self._processes.values()
+        if not processes:
+            message = "nothing to draw: the journals have no entries"
+            raise JournalError(message)
+        origin = min(one.began for one in processes)
+        until = max(one.ended for one in processes)
+        if origin < _FIRST_MOMENT or until > _LAST_MOMENT:
+            message = "nothing to draw: times lie outside the years 1900 to 9000"
+            raise JournalError(message)
+        return origin, until
+
+    def _lane(self, verdict: Verdict, window: "_Window") -> Lane:
+        case = verdict.case
+        members = self._seen.get(case, {})
+        owned = [
+            Owned(member=name, start=epoch.at, end=end, is_lost=epoch.was_lost)
+            for name, seen in members.items()
+            for epoch, end in seen.owned
+        ]
+        held = [one for name, seen in members.items() for one in seen.held(name)]
+        held += _of_the_group(verdict, members, self._skew)
+        wrong = {
+            (one.member, one.entry) for one in verdict.findings if one.check == "S1"
+        }
+        runs = [
+            evolve(run, is_wrong=(name, number) in wrong)
+            for name, seen in members.items()
+            for number, run in seen.runs
+        ]
+        points = [point for seen in members.values() for point in seen.points]
+        return Lane(
+            place=(case.group or "", case.topic, case.partition),
+            owned=window.clipped(sorted(owned, key=lambda one: one.start)),
+            held=window.clipped(_merged(held)),
+            runs=window.inside(runs),
+            parked=window.inside(one for one in points if one.kind == "parked"),
+            purged=window.inside(one for one in points if one.kind == "purged"),
+            findings=[one for one in verdict.findings if window.is_inside(one.at)],
+        )
+
+    def _members(self, groups: set[str | None], window: "_Window") -> list[MemberLane]:
+        found: dict[tuple[str, str], dict[str, _Process]] = {}
+        for name, one in self._processes.items():
+            is_there = one.began <= window.end and one.ended >= window.start
+            if one.is_consumer and one.group in groups and is_there:
+                key = one.group or "", _OF_A_PROCESS.sub("", name)
+                found.setdefault(key, {})[name] = one
+        return [
+            MemberLane(
+                group=group,
+                name=name,
+                processes=frozenset(own),
+                lives=[window.of(one.began, one.ended) for one in own.values()],
+                points=window.inside(
+                    point for one in own.values() for point in one.moves.values()
+                ),
+            )
+            for (group, name), own in sorted(
+                found.items(), key=lambda item: (item[0][0], _counted(item[0][1]))
+            )
+        ]
+
+
+@define
+class _Noted:
+    source: Source
+    note: Callable[[str, Entry], None]
+
+    @property
+    def member(self) -> str:
+        return self.source.member
+
+    @property
+    def group(self) -> str:
+        return self.source.group
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        for entry in self.source.entries:
+            self.note(self.source.group, entry)
+            yield entry
+
+
+def _fault(entry: Entry) -> Fault:
+    return Fault(
+        kind=entry["kind"],
+        targets=tuple(entry["targets"]),
+        start=entry.at,
+        end=entry.at + max(0.0, entry["seconds"]),
+    )
+
+
+def _of_the_group(
+    verdict: Verdict, members: Mapping[str, _Seen], skew: float
+) -> Iterator[Held]:
+    # What binds an ownership is the judge's to say (G2), and what a member let go too
+    # early (S1). Whoever had the partition before the hold obeys as soon as it hears
+    # of it, which its own journal tells.
+    for span in verdict.group_holds:
+        for name, seen in members.items():
+            since = [
+                told for let, told in seen.let if fleet.was_in_force(span, let, skew)
+            ]
+            for epoch, end in seen.owned:
+                starts = [max(told, epoch.at) for told in since]
+                if fleet.binds(span, epoch, skew):
+                    starts.append(epoch.at)
+                until = min(end, span.end - skew)
+                if starts and min(starts) < until:
+                    yield Held(
+                        member=name,
+                        scope=span.scope,
+                        owner=span.owner,
+                        level=Level.GROUP,
+                        start=min(starts),
+                        end=until,
+                    )
+
+
+def _merged(held: Iterable[Held]) -> list[Held]:
+    # A hold that is placed again while it stands goes on; what an operator's journal
+    # and a member's tell of one hold is one.
+    found: dict[tuple[str, str, str], list[Held]] = {}
+    for one in sorted(held, key=lambda one: one.start):
+        own = found.setdefault((one.member, one.scope, one.owner), [])
+        if own and one.start <= own[-1].end:
+            own[-1] = evolve(own[-1], end=max(own[-1].end, one.end))
+        else:
+            own.append(one)
+    every = (one for own in found.values() for one in own)
+    return sorted(every, key=lambda one: (one.start, one.scope, one.owner))
+
+
+def _order(case: Address) -> tuple[str, str, int]:
+    return case.group or "", case.topic, case.partition
+
+
+def _counted(name: str) -> list[str | int]:
+    # As people count, text and numbers by turns: m2 stands before m10.
+    parts = re.split("([0-9]{1,9})", name)
+    return [int(part) if n % 2 else part for n, part in enumerate(parts)]
+
+
+def _nothing(cases: Iterable[Address]) -> JournalError:
+    names = [f"{one.topic}:{one.partition} of group {one.group}" for one in cases]
+    known = ", ".join(sorted(names)[:5]) or "none"
+    return JournalError(
+        f"nothing to draw: no such partition; the journals name {known}"
+    )
+
+
+def _window(origin: float, until: float, wanted: Wanted) -> tuple[float, float]:
+    start = origin + wanted.start
+    end = until if wanted.end is None else min(until, origin + wanted.end)
+    if start > until or end < start:
+        asked = "the end" if wanted.end is None else f"{wanted.end:.1f} s"
+        message = (
+            f"nothing to draw: the journals last {until - origin:.1f} s, "
+            f"from {wanted.start:.1f} s to {asked} is asked for"
+        )
+        raise JournalError(message)
+    return start, max(end, start + 0.001)
+
+
+_Spanned = TypeVar("_Spanned", Held, Owned, Fault)
+_Dated = TypeVar("_Dated", Run, Point)
+
+
+@frozen
+class _Window:
+    """
+    The stretch of time that is drawn.
+    """
+
+    start: float
+    end: float
+
+    def of(self, start: float, end: float) -> tuple[float, float]:
+        return max(start, self.start), min(end, self.end)
+
+    def clipped(self, spans: Iterable[_Spanned]) -> list[_Spanned]:
+        found = []
+        for one in spans:
+            start, end = self.of(one.start, one.end)
+            if start <= end:
+                found.append(evolve(one, start=start, end=end))
+        return found
+
+    def inside(self, dated: Iterable[_Dated]) -> list[_Dated]:
+        found = [one for one in dated if self.is_inside(one.at)]
+        return sorted(found, key=lambda one: one.at)
+
+    def is_inside(self, at: float | None) -> bool:
+        return at is None or self.start <= at <= self.end

@@ -1,0 +1,195 @@
+"""
+Tells which Spark is here: its version, its Scala, and where its jars are.
+"""
+
+import json
+import logging
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer.errors import SparkSetupError
+
+log = logging.getLogger("safeconsumer.spark")
+
+INSTALL = "pip install 'safeconsumer[spark-local]', or use the platform's own pyspark"
+
+# The lines that the tests run on; what is older was never tried.
+OLDEST, NEWEST = (3, 5), (4, 2)
+_JAVA = 17
+
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_JAR = re.compile(
+    r"(?:.+_)?spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<version>.+)\.jar"
+)
+
+
+@frozen
+class Version:
+    """
+    A version of Spark, a vendor's as well.
+
+    Attributes:
+        text: as it was given, such as ``4.2.0-amzn-0``.
+        line: what has to be the same everywhere, such as ``(4, 2)``.
+        apache: the release that it was made of, such as ``4.2.0``.
+    """
+
+    text: str
+    line: tuple[int, int]
+    apache: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """
+        Read it.
+
+        Raises:
+            SparkSetupError: it does not begin as a version does.
+        """
+        found = _VERSION.match(text)
+        if found is None:
+            message = f"{text!r:.60} is not a version of Spark, such as 4.2.0"
+            raise SparkSetupError(message)
+        line = int(found[1]), int(found[2])
+        return cls(text, line, found[0] if found[3] else f"{found[0]}.0")
+
+
+def spark_version() -> Version:
+    """
+    Return the version of the pyspark that Python imports here.
+
+    Raises:
+        SparkSetupError: there is none.
+    """
+    try:
+        return Version.parse(import_module("pyspark").__version__)
+    except ModuleNotFoundError as error:
+        message = f"pyspark cannot be imported ({error}): {INSTALL}"
+        raise SparkSetupError(message) from error
+
+
+def spark_jars() -> Path:
+    """
+    Return the folder of Spark's own jars: of ``SPARK_HOME``, or of pyspark.
+
+    Raises:
+        SparkSetupError: there is no pyspark, or no such folder.
+    """
+    spark_version()
+    package = Path(str(import_module("pyspark").__file__)).parent
+    # In this order pyspark looks for them, too; the last is SPARK_HOME/python/pyspark.
+    home = os.environ.get("SPARK_HOME")
+    homes = [Path(home)] if home else [package, package.parents[1]]
+    for one in homes:
+        if (one / "jars").is_dir():
+            return one / "jars"
+    message = (
+        f"there are no jars of Spark in {' or '.join(str(one) for one in homes)}: set "
+        f"SPARK_HOME to where Spark is, or: {INSTALL}"
+    )
+    raise SparkSetupError(message)
+
+
+def scala() -> str:
+    """
+    Return the Scala that the jars of this Spark were built for: ``2.12`` or ``2.13``.
+
+    Where the jars lie elsewhere, it is that of Apache's own builds; ``register`` then
+    compares with what runs.
+
+    Raises:
+        SparkSetupError: there is no pyspark.
+    """
+    version = spark_version()
+    try:
+        names = sorted(jar.name for jar in spark_jars().glob("spark-core_*.jar"))
+    except SparkSetupError:
+        names = []
+    if names:
+        return names[0].removeprefix("spark-core_").partition("-")[0]
+    return "2.12" if version.line < (4, 0) else "2.13"
+
+
+def check_connector(jar: str, spark: Version, scala: str) -> None:
+    """
+    Refuse a connector that was made for another line of Spark, or another Scala.
+
+    What only differs within the line is warned about. A jar under a name of its own
+    tells no version and passes.
+
+    Args:
+        jar: the file's name; Ivy's begin with the organisation.
+        spark: what it shall run with.
+        scala: what that was built for.
+
+    Raises:
+        SparkSetupError: it was made for another.
+    """
+    found = _JAR.fullmatch(jar)
+    if found is None:
+        return
+    wanted = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark.apache}"
+    connector = Version.parse(found["version"])
+    if (connector.line, found["scala"]) != (spark.line, scala):
+        message = (
+            f"the Kafka connector is {connector.text} for Scala {found['scala']}, and "
+            f"Spark is {spark.text} for Scala {scala}; both must be the same: {wanted}"
+        )
+        raise SparkSetupError(message)
+    if connector.text != spark.text:
+        log.warning(
+            "the Kafka connector is %s and Spark is %s; if your platform brings a "
+            "connector of its own, take that one",
+            connector.text,
+            spark.text,
+        )
+
+
+def check_runtime(spark: Version, java: str) -> None:
+    """
+    Refuse a Spark or a Java that is too old; warn of a Spark that is newer than tests.
+
+    Args:
+        spark: what runs.
+        java: its ``java.specification.version``, such as ``1.8`` or ``17``.
+
+    Raises:
+        SparkSetupError: it is too old.
+    """
+    if spark.line < OLDEST:
+        message = f"Spark {spark.text} is too old: safekafka needs {_shown(OLDEST)}"
+        raise SparkSetupError(message)
+    if int(java.removeprefix("1.")) < _JAVA:
+        message = (
+            f"this Spark runs on Java {java.removeprefix('1.')}, and safekafka needs "
+            f"Java {_JAVA}: set JAVA_HOME to a JDK {_JAVA} before it starts; Spark "
+            f"{_shown(OLDEST)} and newer run on that"
+        )
+        raise SparkSetupError(message)
+    if spark.line > NEWEST:
+        log.warning(
+            "Spark %s is newer than %s, the newest that safekafka is tested with",
+            spark.text,
+            _shown(NEWEST),
+        )
+
+
+def progress_of(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - pyspark is optional
+    """
+    Return the recent progress of a streaming query, oldest first, as plain values.
+
+    Spark 3.5 has dictionaries there, later ones have objects.
+    """
+    return [
+        one if type(one) is dict else json.loads(one.json)
+        for one in query.recentProgress
+    ]
+
+
+def _shown(line: tuple[int, int]) -> str:
+    return ".".join(map(str, line))

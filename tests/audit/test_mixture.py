@@ -1,0 +1,201 @@
+"""
+Several groups, hosts whose clocks differ, and a producer: each fault is found, no more.
+"""
+
+import json
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.facts import Address
+from safeconsumer.audit.findings import Basis
+from safeconsumer.audit.journal import Journal, parse
+from tests.audit.bad import BAD, GOOD, TP, Fleet
+from tests.audit.telling import Telling
+from tests.audit.test_checker import expected
+
+# Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
+# by more than the allowance.
+AHEAD = (1.0, 0.0, -1.0)
+SKEW = 2.0
+CLOCKS = [*permutations(AHEAD)]
+
+OURS, THEIRS = Address("g", "orders", 0), Address("other", "orders", 0)
+
+
+def shifted(told: Telling, ahead: float) -> Journal:
+    """Return a journal as a host would write it whose clock is ahead."""
+    lines = [json.loads(line) for line in told.lines]
+    for line in lines:
+        for name in ("at", "since", "until"):
+            if line.get(name) is not None:
+                line[name] = round(line[name] + ahead, 3)
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    return parse(f"{told.lines[0]}", text)
+
+
+def others(fleet: Fleet) -> Fleet:
+    """
+    Return another group on the same partition that does everything right.
+
+    A producer beside them wrote what both groups are to read.
+    """
+    first = Telling("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
+    first.commit(TP, 7).revoked(TP)
+    then = Telling("y", group="other", at=1000.2).assigned(TP, generation=2)
+    then.poll(TP, 7, 30).commit(TP, 30)
+    if any('"acked"' in line for one in fleet for line in one.lines):
+        return [first, then]
+    producer = Telling("producer", group="", at=890)
+    return [first, then, producer.then("acked", tp=TP, first=0, last=29)]
+
+
+def mixed(fleet: Fleet, clocks: tuple[float, ...]) -> list[Journal]:
+    told = [*fleet, *others(fleet)]
+    return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(told)]
+
+
+def found(journals: list[Journal], settings: Settings) -> dict[Address, set[str]]:
+    return {
+        case: {one.check for one in verdict.findings}
+        for case, verdict in check(journals, settings).items()
+        if case.topic == "orders" and verdict.findings
+    }
+
+
+@pytest.mark.parametrize("clocks", CLOCKS, ids=str)
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_each_fault_is_found_in_a_mixture(
+    make: Callable[[], Fleet], clocks: tuple[float, ...]
+) -> None:
+    """Two groups, three hosts with clocks of their own, a producer: only that one."""
+    broken = found(mixed(make(), clocks), Settings(clock_skew=SKEW))
+    assert broken == {OURS: {expected(make)}}
+
+
+@pytest.mark.parametrize("clocks", CLOCKS, ids=str)
+@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+def test_what_is_right_stays_right_in_a_mixture(
+    make: Callable[[], Fleet], clocks: tuple[float, ...]
+) -> None:
+    assert found(mixed(make(), clocks), Settings(clock_skew=SKEW)) == {}
+
+
+def test_two_correct_groups_are_no_fault() -> None:
+    """What the one has committed does not bind the other; as seen with real ones."""
+    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 100).commit(TP, 100)
+    two = Telling("b", group="two", at=1010).assigned(TP).poll(TP, 0, 100)
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
+    journals = [one.journal(), two.commit(TP, 100).journal(), producer.journal()]
+    assert found(journals, Settings(is_drained=True)) == {}
+
+
+def test_a_loss_is_found_beside_a_group_that_lost_nothing() -> None:
+    """Judged by itself and beside the other, with a producer and without."""
+    lost = [
+        Telling("a", group="one").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP),
+        Telling("c", group="one", at=1010).assigned(TP, generation=2).poll(TP, 8, 20),
+    ]
+    whole = Telling("b", group="two").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=19)
+    for beside in ([], [whole], [producer], [whole, producer]):
+        journals = [one.journal() for one in (*lost, *beside)]
+        (case,) = found(journals, Settings())
+        assert (case.group, "S2" in found(journals, Settings())[case]) == ("one", True)
+
+
+def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
+    """It reads the topic; that the other group had the records is no excuse."""
+    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
+    two = Telling("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
+    producer.then("acked", tp="orders:1", first=0, last=4)
+    journals = [one.journal(), two.journal(), producer.journal()]
+    assert found(journals, Settings(is_drained=True)) == {
+        Address("one", "orders", 1): {"S2"},
+        Address("two", "orders", 0): {"S2"},
+    }
+
+
+def test_members_of_no_group_do_not_stand_for_each_other() -> None:
+    """Each reads for itself; what one passed over, the other does not mend."""
+    one = Telling("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
+    one.call("seek", offsets={TP: 8}).poll(TP, 8, 10)
+    two = Telling("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
+    journals = [one.journal(), two.journal(), producer.journal()]
+    assert found(journals, Settings()) == {Address("", "orders", 0): {"S2"}}
+
+
+def test_an_operators_hold_binds_its_group_alone() -> None:
+    operator = Telling("operator", group="", at=900)
+    operator.then("group-hold", scope="orders", owner="eve", group="one")
+    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
+    two = Telling("b", group="two").assigned(TP).poll(TP, 0, 5)
+    journals = [operator.journal(), one.journal(), two.journal()]
+    assert found(journals, Settings()) == {Address("one", "orders", 0): {"G2"}}
+
+
+# ------------------------------------------------------------ clocks
+
+
+def handed_over(ahead: float, **more: Any) -> list[Journal]:  # noqa: ANN401 - of any kind
+    """One member commits 50 and then 100, the next goes on there at once."""
+    one = Telling("a").assigned(TP, **more).poll(TP, 0, 50).commit(TP, 50)
+    one.poll(TP, 50, 100).commit(TP, 100).revoked(TP, **more)
+    generation = more.get("generation", 1)
+    two = Telling("b", at=one.at).assigned(TP, generation=min(generation * 2, 2))
+    return [shifted(one, ahead), two.poll(TP, 100, 120).journal()]
+
+
+@pytest.mark.parametrize("ahead", [-1.0, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("skew", [0.0, 1.0, 5.0])
+def test_a_member_ahead_of_the_others_is_no_fault(ahead: float, skew: float) -> None:
+    """With generations no clock is asked, so none has to be allowed for."""
+    assert found(handed_over(ahead), Settings(clock_skew=skew)) == {}
+
+
+@pytest.mark.parametrize("ahead", [-0.5, 0.0, 0.5])
+def test_without_generations_the_allowance_counts(ahead: float) -> None:
+    """Clocks are all there is; a difference within it may be in either order."""
+    journals = handed_over(ahead, generation=-1)
+    assert found(journals, Settings(clock_skew=1.0)) == {}
+    assert (found(journals, Settings()) == {}) is (ahead <= 0)
+
+
+def test_a_verdict_names_what_it_rests_on() -> None:
+    one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
+    for generation, basis in ((2, Basis.GENERATIONS), (-1, Basis.CLOCKS)):
+        two = Telling("b", at=2000).assigned(TP, generation=generation)
+        journals = [one.journal(), two.poll(TP, 4, 12).journal()]
+        (finding,) = check(journals)[OURS].findings
+        assert (finding.check, finding.basis) == ("S6", basis)
+
+
+@pytest.mark.parametrize(("written", "is_sure"), [(1000.0, True), (1007.0, False)])
+def test_when_the_broker_appended_is_compared_within_the_allowance(
+    written: float, *, is_sure: bool
+) -> None:
+    """A resume waits from the append on, by a clock that may differ."""
+    told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
+    for _ in range(40):
+        told.poll()
+    journals = [told.poll(TP, 5, 6, written=written).journal()]
+    assert found(journals, Settings(patience=1)) == {OURS: {"L1"}}
+    broken = found(journals, Settings(patience=1, clock_skew=2.0))
+    assert broken == ({OURS: {"L1"}} if is_sure else {})
+
+
+def test_two_operators_clocks_may_differ() -> None:
+    """One places a hold, another lifts it, and is behind: it is lifted all the same."""
+    eve = Telling("eve", group="", at=1001)
+    eve.then("group-hold", scope="orders", owner="team", group="g")
+    bob = Telling("bob", group="", at=1000.5)
+    bob.then("group-lift", scope="orders", owner="team", group="g")
+    one = Telling("a", at=1100).assigned(TP).poll(TP, 0, 5)
+    journals = [one.journal() for one in (eve, bob, one)]
+    assert found(journals, Settings(clock_skew=1.0)) == {}
+    assert found(journals, Settings()) == {OURS: {"G2"}}

@@ -1,0 +1,289 @@
+"""
+Packs, for which pyarrow is needed: the same verdict, and nothing missing unseen.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
+from safeconsumer.audit.stream import sources
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.journals import papers
+from safeconsumer.errors import JournalError
+from tests.audit import bad
+from tests.audit.bad import BAD, GOOD, TP, Fleet
+from tests.audit.telling import Telling
+
+
+def written(folder: Path, fleet: Fleet) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, told in enumerate(fleet):
+        (folder / f"{number}.journal").write_text(told.text())
+    return folder
+
+
+def packed(folder: Path, into: Path) -> Packed:
+    found, troubles = sources(sorted(folder.glob("*.journal")))
+    assert troubles == []
+    return pack(found, into)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
+
+
+def polls(writer: JournalWriter, start: int, end: int) -> None:
+    run = {"from": start, "next": end, "first": start, "last": end - 1}
+    writer.write("deliver", {"tp": TP, **run, "count": end - start})
+
+
+@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=lambda make: make.__name__)
+def test_what_is_packed_gives_the_same_verdict(
+    tmp_path: Path, make: Callable[[], Fleet]
+) -> None:
+    """
+    As the journals that it was packed from, evidence and all.
+    """
+    folder = written(tmp_path / "fleet", make())
+    expected = papers([folder]).judged(Settings())
+    packed(folder, tmp_path / "pack")
+    assert papers([tmp_path / "pack"]).judged(Settings()) == expected
+
+
+def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:
+    """
+    What an operator says of a group, and a producer of all, beside the rest.
+    """
+    reader = Telling("a", "bil/ling").assigned(TP).poll(TP, 0, 5)
+    said = {"scope": "orders", "owner": "eve", "group": "bil/ling"}
+    operator = Telling("o").then("group-hold", **said)
+    producer = Telling("p", "").then("acked", tp=TP, first=0, last=4)
+    folder = written(tmp_path / "fleet", [reader, operator, producer])
+    done = run(folder, "--pack", tmp_path / "pack")
+    assert (done.exit_code, done.stdout) == (0, "clean: 3 journals, 1 partition\n")
+    assert "3 new, 0 went on, 0 as they were" in done.stderr
+    facts = tmp_path / "pack" / FACTS
+    nothing = "__HIVE_DEFAULT_PARTITION__"
+    assert {
+        str(path.parent.relative_to(facts)) for path in facts.rglob("*.parquet")
+    } == {
+        "group=bil%2Fling/topic=orders/partition=0",
+        f"group=bil%2Fling/topic={nothing}/partition={nothing}",
+        f"group={nothing}/topic=orders/partition=0",
+    }
+    assert run(tmp_path / "pack").stdout == done.stdout
+
+
+def test_packing_again_adds_what_is_new(tmp_path: Path) -> None:
+    """
+    What went on replaces what it said before; the rest is left as it is.
+    """
+    folder, pack = tmp_path / "journals", tmp_path / "pack"
+    writers = [JournalWriter(folder, member=f"m{n}", group="g") for n in range(3)]
+    for number, one in enumerate(writers):
+        one.write("assigned", {"partitions": [f"orders:{number}"]})
+    assert packed(folder, pack) == Packed(added=3)
+    files = set(pack.rglob("*.parquet"))
+    assert packed(folder, pack) == Packed(kept=3)
+    assert set(pack.rglob("*.parquet")) == files
+    polls(writers[0], 0, 5)
+    JournalWriter(folder, member="new").write("assigned", {"partitions": [TP]})
+    assert packed(folder, pack) == Packed(added=1, grown=1, kept=2)
+    assert sum(fact.event == "deliver" for _, fact in Packs([pack]).told()) == 1
+    assert sum(fact.event == "assigned" for _, fact in Packs([pack]).told()) == 4
+    polls(writers[0], 7, 9)
+    assert packed(folder, pack) == Packed(grown=1, kept=3)
+    assert "S3" in run(pack).stdout
+
+
+def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
+    """
+    Others are judged beside the pack; a journal that went on is read as it is now.
+    """
+    folder, pack = tmp_path / "journals", tmp_path / "pack"
+    first = JournalWriter(folder, member="a", group="g")
+    first.write("assigned", {"partitions": [TP], "generation": 1})
+    polls(first, 0, 5)
+    packed(folder, pack)
+    said = {"op": "commit", "id": 1, "offsets": {TP: 5}}
+    first.write("call", said)
+    first.write("return", said)
+    second = JournalWriter(folder, member="b", group="g")
+    second.write("assigned", {"partitions": [TP], "generation": 2})
+    polls(second, 7, 9)
+    alone = run(folder)
+    assert "S4" in alone.stdout
+    assert run(pack, folder).stdout == alone.stdout
+    assert packed(folder, pack) == Packed(added=1, grown=1)
+    shutil.rmtree(folder)
+    assert run(pack).stdout == alone.stdout
+    shown = run(pack, "--partition", TP).stdout
+    assert "  > " in shown
+    assert "deliver" in shown
+
+
+def test_parts_are_packed_as_one_journal(tmp_path: Path) -> None:
+    """
+    Some of them are no journal: nothing is packed, and it is said why.
+    """
+    folder, pack = tmp_path / "journals", tmp_path / "pack"
+    writer = JournalWriter(folder, member="a", part_bytes=300)
+    writer.write("assigned", {"partitions": [TP]})
+    for number in range(20):
+        polls(writer, number, number + 1)
+    parts = sorted(folder.iterdir())
+    assert len(parts) > 3
+    assert packed(folder, pack) == Packed(added=1)
+    parts[1].unlink()
+    done = run(folder, "--pack", pack)
+    assert done.exit_code == 2
+    assert "not packed" in done.stderr
+    assert run(pack).exit_code == 0
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    """
+    Nothing is overwritten, and nothing is written into it.
+    """
+    folder = written(tmp_path / "fleet", bad.s1())
+    before = sorted(folder.iterdir())
+    done = run(folder, "--pack", folder)
+    assert (done.exit_code, "is no pack" in done.stderr) == (2, True)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_journal_that_lost_something_is_refused(tmp_path: Path) -> None:
+    """
+    What is packed is more than that.
+    """
+    told = Telling().assigned(TP).poll(TP, 0, 5)
+    folder = written(tmp_path / "fleet", [told])
+    packed(folder, tmp_path / "pack")
+    path = folder / "0.journal"
+    path.write_text("\n".join(told.lines[:-2]) + "\n")
+    with pytest.raises(JournalError, match="2 entries; 4 are packed"):
+        packed(folder, tmp_path / "pack")
+    assert run(tmp_path / "pack").exit_code == 0
+
+
+def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
+    told = [Telling(at=at).assigned(TP) for at in (1000.0, 2000.0)]
+    folder = written(tmp_path / "fleet", told)
+    done = run(folder, "--pack", tmp_path / "pack")
+    assert (done.exit_code, "another journal" in done.stderr) == (2, True), done.output
+
+
+@pytest.mark.parametrize("lost", ["first", "last", "twice", "index", "facts", "broken"])
+def test_what_a_pack_has_lost_is_said(tmp_path: Path, lost: str) -> None:
+    """
+    Status 2, never clean.
+    """
+    folder, pack = tmp_path / "fleet", tmp_path / "pack"
+    written(folder, [Telling().assigned(TP, "audit:0").poll(TP, 0, 5)])
+    packed(folder, pack)
+    files = sorted((pack / FACTS).rglob("*.parquet"))
+    assert len(files) == 2
+    (index,) = (pack / JOURNALS).iterdir()
+    match lost:
+        case "first" | "last":
+            files[0 if lost == "first" else -1].unlink()
+        case "twice":
+            shutil.copy(files[0], files[0].with_name("copy.parquet"))
+        case "index":
+            index.unlink()
+        case "facts":
+            shutil.rmtree(pack / FACTS)
+        case "broken":
+            files[0].write_bytes(files[0].read_bytes()[:-9])
+    done = run(pack)
+    assert done.exit_code == 2, done.output
+    assert "clean" not in done.stdout
+
+
+def test_somebody_else_may_not_pack_there(tmp_path: Path) -> None:
+    """
+    Two at a time would take each other's files for leftovers.
+    """
+    folder = written(tmp_path / "fleet", bad.s1())
+    found, _ = sources(sorted(folder.iterdir()))
+    said: list[str] = []
+
+    def others() -> object:
+        done = run(folder, "--pack", tmp_path / "pack")
+        said.append(done.stderr)
+        yield from found
+
+    pack(others(), tmp_path / "pack")  # type: ignore[arg-type]  # an iterator
+    assert "another process packs into" in said[0]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from safeconsumer.audit import packs
+from safeconsumer.audit.stream import sources
+
+left, rename = int(sys.argv[3]), Path.rename
+packs._ROWS = 10
+
+def deadly(path, target):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, target)
+
+Path.rename = deadly
+found, _ = sources(sorted(Path(sys.argv[1]).iterdir()))
+packs.pack(found, Path(sys.argv[2]))
+"""
+
+
+def test_whoever_is_killed_packs_on(tmp_path: Path) -> None:
+    """
+    At any file: what is packed until then is whole, and packing again does the rest.
+    """
+    folder, pack = tmp_path / "fleet", tmp_path / "pack"
+    fleet = [
+        Telling(f"m{n}").assigned(f"orders:{n}", f"audit:{n}").poll(f"orders:{n}", 0, 5)
+        for n in range(5)
+    ]
+    written(folder, fleet)
+    expected = papers([folder]).judged(Settings())
+    counts = []
+    for step in range(1, 100, 2):
+        command = [sys.executable, "-c", KILLED, str(folder), str(pack), str(step)]
+        done = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - our own
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        leftovers = run(pack)  # what is there is whole, or is said not to be
+        assert leftovers.exit_code in {0, 2}, leftovers.output
+        counts.append(len(list((pack / JOURNALS).glob("[!.]*"))))
+    assert counts == sorted(counts)
+    assert counts[-1] >= 1  # what was done before the last kill was kept
+    assert papers([pack]).judged(Settings()) == expected
+    assert not list(pack.rglob(".*.parquet"))
+
+
+def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
+    """
+    S2: each machine packs its own; a process that is in two counts once.
+    """
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)
+    for name, fleet in (("x", [one]), ("y", [two]), ("z", [one, two])):
+        packed(written(tmp_path / name, fleet), tmp_path / f"pack-{name}")
+    both = run(tmp_path / "pack-x", tmp_path / "pack-y")
+    assert "nobody delivered offsets 5 to 7" in both.stdout
+    assert run(*(tmp_path / f"pack-{name}" for name in "xyz")).stdout == both.stdout
+    assert run(tmp_path / "pack-x").exit_code == 0

@@ -1,0 +1,292 @@
+"""
+Journals in parts: nothing is lost where one begins, and what is missing is said.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from safeconsumer.audit.journal import read
+from safeconsumer.audit.stream import opened, sources
+from safeconsumer.audit.writer import JournalWriter
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.journals import read_all
+from safeconsumer.errors import JournalError
+
+# Long enough for a few calls of poll each.
+SIZE = 400
+
+
+def polls(writer: JournalWriter, count: int) -> None:
+    for number in range(count):
+        writer.write("call", {"op": "poll", "id": number})
+
+
+def written(folder: Path, count: int = 40) -> list[Path]:
+    """Return the parts of a journal in their order, four or more."""
+    writer = JournalWriter(folder, member="a", group="g", part_bytes=SIZE)
+    writer.write("assigned", {"partitions": ["orders:0"], "generation": 1})
+    polls(writer, count - 1)
+    writer.close()
+    parts = sorted(folder.glob("*.journal"), key=place)
+    assert len(parts) >= 4
+    return parts
+
+
+def place(path: Path) -> int:
+    with path.open() as file:
+        return int(json.loads(file.readline()).get("part", 1))
+
+
+def numbers(folder: Path) -> list[int]:
+    journals, troubles = read_all(sorted(folder.glob("*.journal")))
+    assert troubles == []
+    (journal,) = journals
+    return [one.number for one in journal.entries]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
+
+
+def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
+    """
+    Whatever they are called, and in whatever order they are given.
+    """
+    parts = written(tmp_path)
+    for number, path in enumerate(reversed(parts)):
+        path.rename(tmp_path / f"{number:03}.journal")
+    assert numbers(tmp_path) == list(range(1, 41))
+    assert all(path.stat().st_size < 2 * SIZE for path in tmp_path.iterdir())
+    assert run(tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, -1])
+def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
+    """
+    Status 2, whichever it is: never clean.
+    """
+    parts = written(tmp_path)
+    parts[missing].unlink()
+    done = run(tmp_path)
+    assert (done.exit_code, "missing" in done.stderr) == (2, True), done.output
+    assert "clean" not in done.stdout
+
+
+def test_the_parts_at_the_end_are_missed_too(tmp_path: Path) -> None:
+    """
+    Also if all are gone but the first.
+    """
+    first, *others = written(tmp_path)
+    for path in others:
+        path.unlink()
+    done = run(tmp_path)
+    assert done.exit_code == 2
+    assert "goes on after entry" in done.stderr
+    with pytest.raises(JournalError, match="goes on after entry"):
+        read(first)
+    with pytest.raises(JournalError, match="goes on after entry"):
+        list(opened(first).entries)
+
+
+def test_one_part_alone_is_no_journal(tmp_path: Path) -> None:
+    _, second, *_ = written(tmp_path)
+    with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
+        read(second)
+    with pytest.raises(JournalError, match=r"is part 2 .* is missing"):
+        list(opened(second).entries)
+
+
+def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
+    """
+    What is cut off at the end of a part is missed: only of the last one can it be new.
+    """
+    _, second, *_ = written(tmp_path)
+    lines = second.read_text().splitlines(keepends=True)
+    for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
+        second.write_text("".join(cut))
+        done = run(tmp_path)
+        # Without the line that says that it goes on nothing is lost: the next one does.
+        assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
+    second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
+    assert "stands after the end of its part" in run(tmp_path).stderr
+
+
+def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
+    """
+    It may have been copied before the part was over.
+    """
+    parts = written(tmp_path)
+    shutil.copy(parts[1], tmp_path / "copy.journal")
+    early = parts[2].read_text().splitlines(keepends=True)[:-2]
+    (tmp_path / "early.journal").write_text("".join(early))
+    assert numbers(tmp_path) == list(range(1, 41))
+
+
+def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
+    """
+    They began at other times: no entry of one stands for one of the other.
+    """
+    for number in range(2):
+        head = {"journal": 1, "member": "a", "group": "g", "at": 1.0 + number}
+        entry = {"n": 1, "at": 2.0, "e": "call", "op": "poll", "id": 1}
+        text = f"{json.dumps(head)}\n{json.dumps(entry)}\n"
+        (tmp_path / f"{number}.journal").write_text(text)
+    found, troubles = sources(sorted(tmp_path.iterdir()))
+    assert ([len(list(one.entries)) for one in found], troubles) == ([1, 1], [])
+
+
+def test_holds_reach_over_parts(tmp_path: Path) -> None:
+    """
+    S1: the pause stands in the first part, and what broke it in a later one.
+    """
+    writer = JournalWriter(tmp_path, member="a", part_bytes=SIZE)
+    said = {"op": "pause", "id": 1, "scopes": ["orders"], "owner": "alice"}
+    writer.write("assigned", {"partitions": ["orders:0"]})
+    writer.write("call", said)
+    writer.write("return", said)
+    polls(writer, 40)
+    run_of = {"from": 0, "next": 5, "first": 0, "last": 4, "count": 5}
+    writer.write("deliver", {"tp": "orders:0", **run_of, "poll": 39})
+    done = run(tmp_path, "--partition", "orders:0")
+    assert done.exit_code == 1
+    assert "S1  orders:0  1 x" in done.stdout
+    assert "  >     44" in done.stdout
+
+
+def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
+    """
+    When something is written: nobody waits for the time to pass.
+    """
+    now = [0.0]
+    writer = JournalWriter(
+        tmp_path,
+        clock=lambda: now[0],
+        wall=lambda: now[0],
+        part_bytes=None,
+        part_seconds=60.0,
+    )
+    for moment in (0.0, 59.0, 60.0, 61.0, 300.0):
+        now[0] = moment
+        writer.write("call", {"op": "poll", "id": 1})
+    assert len(list(tmp_path.iterdir())) == 3
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_without_limits_there_is_one_part(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, part_bytes=None)
+    polls(writer, 1000)
+    assert read(writer.path).entries[-1].number == 1000
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "1"])
+def test_limits_are_above_zero(tmp_path: Path, limit: int) -> None:
+    for name in ("part_bytes", "part_seconds"):
+        with pytest.raises(JournalError, match=f"{name} must be"):
+            JournalWriter(tmp_path, **{name: limit})
+    assert list(tmp_path.iterdir()) == []
+
+
+def failing(name: str) -> Callable[..., object]:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(28, name)
+
+    return fail
+
+
+def test_a_journal_that_cannot_go_on_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    It is longer than it should be, that is said, and tried again.
+    """
+    writer = JournalWriter(tmp_path, part_bytes=SIZE)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", failing("full"))
+        polls(writer, 40)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert 1 <= len(caplog.records) < 10
+    assert "stays longer than it should" in caplog.text
+    polls(writer, 40)
+    assert len(list(tmp_path.glob("*.journal"))) > 2
+    assert numbers(tmp_path) == list(range(1, 81))
+
+
+def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, part_bytes=SIZE)
+    polls(writer, 30)
+    child = os.fork()
+    if child == 0:
+        try:
+            polls(writer, 30)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    polls(writer, 30)
+    journals, troubles = read_all(sorted(tmp_path.glob("*.journal")))
+    assert (sorted(len(one.entries) for one in journals), troubles) == ([30, 60], [])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from safeconsumer.audit.writer import JournalWriter
+
+calls, kill_at, before = 0, int(sys.argv[2]), sys.argv[3] == "before"
+writer = JournalWriter(sys.argv[1], member="a", part_bytes=400)
+
+def deadly(function):
+    def call(*given, **named):
+        global calls
+        calls += 1
+        if before and calls == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = function(*given, **named)
+        if calls == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+    return call
+
+def end_of_part():  # everything that it asks of the operating system is counted
+    os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
+    Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
+
+for number in range(1000):
+    if writer._is_full():
+        end_of_part()
+    writer.write("call", {"op": "poll", "id": number})
+    print(number + 1, flush=True)
+    if writer._part == 2:
+        break
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_process_killed_in_the_middle_of_beginning_a_part(
+    tmp_path: Path, step: int, when: str
+) -> None:
+    """
+    At each step: whatever was written is read, and nothing is said to be missing.
+    """
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(step), when]
+    done = subprocess.run(  # noqa: S603 - our own
+        command, check=False, capture_output=True, text=True
+    )
+    told = [int(line) for line in done.stdout.split()]
+    if done.returncode == 0:
+        assert step > 6, "every step up to the entry is one that can be killed"
+    else:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    found = numbers(tmp_path)
+    assert found == list(range(1, len(found) + 1))
+    assert len(told) <= len(found) <= len(told) + 1  # the last one was not told of

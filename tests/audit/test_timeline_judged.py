@@ -1,0 +1,215 @@
+"""
+The picture shows what the judge judged by: on random journals, moment by moment.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safeconsumer.audit.checker import Settings, check
+from safeconsumer.audit.journal import Journal, parse
+from safeconsumer.audit.timeline.story import Lane
+from safeconsumer.audit.timeline.telling import Watching
+from tests.audit.telling import Telling
+
+TP, OTHER = "orders:0", "orders:1"
+OWNERS = ("app", "eve")
+SCOPES = (TP, "orders", "re:ord.*", "@all", OTHER)
+LIFETIMES = (None, "until_resumed", "while_assigned")
+
+# A probe's delivery comes so long after an entry; entries are a tenth apart, and skews
+# and earlier moments are none that it could hit.
+LATER = 0.04
+
+
+@frozen
+class Step:
+    """
+    What one process does next, and how many tenths of a second it waits before.
+    """
+
+    event: str
+    scope: str
+    owner: str
+    number: int
+    lifetime: str | None
+    wait: int
+
+
+def steps(*events: str) -> st.SearchStrategy[list[Step]]:
+    one = st.builds(
+        Step,
+        st.sampled_from(events),
+        st.sampled_from(SCOPES),
+        st.sampled_from(OWNERS),
+        st.integers(0, 12),
+        st.sampled_from(LIFETIMES),
+        st.integers(0, 6),
+    )
+    return st.lists(one, min_size=1, max_size=9)
+
+
+MEMBERS = steps(
+    *("assigned", "assigned", "revoked", "lost", "pause", "pause", "until"),
+    *("resume", "hold", "hold", "lift", "expired", "ended"),
+)
+OPERATORS = steps("group-hold", "group-hold", "group-lift", "limited")
+
+
+def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 - one kind of step each
+    """
+    Return a journal of a plan; generations go up, what ends is of what began.
+    """
+    placed: list[tuple[str, str]] = []
+    telling = Telling(member, at=1000)
+    generation, departed = 0, (0, telling.at)
+    for step in plan:
+        telling.at = round(telling.at + step.wait / 10, 3)
+        scope, owner = step.scope, step.owner
+        if step.event == "hold":
+            owner = f"operator:{owner}"
+        if step.event in {"resume", "lift", "expired", "ended", "group-lift"}:
+            scope, owner = (
+                placed[step.number % len(placed)] if placed else (scope, owner)
+            )
+        elif step.event not in {"assigned", "revoked", "lost"}:
+            placed.append((scope, owner))
+        about = {"scope": scope, "owner": owner}
+        call = {"scopes": [scope], "owner": owner}
+        later = round(telling.at + step.number / 10, 3)
+        since = round(telling.at - step.number / 10, 3)
+        match step.event:
+            case "assigned":
+                generation += 1 + step.number % 2
+                telling.assigned(TP, generation=generation)
+            case "revoked" | "lost":
+                telling.then(step.event, partitions=[TP], generation=generation)
+                departed = len(telling.lines) - 1, telling.at
+            case "pause":
+                telling.call("pause", lifetime=step.lifetime, **call)
+            case "until":
+                telling.call("pause", until=later, **call)
+            case "resume":
+                telling.call("resume", **call)
+            case "hold":
+                until = later if step.number % 3 == 0 else None
+                telling.then("hold", until=until, **about)
+            case "lift":
+                telling.then("lift", since=since, **about)
+            case "expired":
+                telling.then("lift", since=since, why="expired", **about)
+            case "ended":
+                said = {"departed": departed[0], "departed_at": departed[1]}
+                telling.then("lift", why="ended", since=departed[1], **said, **about)
+            case "limited":
+                telling.then("group-hold", group="g", until=later, **about)
+            case _:
+                telling.then(step.event, group="g", **about)
+    return telling
+
+
+def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
+    """
+    Return the journal with a poll after an entry: when it delivers, and its entry.
+    """
+    lines = [json.loads(line) for line in telling.lines]
+    at = lines[after]["at"] + LATER
+    run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
+    probe = [
+        {"at": at - 0.01, "e": "call", "op": "poll", "id": "probe"},
+        {"at": at, "e": "deliver", "poll": "probe", **run},
+        {"at": at + 0.01, "e": "return", "op": "poll", "id": "probe"},
+    ]
+    entries = [*lines[1 : after + 1], *probe, *lines[after + 1 :]]
+    for n, entry in enumerate(entries, start=1):
+        entry["n"] = n
+        if entry.get("departed", 0) > after:
+            entry["departed"] += len(probe)
+    text = "".join(f"{json.dumps(one)}\n" for one in [lines[0], *entries])
+    return parse("probed", text), at, after + 2
+
+
+def lane_of(journals: Sequence[Journal], assumed: Settings) -> Lane | None:
+    watching = Watching(assumed)
+    for journal in journals:
+        watching.hear(journal)
+    lanes = [one for one in watching.told().lanes if one.place == ("g", "orders", 0)]
+    return lanes[0] if lanes else None
+
+
+def is_held(lane: Lane | None, member: str, at: float) -> bool:
+    held = lane.held if lane is not None else ()
+    return any(one.member == member and one.start <= at < one.end for one in held)
+
+
+def is_owned(lane: Lane | None, member: str, at: float) -> bool:
+    owned = lane.owned if lane is not None else ()
+    return any(one.member == member and one.start <= at < one.end for one in owned)
+
+
+def every_probe(
+    look: Callable[[bool, bool, str], None],
+    fleet: Sequence[Telling],
+    operator: Telling,
+    assumed: Settings,
+) -> None:
+    plain = [one.journal() for one in (*fleet, operator)]
+    lane = lane_of(plain, assumed)
+    for number, one in enumerate(fleet):
+        for after in range(1, len(one.lines)):
+            journal, at, entry = probed(one, after)
+            others = [*plain[:number], *plain[number + 1 :]]
+            member = journal.member
+            drawn = is_held(lane, member, at)
+            if not is_owned(lane, member, at):
+                # Whoever delivers there does so without owning it, which is S3.
+                assert not drawn
+                continue
+            verdicts = check([journal, *others], assumed)
+            found = [
+                finding
+                for verdict in verdicts.values()
+                for finding in verdict.findings
+                if finding.member == member and finding.check in {"S1", "G2"}
+            ]
+            assert all(one.entry in {entry, None} for one in found)
+            look(drawn, bool(found), f"after entry {after} of {member}")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    first=MEMBERS, second=MEMBERS, operator=OPERATORS, skew=st.sampled_from([0, 0.25])
+)
+def test_what_is_drawn_as_held_is_what_is_judged_as_held(
+    first: list[Step], second: list[Step], operator: list[Step], skew: float
+) -> None:
+    """
+    A record delivered at any moment is a violation if the lane shows a hold there.
+
+    And only then: a poll is put after each entry of each journal, and judged.
+    """
+
+    def look(drawn: bool, judged: bool, where: str) -> None:  # noqa: FBT001 - of a test
+        assert drawn == judged, where
+
+    fleet = [told("a", [Step("assigned", TP, "", 0, None, 0), *first])]
+    fleet.append(told("b", second))
+    every_probe(look, fleet, told("o", operator), Settings(clock_skew=skew))
+
+
+def test_the_probes_find_holds_and_their_absence() -> None:
+    """
+    The test above would also pass if nothing were ever drawn and nothing ever found.
+    """
+    seen: set[tuple[bool, bool]] = set()
+    fleet = [Telling("a", at=1000).assigned(TP).pause("orders").resume("orders")]
+    every_probe(
+        lambda drawn, judged, _: seen.add((drawn, judged)),
+        fleet,
+        Telling("o", at=1000).then("acked", tp="returns:0", first=0, last=0),
+        Settings(),
+    )
+    assert seen == {(True, True), (False, False)}

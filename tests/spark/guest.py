@@ -1,0 +1,86 @@
+"""
+A Python process that shares the JVM of another: ``python -m tests.spark.guest``.
+
+As in Zeppelin and Livy: it is told the port and the secret of a py4j gateway in its
+environment, by the names that pyspark itself uses. It does what it reads, a line of
+JSON each, and answers each with one line.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from safeconsumer import spark as safe
+from safeconsumer.errors import SparkSetupError
+
+
+class Guest:
+    """
+    The session of the host, and one of its own.
+    """
+
+    def __init__(self) -> None:
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        gateway = launch_gateway()
+        java = gateway.jvm
+        shared = java.org.apache.spark.sql.SparkSession.active()
+        context = java.org.apache.spark.api.java.JavaSparkContext(shared.sparkContext())
+        conf = SparkConf(_jvm=java, _jconf=context.getConf())
+        spark = SparkContext(gateway=gateway, jsc=context, conf=conf)
+        self.session = SparkSession(spark, shared)
+        self.controller: safe.Controller | None = None
+
+    def register(self, *, is_new: bool) -> str:
+        """
+        Register the host's session, or a new one; return what was said against it.
+        """
+        if is_new:
+            self.session = self.session.newSession()
+        try:
+            self.controller = safe.register(self.session, hooks=())
+        except SparkSetupError as error:
+            return str(error)
+        return ""
+
+    def start(self, options: Mapping[str, str], folder: str) -> str:
+        """
+        Begin to write Parquet; leave the session where the host finds it.
+        """
+        frame = self.session.readStream.format("safekafka").options(**options).load()
+        written = frame.writeStream.format("parquet").options(
+            path=f"{folder}/data", checkpointLocation=f"{folder}/checkpoint"
+        )
+        written.trigger(processingTime="100 milliseconds").start()
+        java = self.session._jvm.java
+        java.lang.System.getProperties().put("guest", self.session._jsparkSession)
+        return ""
+
+    def foreach_batch(self) -> str:
+        """
+        Have pyspark set the callback client of the JVM to this process.
+        """
+        rows = self.session.readStream.format("rate").load()
+        query = rows.writeStream.foreachBatch(lambda *_: None).start()
+        query.processAllAvailable()
+        query.stop()
+        return ""
+
+
+def main() -> None:
+    """
+    Do what is asked until the input ends.
+    """
+    guest = Guest()
+    print("ready", flush=True)  # noqa: T201  an answer
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        do: Callable[..., Any] = getattr(guest, name)
+        print(json.dumps(do(**arguments)), flush=True)  # noqa: T201  an answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""
+A session that is stopped while a stream is idle: ``python -m tests.spark.stopping``.
+
+Before that a decision hangs for some triggers. What happens is printed.
+"""
+
+import sys
+import threading
+from typing import Any
+
+from tests.spark import connector
+from tests.spark.conftest import SETTINGS
+from tests.spark.lake import progress
+from tests.spark.waiting import until
+
+_TRIGGERS = 20
+
+
+def main(bootstrap: str, topic: str) -> None:
+    """
+    Run a stream, let it hang, stop the session, and begin anew in the same JVM.
+    """
+    from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
+    from safeconsumer.spark.stream import Stream  # noqa: PLC0415
+
+    spark = session()
+    controller = safe.register(spark, hooks=())
+    query = start(spark, bootstrap, topic)
+    until(lambda: len(query.recentProgress) > 1, query)
+    go, real = threading.Event(), Stream.plan
+    hanging = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
+    Stream.plan = hanging  # type: ignore[method-assign]  # the whole process is a test's
+    until(lambda: hung(query) >= _TRIGGERS, query)
+    Stream.plan = real  # type: ignore[method-assign]
+    go.set()
+    until(lambda: "not returned yet" not in str(progress(query)[-1]), query)
+    said("streams", len(controller.bridge.streams()))
+    spark.stop()
+    until(lambda: controller.bridge.streams() == ())
+    said("after the stop", len(controller.bridge.streams()))
+    again = session()
+    said("another handle", safe.register(again, hooks=()) is not controller)
+    start(again, bootstrap, topic).processAllAvailable()
+    said("and it runs", expected=True)
+    again.stop()
+
+
+def hung(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
+    """
+    Count the triggers in which the decision was still under way.
+    """
+    return sum("not returned yet" in str(one) for one in progress(query))
+
+
+def session() -> Any:  # noqa: ANN401 - pyspark's
+    """
+    Return a session with the shim and the connector.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
+
+    from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
+
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.jars", safe.jars(connector.folder())).getOrCreate()
+
+
+def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pyspark's
+    """
+    Read a topic into nothing.
+    """
+    frame = spark.readStream.format("safekafka").option("subscribe", topic)
+    frame = frame.option("kafka.bootstrap.servers", bootstrap)
+    frame = frame.option("holds.decisionTimeoutMs", "300")
+    written = frame.load().writeStream.format("noop")
+    return written.trigger(processingTime="20 milliseconds").start()
+
+
+def said(what: str, expected: object) -> None:
+    """
+    Print one line.
+    """
+    print(f"{what}: {expected}", flush=True)  # noqa: T201  an answer
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

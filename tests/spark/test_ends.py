@@ -1,0 +1,146 @@
+"""
+A run that ends by itself: where nothing was decided it fails; others go on holding.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from safeconsumer.spark import Controller
+from tests.spark import connector
+from tests.spark.lake import LIMIT, Lake
+from tests.spark.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+
+NO_HOLDS = json.dumps({"version": 1, "holds": []})
+
+
+def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
+    """
+    Return why a query that is to fail has failed.
+    """
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
+
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(LIMIT)
+    return str(caught.value)
+
+
+def away() -> dict[str, str]:
+    """
+    Return options that name control topics that are not there.
+    """
+    mark = uuid4().hex[:8]
+    return {
+        "holds_control": f"away-ops-{mark},away-own-{mark}",
+        "holds_group": "g",
+        "holds_controlTimeoutMs": "1000",
+    }
+
+
+def test_a_file_of_holds_that_is_missing_fails_the_run(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """
+    S4; the next run, when the file is there, reads everything once.
+    """
+    file = tmp_path / "holds.json"
+    lake.produce(lake.orders, 5)
+    why = failure(lake.start(holds_file=str(file)))
+    assert "it cannot be told what is held" in why
+    assert str(file) in why
+    file.write_text(NO_HOLDS)
+    lake.run(holds_file=str(file))
+    assert lake.rows() == lake.produced()
+
+
+def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
+    """
+    S4; also where nothing is there to be read.
+    """
+    for _ in range(2):
+        why = failure(lake.start(**away()))
+        assert "away-ops" in why
+        lake.produce(lake.orders, 5)
+    assert not lake.rows()
+
+
+def test_a_decision_that_hangs_fails_the_run(
+    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    S4; Python that does not answer in time is no decision.
+    """
+    from threading import Event  # noqa: PLC0415  beside its use
+
+    go = Event()
+    real = controller.bridge._answer
+
+    def slow(question: str, facts: Any) -> Any:  # noqa: ANN401 - facts
+        if question == "plan":
+            go.wait(LIMIT)
+        return real(question, facts)
+
+    monkeypatch.setattr(controller.bridge, "_answer", slow)
+    lake.produce(lake.orders, 5)
+    try:
+        why = failure(lake.start(holds_decisionTimeoutMs="300"))
+    finally:
+        go.set()
+    assert "no decision within 300 ms" in why
+    assert not lake.rows()
+
+
+def test_what_is_held_is_a_decision(lake: Lake) -> None:
+    """
+    The run ends well: whoever holds everything wants nothing to be read.
+    """
+    lake.produce(lake.orders, 5)
+    lake.run(holds="@all")
+    assert not lake.rows()
+
+
+def test_a_query_that_goes_on_holds_until_it_can_be_told(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """
+    S4; the same trouble, under a trigger that does not end.
+    """
+    file = tmp_path / "holds.json"
+    lake.produce(lake.orders, 5)
+    often = {"processingTime": "200 milliseconds"}
+    query = lake.start(trigger=often, holds_file=str(file))
+    until(lambda: "holds.json" in str(query.lastProgress), query)
+    assert not lake.rows()
+    beside = tmp_path / "new"
+    beside.write_text(NO_HOLDS)
+    beside.rename(file)
+    until(lambda: lake.rows() == lake.produced(), query)
+    query.stop()
+
+
+def test_archive_tells_of_it_with_status_1(lake: Lake, tmp_path: Path) -> None:
+    """
+    One line on stderr; a nightly job must not end well with nothing.
+    """
+    lake.produce(lake.orders, 5)
+    command = [sys.executable, "-m", "safeconsumer.cli.archive", lake.orders]
+    command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
+    command += ["--bootstrap", lake.broker.bootstrap, "--master", "local[2]"]
+    command += ["--connector", str(connector.folder())]
+    command += ["--option", f"holds.file={tmp_path / 'missing'}"]
+    done = subprocess.run(  # noqa: S603 - our own command line
+        command, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    said = [one for one in done.stderr.splitlines() if one.startswith("safeconsumer: ")]
+    assert len(said) == 1, done.stderr[-3000:]
+    assert "it cannot be told what is held" in said[0]
+    assert "Traceback" not in done.stderr
+    assert not lake.rows()

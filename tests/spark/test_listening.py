@@ -1,0 +1,100 @@
+"""
+Progress where Spark people look: a listener, and the batch's description in the UI.
+"""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from safeconsumer import spark as safe
+from safeconsumer.events.consumer import Event
+from safeconsumer.spark.listening import Progress
+from tests.spark.lake import LIMIT, Lake
+from tests.spark.waiting import until
+
+
+def progress(rows: int, **metrics: str) -> dict[str, Any]:
+    return {
+        "id": "1-2",
+        "runId": "3-4",
+        "name": "nightly",
+        "numInputRows": rows,
+        "sources": [{"metrics": metrics}],
+    }
+
+
+def test_it_counts_and_tells_of_changes() -> None:
+    """
+    Once per change, and at the end what was left behind.
+    """
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    kept.take(progress(5, heldPartitions="0", heldLag="0"))
+    kept.take(progress(3, heldPartitions="2", heldLag="7"))
+    kept.take(progress(0, heldPartitions="2", heldLag="9"))
+    (one,) = kept.queries()
+    assert (one.query, one.batches, one.rows) == ("nightly", 2, 8)
+    assert (one.held, one.lag) == (2, 9)
+    assert [event.name for event in told] == ["spark_query_held"]
+    kept.end("3-4")
+    assert told[-1].name == "spark_query_ended_held"
+    assert kept.queries() == ()
+
+
+def test_another_source_is_none_of_its_business() -> None:
+    kept = Progress(())
+    kept.take(progress(5))
+    assert kept.queries() == ()
+
+
+class TestOnSpark:
+    """
+    A running query.
+    """
+
+    pytestmark: ClassVar = [
+        pytest.mark.spark,
+        pytest.mark.real_broker,
+        pytest.mark.timeout(400),
+    ]
+
+    def test_a_query_that_ends_with_something_held(self, lake: Lake) -> None:
+        """
+        Counted by Spark's own events.
+        """
+        told: list[Event] = []
+        made = safe.listener((told.append,))
+        lake.spark.streams.addListener(made)
+        try:
+            lake.produce(lake.orders, 5)
+            lake.produce(lake.returns, 5)
+            lake.run(holds=lake.orders)
+            until(lambda: "spark_query_ended_held" in [one.name for one in told])
+        finally:
+            lake.spark.streams.removeListener(made)
+        assert (told[-1].held, told[-1].lag) == (4, 20)  # type: ignore[attr-defined]  # by its name
+
+    def test_the_description_of_a_batch_says_what_is_held(self, lake: Lake) -> None:
+        """
+        As Spark's UI shows it, behind what Spark says of the batch.
+        """
+        lake.produce(lake.orders, 5)
+        lake.produce(lake.returns, 5)
+        (
+            lake.stream({"holds": lake.orders})
+            .writeStream.format("parquet")
+            .queryName("described")
+            .option("path", str(lake.data))
+            .option("checkpointLocation", str(lake.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(LIMIT)
+        )
+        store = lake.spark.sparkContext._jsc.sc().statusStore()
+        jobs = store.jobsList(None)
+        said = [
+            jobs.apply(number).description().getOrElse(None)
+            for number in range(jobs.size())
+        ]
+        (ours,) = {one for one in said if one and one.startswith("described")}
+        assert ours.endswith(f"\nheld: {lake.orders}:0-3, 20 behind")

@@ -1,0 +1,204 @@
+"""
+What a session keeps open: one reader for a group, and nothing of streams that failed.
+"""
+
+import subprocess
+import sys
+import threading
+from typing import Any, ClassVar
+
+import pytest
+
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.spark import Controller
+from safeconsumer.spark.control import PlanBarrier, PlanLedger
+from safeconsumer.spark.opening import Opening
+from safeconsumer.spark.options import parse as options_of
+from safeconsumer.spark.stream import Stream
+from tests.group.team import Team
+from tests.spark.lake import LIMIT, Lake, progress
+from tests.spark.waiting import until
+
+
+def readers() -> int:
+    return sum(one.name == "safeconsumer-control" for one in threading.enumerate())
+
+
+def opened(opening: Opening, team: Team, **more: str) -> Stream:
+    operator_topic, group_topic = team.settings.topics
+    options = {
+        "kafka.bootstrap.servers": team.broker.bootstrap,
+        "holds.control": f"{operator_topic},{group_topic}",
+        "holds.group": team.group,
+        **more,
+    }
+    return opening.stream("s", options_of(options))
+
+
+@pytest.mark.real_broker
+class TestReaders:
+    """
+    Of one session, on a broker.
+    """
+
+    def test_streams_of_one_group_share_a_reader(self, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+        """
+        Until the last of them ends; another group has its own.
+        """
+        with Team(kafka_broker, partitions=1, records=0) as team:
+            opening = Opening(PauseLedger())
+            before = readers()
+            streams = [opened(opening, team) for _ in range(3)]
+            assert readers() == before + 1
+            other = opened(opening, team, **{"holds.group": "another"})
+            assert readers() == before + 2
+            other.close()
+            for one in streams[:2]:
+                one.close()
+                one.close()  # once more does no harm to the others
+            until(lambda: readers() == before + 1)
+            (following,) = streams[2]._followers
+            assert following.fresh() is not None
+            streams[2].close()
+            until(lambda: readers() == before)
+
+
+def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:
+    """
+    Streams that share a reader wait beside each other.
+    """
+    ledger = PlanLedger((), group_id="g")
+    barrier = PlanBarrier(ledger, None)
+    barrier.close({("", 1): 1})
+    barrier.close({("", 2): 2})
+    barrier.forget(1)
+    assert barrier.is_waiting()
+    barrier.connect(lambda answered: answered({}), {})
+    assert ledger.await_plan(2, 0.0)
+
+
+class TestOnSpark:
+    """
+    In a session.
+    """
+
+    pytestmark: ClassVar = [
+        pytest.mark.spark,
+        pytest.mark.real_broker,
+        pytest.mark.timeout(600),
+    ]
+
+    def test_nothing_is_left_of_streams_that_could_not_be_opened(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        No stream, no thread of Python's, none of the JVM's.
+        """
+        with Team(lake.broker, partitions=1, records=0) as team:
+            team.create("not-compacted", {"cleanup.policy": "delete"})
+            options = {
+                "holds.control": f"not-compacted,{team.settings.topics[1]}",
+                "holds.group": team.group,
+            }
+            before = set(threading.enumerate())
+            for _ in range(3):
+                query = lake.start(**options)
+                with pytest.raises(Exception, match="not-compacted"):
+                    query.awaitTermination(60)
+            assert controller.bridge.streams() == ()
+            until(lambda: readers() == 0)
+            left = {one.name for one in set(threading.enumerate()) - before}
+            assert not {one for one in left if one.startswith(("safe", "kafka"))}
+            until(lambda: "safekafka-decision" not in java_threads(lake))
+
+    def test_with_nothing_held_the_official_source_is_asked_once(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        As many requests per trigger as the official stream makes by itself.
+        """
+        lake.produce(lake.orders, 5)
+        official = requests_per_trigger(lake, "kafka")
+        assert controller.holds() == ()
+        ours = requests_per_trigger(lake, "safekafka")
+        assert ours < 1.3 * official
+
+    def test_a_stopped_session_leaves_no_stream_and_says_things_once(
+        self, lake: Lake
+    ) -> None:
+        """
+        In a process of its own; a decision hangs for twenty triggers before that.
+        """
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [
+                *(sys.executable, "-m", "tests.spark.stopping"),
+                *(lake.broker.bootstrap, lake.orders),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.stdout.splitlines() == [
+            "streams: 1",
+            "after the stop: 0",
+            "another handle: True",
+            "and it runs: True",
+        ], done.stderr
+        said = [line for line in done.stderr.splitlines() if "safekafka: " in line]
+        held = [line for line in said if "everything is held" in line]
+        assert len(held) == 2, said  # no decision in time; the earlier one not back yet
+        assert sum("there are decisions again" in line for line in said) == 1, said
+
+
+def java_threads(lake: Lake) -> set[str]:
+    java = lake.spark.sparkContext._jvm.java.lang
+    return {one.getName() for one in java.Thread.getAllStackTraces().keySet()}
+
+
+def requests_per_trigger(lake: Lake, format_: str) -> float:
+    """
+    Count what the admin client of a stream sends, by its own metric, over 50 triggers.
+    """
+    known = admins(lake)
+    query = lake.start(
+        format_=format_,
+        trigger={"processingTime": "50 milliseconds"},
+        maxOffsetsPerTrigger="1000",
+    )
+    until(lambda: len(query.recentProgress) > 10, query)
+    (admin,) = admins(lake) - known
+    first, sent = triggers(query), requests(lake, admin)
+    until(lambda: triggers(query) >= first + 50, query)
+    counted = triggers(query) - first, requests(lake, admin) - sent
+    query.stop()
+    return counted[1] / counted[0]
+
+
+def triggers(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
+    return len({one["timestamp"] for one in progress(query)})
+
+
+def admins(lake: Lake) -> set[str]:
+    name = "kafka.admin.client:type=admin-client-metrics,client-id=*"
+    return {str(one) for one in beans(lake, "queryNames", name, "QueryExp", None)}
+
+
+def requests(lake: Lake, admin: str) -> float:
+    kind, attribute = "java.lang.String", "request-total"
+    return float(beans(lake, "getAttribute", admin, kind, attribute))
+
+
+def beans(lake: Lake, what: str, name: str, kind: str, argument: str | None) -> Any:  # noqa: ANN401 - Java's
+    # By reflection: py4j looks for methods in the server's class, which Java hides.
+    gateway = lake.spark.sparkContext._gateway
+    java = gateway.jvm.java.lang
+    interface = java.Class.forName("javax.management.MBeanServer")
+    kinds = gateway.new_array(java.Class, 2)
+    kinds[0] = java.Class.forName("javax.management.ObjectName")
+    kinds[1] = java.Class.forName(kind if "." in kind else f"javax.management.{kind}")
+    given = gateway.new_array(java.Object, 2)
+    given[0] = gateway.jvm.javax.management.ObjectName(name)
+    given[1] = argument
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    return interface.getMethod(what, kinds).invoke(server, given)

@@ -1,0 +1,150 @@
+"""
+Nothing but an explicit answer moves anything; what is not of one version is refused.
+"""
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import pytest
+
+from safeconsumer import spark as safe
+from safeconsumer.spark import Controller, provision
+from safeconsumer.spark.bridge import Bridge
+from safeconsumer.spark.session import _SHIM, _static
+from tests.spark.lake import LIMIT, Lake, metrics, progress
+from tests.spark.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
+
+EVERY = {"processingTime": "100 milliseconds"}
+OLD = """
+package safeconsumer.spark;
+
+import java.util.Map;
+import java.util.function.BiFunction;
+
+public final class SafeKafkaProvider
+    implements org.apache.spark.sql.sources.DataSourceRegister {
+  public static void decideBy(BiFunction<String, Map<String, String>, String> python) {}
+  @Override public String shortName() { return "safekafka"; }
+}
+"""
+
+Answer = Callable[[str], str | None]
+
+
+def changed(**facts: str) -> Answer:
+    def answer(text: str) -> str:
+        return urlencode({**dict(parse_qsl(text, keep_blank_values=True)), **facts})
+
+    return answer
+
+
+WRONG: dict[str, Answer] = {
+    "None": lambda _: None,
+    "nothing": lambda _: "",
+    "consent of the first protocol": lambda _: "verdict=go",
+    "another protocol": changed(protocol="1"),
+    "another decider": changed(decider="another"),
+    "another question": changed(number="another"),
+    "no verdict": lambda text: text.replace("&verdict=go", ""),
+    "an unknown verdict": changed(verdict="yes"),
+    "no end": lambda text: text.partition("&verdict=go")[0] + "&verdict=go",
+    "no text": lambda text: text.replace("&", " "),
+}
+
+
+def test_only_an_explicit_answer_moves_anything(
+    lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    S4, for each of the ways in which an answer can be none; then it goes on.
+    """
+    real = Bridge.apply
+    wrong: list[Answer] = [WRONG["None"]]
+    asked = threading.Event()
+
+    def apply(self: Bridge, question: str, text: str) -> str | None:
+        answer = real(self, question, text)
+        if question == "complete":
+            return answer
+        asked.set()
+        return wrong[-1](answer)
+
+    monkeypatch.setattr(Bridge, "apply", apply)
+    lake.produce(lake.orders, 5)
+    query = lake.start(trigger=EVERY)
+    for name, one in WRONG.items():
+        wrong.append(one)
+        asked.clear()
+        assert asked.wait(LIMIT), name
+        until(later(query), query)
+        said = metrics(progress(query))[-1]
+        assert (said["held"], bool(said["heldBecause"])) == ("@all", True), name
+    assert lake.rows() == Counter()
+    monkeypatch.setattr(Bridge, "apply", real)
+    until(lambda: lake.rows() == lake.produced(), query)
+    query.stop()
+    until(lambda: controller.bridge.streams() == ())
+
+
+def later(query: Any) -> Callable[[], bool]:  # noqa: ANN401 - a StreamingQuery
+    def moments() -> set[str]:
+        return {one["timestamp"] for one in progress(query)}
+
+    before = moments()
+    return lambda: bool(moments() - before)
+
+
+def test_a_session_that_nobody_registered(lake: Lake) -> None:
+    """
+    Another one of the same JVM does not decide for it; it can be registered itself.
+    """
+    beside = lake.spark.newSession()
+    reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
+    reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+    with pytest.raises(Exception, match=r"safeconsumer\.spark\.register\(spark\)"):
+        reader.load()
+    own = safe.register(beside, hooks=())
+    assert safe.register(beside) is own
+    assert safe.register(lake.spark) is not own
+    reader.load()
+
+
+def test_an_older_wheel_is_refused_by_this_shim(lake: Lake) -> None:
+    """
+    It registers by a call that this shim knows only to refuse.
+    """
+    gateway = lake.spark.sparkContext._gateway
+    with pytest.raises(Exception, match="newer safeconsumer than the one"):
+        _static(gateway, _SHIM).decideBy(None)
+
+
+def test_an_older_shim_is_refused_by_this_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before anything can be read with it.
+    """
+    shutil.copytree(provision._SOURCES / "resources", tmp_path / "resources")
+    source = tmp_path / "java" / "SafeKafkaProvider.java"
+    source.parent.mkdir()
+    source.write_text(OLD)
+    monkeypatch.setattr(provision, "_SOURCES", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar = provision._compiled()
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [sys.executable, "-m", "tests.spark.old", str(jar)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert "speaks protocol 1, the installed safeconsumer 2" in done.stdout, done

@@ -1,0 +1,263 @@
+"""
+Whether a stream is quiet: told to operators by its reports, and to its own program.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from safeconsumer.cli import waiting
+from safeconsumer.errors import NotQuietError
+from safeconsumer.group.operator import Operator as Desk
+from safeconsumer.group.report_wire import STREAM
+from safeconsumer.group.reports import Seen
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.state import LedgerState
+from safeconsumer.spark import Controller
+from safeconsumer.spark.activity import Watched, query_name
+from safeconsumer.spark.reporting import StreamReport
+from tests.spark.driver import Pausing
+from tests.spark.lake import LIMIT, Lake
+from tests.spark.test_control import Operator
+from tests.spark.test_exactly_once import Driven
+from tests.spark.waiting import until
+
+ZERO, ONE = ("orders", 0), ("orders", 1)
+BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [(BATCH, "nightly"), (BATCH.removeprefix("nightly"), ""), ("", "")],
+)
+def test_a_query_is_named_by_what_spark_says_of_its_batch(
+    description: str, name: str
+) -> None:
+    assert query_name(description) == name
+
+
+class Reported:
+    """
+    A stream's reports, without Spark and Kafka.
+    """
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self.held: set[tuple[str, int]] = set()
+        self.seen_state = "ready"
+        self.made = StreamReport(
+            group="g",
+            watched=self.watched,
+            follower=self,
+            covers=self.held.__contains__,
+            skew=1.0,
+        )
+
+    def seen(self) -> Seen:
+        return Seen(state=self.seen_state, skipped=0, applied={})
+
+    def state(self) -> LedgerState:
+        return LedgerState()
+
+    def told(self) -> tuple[str, object, object]:
+        report = self.made.report()
+        return report.state, dict(report.quiet), dict(report.busy)
+
+
+def test_before_its_first_plan_nothing_is_known_of_a_stream() -> None:
+    """
+    A batch from before a restart may be run again, in full.
+    """
+    assert Reported().told() == ("starting", {}, {})
+
+
+def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
+    """
+    Not while a plan is made, which may not have seen the hold.
+    """
+    lab = Reported()
+    lab.watched.begin("q", [ZERO, ONE])
+    assert lab.told() == ("starting", {}, {})
+    lab.watched.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
+    lab.watched.begin("q", [ZERO, ONE])
+    lab.held.add(ZERO)
+    assert lab.told() == ("deciding", {}, {})
+    lab.watched.planned({ZERO: 0, ONE: 0}, {ZERO: 5, ONE: 0})
+    assert lab.told() == ("ready", {}, {"orders": ((0, 0),)})
+    assert not lab.made.is_news()
+    lab.watched.ended()
+    assert lab.made.is_news()
+    assert lab.told() == ("ready", {"orders": ((0, 0),)}, {})
+    assert not lab.made.is_news()
+
+
+def test_who_cannot_read_the_control_topics_says_so() -> None:
+    """
+    It plans nothing, but what it has read may be old.
+    """
+    lab = Reported()
+    lab.watched.begin("q", [ZERO])
+    lab.watched.planned({ZERO: 0}, {ZERO: 0})
+    lab.held.add(ZERO)
+    lab.seen_state = "unavailable"
+    assert lab.told()[0] == "unavailable"
+
+
+class TestOnSpark:
+    """
+    Running streams.
+    """
+
+    pytestmark: ClassVar = [
+        pytest.mark.spark,
+        pytest.mark.real_broker,
+        pytest.mark.timeout(400),
+    ]
+
+    def slow(self, lake: Lake, name: str, **options: str) -> Any:  # noqa: ANN401 - a query
+        """
+        Start a stream whose tasks stop in the middle until they are let go.
+        """
+        from pyspark.sql import functions  # noqa: PLC0415  if installed
+
+        folder = lake.data.parent
+        paused = functions.udf(Pausing(folder), "long", useArrow=False)
+        named = {key.replace("_", "."): one for key, one in options.items()}
+        frame = lake.stream(named).select(
+            "topic", "partition", paused("offset").alias("offset")
+        )
+        return (
+            frame.writeStream.format("parquet")
+            .queryName(name)
+            .option("path", str(lake.data))
+            .option("checkpointLocation", str(lake.checkpoint))
+            .trigger(processingTime="1 hour")  # the next plan does not come to help
+            .start()
+        )
+
+    def test_the_program_waits_for_the_batch_that_was_planned_before(
+        self, lake: Lake, controller: Controller
+    ) -> None:
+        """
+        Placing a hold is not yet quiet; what says so is the end of the batch.
+        """
+        lake.produce(lake.orders, 20)
+        query = self.slow(lake, "slow")
+        middle = lake.data.parent / "in-the-middle"
+        until(middle.exists, query)
+        with pytest.raises(NotQuietError, match="it is not held"):
+            controller.wait_quiet(lake.orders, timeout=0.2)
+        controller.pause(lake.orders)
+        with pytest.raises(NotQuietError, match=rf"slow: {lake.orders}:0-3, a batch"):
+            controller.wait_quiet(timeout=0.5)
+        (lake.data.parent / "go").touch()
+        controller.wait_quiet(lake.orders, timeout=LIMIT)
+        rows = lake.rows()
+        lake.produce(lake.orders, 5)
+        assert query.isActive
+        assert lake.rows() == rows
+        query.stop()
+
+    def test_an_operator_waits_for_it_too(self, lake: Lake, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+        """
+        G8: the stream is a seat of its own, and says when its batch has ended.
+        """
+        operator = Operator(kafka_broker)
+        with operator.team, desk(operator) as look:
+            lake.produce(lake.orders, 20)
+            query = self.slow(lake, "nightly", **reporting(operator))
+            until((lake.data.parent / "in-the-middle").exists, query)
+            operator.hold(lake.orders)
+            until(lambda: "a batch that was planned" in look(lake.orders)[1], query)
+            assert not look(lake.orders)[0]
+            (lake.data.parent / "go").touch()
+            until(lambda: look(lake.orders)[0], query)
+            assert look(lake.orders)[1] == "1 of 1 members quiet"
+            query.stop()
+            until(lambda: "no members" in look(lake.orders)[1])
+
+    def test_a_stream_that_was_killed_is_waited_for_and_then_named(
+        self,
+        lake: Lake,
+        kafka_broker: Any,  # noqa: ANN401 - any kind
+    ) -> None:
+        """
+        While its last report counts nothing good is said; it does not block for ever.
+        """
+        operator = Operator(kafka_broker)
+        with operator.team, desk(operator) as look:
+            lake.produce(lake.orders, 20)
+            driven = Driven(lake)
+            driven.hold()
+            driven.options(reporting(operator))
+            with driven.running() as driver:
+                driven.await_middle(driver)
+                until(lambda: "of 1 members" in look(lake.orders)[1])
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+                operator.hold(lake.orders)
+                is_quiet, said = look(lake.orders)
+                assert (is_quiet, "records behind" in said) == (False, True), said
+                until(lambda: "not heard of any more" in look(lake.orders)[1])
+                is_quiet, said = look(lake.orders)
+                assert is_quiet
+                assert "and not counted" in said
+
+    def test_a_hold_for_one_query_is_not_for_others(
+        self, lake: Lake, controller: Controller, tmp_path: Path
+    ) -> None:
+        """
+        By the name that Spark knows it by.
+        """
+        other = Lake(lake.spark, lake.broker, tmp_path / "other")
+        lake.produce(lake.orders, 10)
+        controller.pause("@all", reason="reload", query="first")
+        for name, where in (("first", lake), ("second", other)):
+            query = (
+                lake.stream({})
+                .writeStream.format("parquet")
+                .queryName(name)
+                .option("path", str(where.data))
+                .option("checkpointLocation", str(where.checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(LIMIT)
+        assert not lake.rows()
+        assert other.rows() == lake.produced()
+        assert controller.resume("@all", query="first") == ()
+
+
+def reporting(operator: Operator) -> dict[str, str]:
+    """
+    Return options of a stream that obeys an operator, and reports.
+    """
+    status = operator.team.settings.status_topic
+    topics = ",".join((*operator.topics, str(status)))
+    return {**operator.options(), "holds.control": topics}
+
+
+class desk:  # noqa: N801 - reads as a function
+    """
+    Look at a group as ``wait quiet`` does.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        team = operator.team
+        self._desk = Desk(team.broker.client_config, team.settings)
+        self._group = operator.group
+
+    def __enter__(self) -> Callable[[str], tuple[bool, str]]:
+        return self._look
+
+    def _look(self, topic: str) -> tuple[bool, str]:
+        picture = self._desk.look(self._group)
+        assert all(one.kind == STREAM for one in picture.reports)
+        return waiting.is_quiet(picture, [scopes.topic(topic)])
+
+    def __exit__(self, *_: object) -> None:
+        self._desk.close()

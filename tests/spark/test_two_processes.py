@@ -1,0 +1,140 @@
+"""
+Two Python processes in one JVM: each decides for its own streams, and only for those.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.spark import Controller
+from tests.spark import sink
+from tests.spark.lake import LIMIT, Lake
+from tests.spark.waiting import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
+
+EVERY = {"processingTime": "100 milliseconds"}
+
+
+class Host:
+    """
+    The process of the tests, with a guest in its JVM.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        gateway = lake.spark.sparkContext._gateway
+        self.java = gateway.jvm.java.lang
+        known = {
+            "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+            "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.guest"],
+            env={**os.environ, **known},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.answer() == "ready"
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, name: str, **arguments: Any) -> Any:  # noqa: ANN401 - of JSON
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, arguments]) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.answer())
+
+    def session(self) -> Any:  # noqa: ANN401 - Java's
+        return self.java.System.getProperties().get("guest")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def guest(lake: Lake) -> Iterator[Host]:
+    made = Host(lake)
+    yield made
+    made.end()
+
+
+def held_because(stream: Any) -> str:  # noqa: ANN401 - Java's
+    progress = stream.lastProgress()
+    said = json.loads(progress.json())["sources"][0] if progress else {}
+    return str(said.get("metrics", {}).get("heldBecause"))
+
+
+def options(lake: Lake) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": lake.broker.bootstrap,
+        "subscribe": f"{lake.orders},{lake.returns}",
+        "startingOffsets": "earliest",
+    }
+
+
+def test_a_second_process_neither_takes_over_nor_is_taken_over(
+    lake: Lake, controller: Controller, guest: Host, tmp_path: Path
+) -> None:
+    """
+    S1, S4: a stream that runs goes on obeying the process that started it.
+    """
+    lake.produce(lake.orders, 25)
+    controller.pause(lake.orders)
+    query = lake.start(trigger=EVERY)
+    until(lambda: controller.lag().get((lake.orders, 3)) == 25, query)
+    assert guest.ask("register", is_new=True) == ""
+    guest.ask("foreach_batch")
+    guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))
+    theirs = tmp_path / "guest" / "data"
+    until(lambda: sink.rows(theirs) == lake.produced(), query)
+    lake.produce(lake.returns, 5)
+    until(lambda: lake.rows() == lake.produced(lake.returns), query)
+    until(lambda: sink.rows(theirs) == lake.produced(), query)
+    controller.resume(lake.orders)
+    until(lambda: lake.rows() == lake.produced(), query)
+    query.stop()
+
+
+def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> None:
+    """
+    With the way out in the words.
+    """
+    said = guest.ask("register", is_new=False)
+    assert "another process decides for the streams of this session" in said
+    assert "spark.newSession()" in said
+
+
+def test_streams_of_a_process_that_died_are_held(
+    lake: Lake, controller: Controller, guest: Host, tmp_path: Path
+) -> None:
+    """
+    S4; and the other one's new streams start as if it had never been there.
+    """
+    assert guest.ask("register", is_new=True) == ""
+    lake.produce(lake.orders, 5)
+    guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))
+    theirs = tmp_path / "guest" / "data"
+    until(lambda: sink.rows(theirs) == lake.produced())
+    seen = sink.rows(theirs)
+    (stream,) = guest.session().streams().active()
+    guest.end()
+    silent = "the process that registered this session does not answer"
+    until(lambda: held_because(stream) == silent)
+    lake.produce(lake.orders, 5)
+    lake.run()
+    assert lake.rows() == lake.produced()
+    batch = stream.lastProgress().timestamp()
+    until(lambda: stream.lastProgress().timestamp() > batch)
+    assert sink.rows(theirs) == seen
+    stream.stop()
+    assert controller.bridge.streams() == ()
