@@ -76,7 +76,7 @@ def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> 
     command += [lake.orders, lake.returns, "--bootstrap", lake.broker.bootstrap]
     command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
     command += ["--connector", str(connector.folder()), "--master", master]
-    command += ["--holds", lake.orders, "--option", "minPartitions=4"]
+    command += ["--holds", lake.orders, "--option", "minPartitions=4", "--table"]
     done = subprocess.run(  # noqa: S603 - our own command line
         command,
         capture_output=True,
