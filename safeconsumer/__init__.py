@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Retry,
         RetryLater,
         StopWorker,
+        Tracing,
         UnsendableError,
         Worker,
     )
@@ -116,6 +117,7 @@ _HOMES = {
     "ScopeSyntaxError": "errors",
     "StopWorker": "worker",
     "TargetTypeError": "errors",
+    "Tracing": "worker",
     "UnansweredBatchError": "errors",
     "UnsendableError": "worker",
     "UnsupportedKafkaPythonError": "errors",
@@ -172,6 +174,7 @@ __all__ = [
     "ScopeSyntaxError",
     "StopWorker",
     "TargetTypeError",
+    "Tracing",
     "UnansweredBatchError",
     "UnsendableError",
     "UnsupportedKafkaPythonError",

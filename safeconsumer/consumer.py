@@ -75,7 +75,13 @@ LOG = LazyHook("safeconsumer.events.log:log_event")
 
 _held_numbers = itertools.count(1)
 
-_UPSTREAM_NEXT = UpstreamConsumer.__next__
+# What upstream calls for each record, to see whether somebody has wrapped it; None if
+# that was done before we were imported.
+_UPSTREAM_NEXT: Any = UpstreamConsumer.__next__
+if getattr(_UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
+    UpstreamConsumer.__module__
+):
+    _UPSTREAM_NEXT = None
 
 
 class SafeConsumer(UpstreamConsumer):

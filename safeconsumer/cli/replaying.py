@@ -16,7 +16,7 @@ from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer.cli.letters import Found, opened
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.group.troubles import is_refused
-from safeconsumer.worker.letters_format import REPLAYED_FROM, StoredLetter
+from safeconsumer.worker.letters_format import REPLAYED_FROM, OneTrace, StoredLetter
 
 # Sent together, and remembered together.
 _WINDOW = 100
@@ -297,7 +297,7 @@ class Replay:
             value=self._producer.config["value_serializer"]
             if is_null
             else stored.value,
-            headers=headers,
+            headers=OneTrace(headers),
             partition=letter.partition,
             timestamp_ms=stored.timestamp if self._keeps_timestamp else None,
         )

@@ -10,6 +10,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer._kafka.fixes.producers import UntracedProducer
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
@@ -153,7 +154,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "request_timeout_ms": timeout_ms,
     }
     fitting = _fitting(KafkaProducer, base)
-    return KafkaProducer(**{**defaults, **fitting, **_WRITING})
+    return UntracedProducer(**{**defaults, **fitting, **_WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:

@@ -11,6 +11,9 @@ the extra ``metrics``, register a collector or serve a port::
 
     metrics.serve(9100, worker)
 
+For OpenTelemetry, with the extra ``otel``, there is
+:class:`safeconsumer.metrics.otel.Instruments`.
+
 What has no labels is in kafka-python's own ``consumer.metrics()`` and its reporters,
 too, in the group ``safeconsumer-metrics``.
 

@@ -24,7 +24,14 @@ from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
 from safeconsumer.worker.records import Record
 from safeconsumer.worker.routes import NoHandlerError
-from safeconsumer.worker.settings import Commit, DeadLetter, Drain, Limits, Retry
+from safeconsumer.worker.settings import (
+    Commit,
+    DeadLetter,
+    Drain,
+    Limits,
+    Retry,
+    Tracing,
+)
 from safeconsumer.worker.worker import Worker
 
 __all__ = [
@@ -56,6 +63,7 @@ __all__ = [
     "RetryLater",
     "Stats",
     "StopWorker",
+    "Tracing",
     "UnsendableError",
     "Worker",
 ]

@@ -5,7 +5,7 @@ What a worker or a pump was told, and the parts that are made of it.
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
@@ -26,14 +26,19 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    Tracing,
     check_breaker,
     check_consumer,
     check_counts,
     check_key,
     check_kinds,
     check_on_exhausted,
+    check_trace,
 )
 from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.tracing import Tracer
 
 
 @frozen(kw_only=True)
@@ -88,6 +93,7 @@ class Handling:
     topic_concurrency: Mapping[str, int] | None
     handler_timeout: float | None
     lifespan: MakeLifespan | None
+    trace: bool | Tracing
     called: Handler = field(init=False)
 
     @called.default
@@ -101,6 +107,7 @@ class Handling:
         check_throttles(self.batch, self.batch_within, self.rate)
         check_timeout(self.handler_timeout)
         check_lifespan(self.lifespan, self.executor)
+        check_trace(self.trace)
 
     @property
     def is_batch(self) -> bool:
@@ -119,10 +126,28 @@ class Handling:
             "within": self.batch_within,
             "rate": self.rate,
             "per_topic": None if topics is None else PerTopic(topics),
-            **cut(self.executor, self.batch),
+            **cut(self.executor, self.batch, is_traced=self.trace is not False),
         }
 
-    def calls(self, called: Handler, parts: "Parts", age: float) -> Calls:
+    def tracer(self, config: Mapping[str, Any]) -> "Tracer | None":
+        """
+        Return what makes spans; None if nobody wants any.
+
+        Args:
+            config: of the consumer.
+
+        Raises:
+            MissingExtraError: OpenTelemetry's API is not installed.
+        """
+        if self.trace is False:
+            return None
+        from safeconsumer.worker import tracing  # noqa: PLC0415  an extra's
+
+        return tracing.tracer_of(self.trace, config, is_batch=self.is_batch)
+
+    def calls(
+        self, called: Handler, parts: "Parts", age: float, tracer: "Tracer | None"
+    ) -> Calls:
         """
         Return what is called, and how.
 
@@ -130,6 +155,7 @@ class Handling:
             called: the handler, with what stands before it.
             parts: of the worker.
             age: seconds, ``Limits.age``.
+            tracer: makes spans of the calls.
         """
         return Calls(
             handle=called,
@@ -140,6 +166,7 @@ class Handling:
             timeout=self.handler_timeout,
             lifespan=self.lifespan,
             start_seconds=max(START_SECONDS, age),
+            trace=tracer,
         )
 
 

@@ -28,7 +28,13 @@ from safeconsumer.worker.handlers import (
     is_async,
     refuse_coroutine,
 )
-from safeconsumer.worker.letters_format import NULL_HEADERS, NULL_VALUE, PREFIX
+from safeconsumer.worker.letters_format import (
+    NULL_HEADERS,
+    NULL_VALUE,
+    PREFIX,
+    Headers,
+    OneTrace,
+)
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
@@ -45,11 +51,15 @@ class Failure:
         error: what the handler raised last.
         attempts: of the record, as ``Context.attempt`` counts them.
         is_brief: whether a letter about it was too large: say less.
+        trace: headers that carry the trace of the last attempt, instead of the
+            record's own of these names; None for those to leave out. Empty without
+            ``Worker(trace=...)``. The attempt's span is current while you are called.
     """
 
     error: BaseException
     attempts: int
     is_brief: bool = False
+    trace: Mapping[str, bytes | None] = field(factory=dict)
 
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
@@ -283,12 +293,15 @@ class DeadLetters:
         post.tries += 1
         post.is_waiting = False
         failure = Failure(
-            error=letter.error, attempts=letter.attempt, is_brief=post.is_brief
+            error=letter.error,
+            attempts=letter.attempt,
+            is_brief=post.is_brief,
+            trace={} if letter.trace is None else letter.trace.headers(),
         )
         post.since = time.monotonic()
         self._sending = (post, post.since)
         try:
-            answer = self._sink(letter.record, failure)
+            answer = self._send(letter, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
                 self._wait(post, answer)
@@ -297,6 +310,11 @@ class DeadLetters:
             self._failed(post, error)
         finally:
             self._sending = None
+
+    def _send(self, letter: Letter, failure: Failure) -> object:
+        if letter.trace is None:
+            return self._sink(letter.record, failure)
+        return letter.trace.run(self._sink, letter.record, failure)
 
     def _listen(self, post: _Post, ticket: object, answer: Any) -> bool:  # noqa: ANN401 - any
         # False if it is no future that calls back.
@@ -424,14 +442,17 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
     """
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
-        value, headers = _fitting(record)
+        value, headers = _fitting(record, _headers(record, failure))
         headers += [
             (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
             for name, text in _told(record, failure, group).items()
         ]
         try:
             return setting.producer.send(
-                setting.topic, key=record.key, value=value, headers=headers
+                setting.topic,
+                key=record.key,
+                value=value,
+                headers=OneTrace(headers, failure.trace),
             )
         except (TypeError, ValueError, AssertionError) as error:
             why = f"the producer cannot write it: {shown(error)}"
@@ -440,14 +461,20 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
     return send
 
 
-def _fitting(record: Any) -> tuple[Any, list[tuple[str, bytes]]]:  # noqa: ANN401 - upstream's record
+def _headers(record: Any, failure: Failure) -> Headers:  # noqa: ANN401 - upstream's record
+    own = [one for one in record.headers or () if one[0] not in failure.trace]
+    return own + [one for one in failure.trace.items() if one[1] is not None]
+
+
+def _fitting(
+    record: Any,  # noqa: ANN401 - upstream's
+    had: Headers,
+) -> tuple[Any, list[tuple[str, bytes]]]:
     # Kafka has null headers, and records with neither key nor value; kafka-python's
     # producer (3.0.12) takes neither.
     value = record.value
-    headers = [
-        (name, b"" if one is None else one) for name, one in record.headers or ()
-    ]
-    null = [name for name, one in record.headers or () if one is None]
+    headers = [(name, b"" if one is None else one) for name, one in had]
+    null = [name for name, one in had if one is None]
     if null:
         names = cut(",".join(null), 256)
         headers.append((NULL_HEADERS, names.encode()))

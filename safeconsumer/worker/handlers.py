@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import structlog
+from attrs import evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -215,6 +216,8 @@ class Context:
             from then on may be done again elsewhere. Never set in the process
             executor, nor in a foreign one that runs other processes.
         state: what the worker's ``lifespan`` made here; None without one.
+        trace: of the attempt, for the worker itself. A handler asks OpenTelemetry:
+            ``opentelemetry.trace.get_current_span()``.
     """
 
     __slots__ = (
@@ -224,6 +227,7 @@ class Context:
         "partition",
         "revoked",
         "state",
+        "trace",
     )
 
     def __init__(  # noqa: PLR0913, PLR0917 - a value; one is made per hand-over
@@ -241,6 +245,7 @@ class Context:
         self.revoked = revoked
         self._deadline = deadline
         self.state = state
+        self.trace: Any = None
 
     @property
     def deadline(self) -> float | None:
@@ -286,6 +291,7 @@ class Slot:
         ask: has it say where the handler stands, without waiting for that.
         stack: returns where the handler stands, for people; None if nobody can tell.
         told: the task and index whose stall has been told.
+        trace: the attempt that ended there last, if spans are made in another thread.
         name: of what runs there, for people.
         limit: seconds after which a handler there is told of, if that is earlier than
             ``Limits.age``.
@@ -304,6 +310,7 @@ class Slot:
         "stack",
         "task",
         "told",
+        "trace",
     )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
@@ -317,6 +324,7 @@ class Slot:
         self.ask: Callable[[], None] = _nobody_knows
         self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
+        self.trace: Any = None
 
 
 def context_of(
@@ -372,7 +380,7 @@ def call_each(
     finally:
         slot.task = None
     return Outcome(
-        task=task,
+        task=traced(task, context) if failed else task,
         finished=indexes[:count],
         failed=failed,
         left=indexes[count + len(failed) :],
@@ -392,10 +400,18 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
             return Outcome(task=task, left=task.indexes)
         refuse_undone(handle(records, context))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
-        return batch_failed(task, blamed(error), time.monotonic() - slot.began)
+        seconds = time.monotonic() - slot.began
+        return batch_failed(traced(task, context), blamed(error), seconds)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
+
+
+def traced(task: Task, context: Context) -> Task:
+    """
+    Return a task that failed, with the attempt if there is a span of it.
+    """
+    return task if context.trace is None else evolve(task, trace=context.trace)
 
 
 def blamed(error: BaseException) -> BaseException:
@@ -581,22 +597,19 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 def call_elsewhere(  # noqa: PLR0913 - called by name
     handle: Handler,
     records: list[Any],
-    about: tuple[TopicPartition, int, int],
+    context: Context,
     *,
     is_batch: bool,
     seconds: float,
-    state: Any = None,  # noqa: ANN401 - the user's own
     begin: Callable[[int], object] = lambda _count: None,
 ) -> Answer:
     """
-    Call the handler where nothing but pickled values arrives, for about so long.
+    Call the handler in somebody's executor, or in another process, for about so long.
 
     ``begin`` is told how many records are finished before each, and at the end; False
     from it ends the call.
     """
     until = time.monotonic() + seconds
-    partition, attempt, epoch = about
-    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if begin(0) is False:
         return 0, None
     if is_batch:
@@ -616,6 +629,32 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
         if begin(count) is False or time.monotonic() > until:
             return count, None
     return len(records), None
+
+
+About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
+"""
+The partition, the attempt, the number of the ownership, and what carries its trace.
+"""
+
+
+def call_in_process(
+    handle: Handler,
+    records: list[Any],
+    about: About,
+    *,
+    state: Any = None,  # noqa: ANN401 - the user's own
+    **settings: Any,  # noqa: ANN401 - passed on
+) -> Answer:
+    """
+    Call the handler as :func:`call_elsewhere`, where only pickled values arrive.
+    """
+    partition, attempt, epoch, carrier = about
+    context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
+    if carrier is not None:
+        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
+
+        handle = within(carrier, handle)
+    return call_elsewhere(handle, records, context, **settings)
 
 
 def outcome_of(

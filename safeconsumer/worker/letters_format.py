@@ -2,7 +2,7 @@
 How a dead letter is written into the headers of its record, and read out of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -19,6 +19,39 @@ _WHERE = ("partition", "offset")
 _MAX_DIGITS = 19
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+# What W3C names for tracing.
+_TRACE = frozenset({"traceparent", "tracestate", "baggage"})
+
+
+class OneTrace(list[tuple[str, bytes | None]]):
+    """
+    Headers that have a trace once, also if the producer adds its own.
+
+    OpenTelemetry's instrumentor of kafka-python (0.66b1) appends to what ``send`` is
+    given; of two with one name some readers take the first, and others the last.
+
+    Args:
+        headers: as they are to be sent.
+        replaces: names of which the one that is added counts. Of W3C's others the one
+            that is here counts: it says where the record came from, and a producer
+            that nobody called in that context does not know that.
+    """
+
+    def __init__(self, headers: Headers, replaces: Collection[str] = ()) -> None:
+        super().__init__(headers)
+        self._replaces = replaces
+
+    def append(self, header: tuple[str, bytes | None]) -> None:
+        """
+        Add one, if it is no second one for tracing; it may take the other's place.
+        """
+        name = header[0]
+        names = [one for one, _ in self]
+        if name not in names or not (name in self._replaces or name in _TRACE):
+            super().append(header)
+        elif name in self._replaces:
+            self[names.index(name)] = header
 
 
 class NotALetterError(ValueError):

@@ -71,6 +71,7 @@ class Task:
             ``indexes`` are all of theirs, and ``lane`` is the first.
         pieces: of what a batch was gathered, lane by lane, if that is more than one:
             ``chunk`` is made of copies then, and ``indexes`` are all of it.
+        trace: the attempt that failed, if spans are made; see ``tracing``.
     """
 
     lane: Lane
@@ -80,6 +81,7 @@ class Task:
     tried: int | None = None
     bundle: Sequence[tuple[Lane, Indexes]] = ()
     pieces: Sequence[Piece] = ()
+    trace: Any = None
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -225,6 +227,7 @@ class Letter:
     Attributes:
         error: what its handler raised.
         refused: why it can be no dead letter, if that is known by now.
+        trace: its last attempt, if spans are made; see ``tracing``.
     """
 
     lane: Lane
@@ -234,6 +237,7 @@ class Letter:
     attempt: int
     error: BaseException
     refused: BaseException | None = None
+    trace: Any = None
 
 
 @frozen(kw_only=True)

@@ -573,6 +573,7 @@ class Schedule:
             record=record,
             attempt=task.attempt,
             error=error,
+            trace=task.trace,
         )
         self._dispose(letter, then)
 
@@ -703,7 +704,7 @@ def _parts(outcome: Outcome) -> Iterator[tuple[Outcome]]:
     failed, left = dict(outcome.failed), set(outcome.left)
     task = outcome.task
     for lane, indexes in task.bundle:
-        part = Task(lane, task.chunk, indexes)
+        part = Task(lane, task.chunk, indexes, trace=task.trace)
         if not failed and not left:
             yield (Outcome(task=part),)
             continue
@@ -736,7 +737,7 @@ def _gathered(outcome: Outcome) -> Iterator[list[Outcome]]:
                     chunk.finish(index)
             at += len(indexes)
             good = [index for index in indexes if chunk.done[index]]
-            task = Task(lane, chunk, indexes)
+            task = Task(lane, chunk, indexes, trace=outcome.task.trace)
             part = evolve(outcome, task=task, finished=good, failed=bad, left=rest)
             parts.append(part)
         yield parts

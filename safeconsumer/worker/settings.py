@@ -25,7 +25,7 @@ from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits
 
-__all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry"]
+__all__ = ["Breaker", "Commit", "DeadLetter", "Drain", "Limits", "Retry", "Tracing"]
 
 
 def _optional_int(self: object, attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
@@ -77,6 +77,39 @@ class Drain:
 
     revoke: float = field(default=10.0, validator=not_negative)
     shutdown: float = field(default=25.0, validator=not_negative)
+
+
+@frozen(kw_only=True)
+class Tracing:
+    """
+    How the attempts of a worker become spans; needs the extra ``otel``.
+
+    Args:
+        parent: whether a single record's own context, out of its headers, becomes the
+            parent of its attempts, which are part of its sender's trace then, sampled
+            as that is. Otherwise each attempt begins a trace of its own, linked to it,
+            as the attempts of a batch always do.
+        provider: OpenTelemetry's ``TracerProvider``; None for the global one, which may
+            be set later.
+
+    Raises:
+        WorkerSettingError: a value is impossible.
+    """
+
+    parent: bool = field(default=False)
+    provider: Any = None
+
+    @parent.validator
+    def _is_yes_or_no(self, _attribute: object, value: object) -> None:
+        if not isinstance(value, bool):
+            _refuse(f"parent must be True or False, not {value!r}")
+
+    def __attrs_post_init__(self) -> None:
+        provides = getattr(self.provider, "get_tracer", None)
+        if self.provider is not None and not callable(provides):
+            _refuse(
+                f"provider must be a TracerProvider, or None, not {self.provider!r}"
+            )
 
 
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
@@ -353,6 +386,17 @@ def check_breaker(value: object) -> None:
     """
     if value is not None and not isinstance(value, Breaker):
         _refuse(f"breaker must be a Breaker, or None, not {value!r}")
+
+
+def check_trace(value: object) -> None:
+    """
+    Return if it says whether spans are made, and how.
+
+    Raises:
+        WorkerSettingError: it does not.
+    """
+    if not isinstance(value, (bool, Tracing)):
+        _refuse(f"trace must be True, False or a Tracing, not {value!r}")
 
 
 def _refuse(message: str) -> None:

@@ -41,6 +41,7 @@ from safeconsumer.worker.settings import (
     Drain,
     Limits,
     Retry,
+    Tracing,
     refuse_circle,
 )
 from safeconsumer.worker.tracebacks import shown
@@ -131,6 +132,10 @@ class Worker:
         on_event: takes every event; they become structlog lines too, unless the
             consumer has ``log=False``. What it raises is counted in
             :attr:`hook_failures`.
+        trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
+            True, or a :class:`Tracing`. It is the current one in the handler, whose
+            dead letters carry it; in another process only its context is, and records
+            go there one by one.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
@@ -164,6 +169,7 @@ class Worker:
         commit: Commit = Commit(),  # noqa: B008 - frozen
         breaker: Breaker | None = None,
         on_event: Hook | None = None,
+        trace: bool | Tracing = False,
     ) -> None:
         handling = Handling(
             handle=handle,
@@ -178,6 +184,7 @@ class Worker:
             topic_concurrency=topic_concurrency,
             handler_timeout=handler_timeout,
             lifespan=lifespan,
+            trace=trace,
         )
         settings = Settings(
             consumer=consumer,
@@ -208,7 +215,8 @@ class Worker:
         self._emit, self._engine = parts.emit, parts.engine
         self._letters, self._schedule = parts.letters, parts.schedule
         self._engine.departures.outlived = self._engine.held.outlived.total
-        calls = handling.calls(called, parts, settings.limits.age)
+        self._tracer = handling.tracer(settings.consumer.config)
+        calls = handling.calls(called, parts, settings.limits.age, self._tracer)
         self._runner = choose(
             handling.executor, self._schedule, calls, handling.concurrency
         )
@@ -407,8 +415,13 @@ class Worker:
     def hook_failures(self) -> Mapping[str, int]:
         """
         How often ``on_event`` raised, by its ``repr``; the log has the first time.
+
+        Of spans that could not be made, or ended, under ``trace``.
         """
-        return self._emit.failures
+        failures = self._emit.failures
+        if self._tracer is not None and self._tracer.failures:
+            failures["trace"] = self._tracer.failures
+        return failures
 
     def __repr__(self) -> str:
         held = self._engine.held

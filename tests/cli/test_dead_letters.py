@@ -23,6 +23,8 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 from kafka.structs import OffsetAndMetadata
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
 
 from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.errors import CommandError, Status
@@ -635,3 +637,25 @@ def test_memory_that_is_full_refuses_before_anything_is_sent() -> None:
     with pytest.raises(CommandError, match="too many single letters"):
         memory.begin(some)
     assert group.offsets == {}
+
+
+def test_what_is_sent_back_has_one_trace(post: Post) -> None:
+    """
+    Its own: an instrumentor of the producer adds no second one.
+    """
+    sent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    post.put(headers=[("traceparent", sent)])
+    post.put(headers=[])
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=TracerProvider())
+    try:
+        ended = post.run("replay")
+    finally:
+        instrumentor.uninstrument()
+    assert ended.exit_code == Status.DONE, ended.output
+    found = [
+        [value for name, value in record.headers if name == "traceparent"]
+        for record in post.back()
+    ]
+    assert [len(one) for one in found] == [1, 1]
+    assert [sent] in found

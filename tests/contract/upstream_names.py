@@ -15,7 +15,7 @@ from pathlib import Path
 
 import kafka
 from attrs import frozen
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -319,8 +319,11 @@ def must_be_listed(use: Use, held: dict[str, set[type]]) -> set[type | None]:
 
 
 def _is_hidden(name: str, kind: type) -> bool:
-    is_face = issubclass(kind, KafkaConsumer) and not is_private(name)
-    return name in names_of(kind) and not (is_face and hasattr(KafkaConsumer, name))
+    is_face = not is_private(name) and any(
+        issubclass(kind, face) and hasattr(face, name)
+        for face in (KafkaConsumer, KafkaProducer)
+    )
+    return name in names_of(kind) and not is_face
 
 
 def _is_plain(name: str) -> bool:

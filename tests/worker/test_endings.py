@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -576,3 +577,24 @@ def test_what_nobody_answered_is_not_committed_by_a_pumps_loop(lab: Lab) -> None
     assert consumer.position(TopicPartition(lab.topic, 0)) == 2
     consumer.commit()
     assert lab.committed() == {0: 2}
+
+
+def test_a_handler_in_a_pool_of_threads_is_told_of_a_revocation(lab: Lab) -> None:
+    """
+    And until when it is waited for: it runs in this process.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["x"]})
+    deadlines: list[float | None] = []
+    begun = threading.Event()
+
+    def handle(_record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+        begun.set()
+        wait_for(lambda: context.deadline is not None, "a deadline", 10.0)
+        deadlines.append(context.deadline)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = lab.run(handle, executor=pool, concurrency=1)
+        assert begun.wait(30)
+        running.end()
+    assert deadlines[0] is not None

@@ -3,7 +3,7 @@ Where handlers run: threads, processes, an event loop, or somebody else's execut
 """
 
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
@@ -48,12 +48,19 @@ def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Ru
     raise WorkerSettingError(message)
 
 
-def cut(executor: object, batch: int | None) -> dict[str, Any]:
+def cut(
+    executor: object, batch: int | None, *, is_traced: bool = False
+) -> dict[str, Any]:
     """
     Return the parts of a policy that say how much is handed over at once.
+
+    One record at a time where its span is made here and it is handled elsewhere: when
+    it begins there nobody here knows.
     """
     is_here = executor in ("thread", "asyncio")
     quantum = batch or (QUANTUM if is_here else _ELSEWHERE_QUANTUM)
+    if is_traced and not is_here and not isinstance(executor, ThreadPoolExecutor):
+        quantum = batch or 1
     seconds = LANE_SECONDS if is_here else _ELSEWHERE_SECONDS
     return {"quantum": quantum, "lane_seconds": seconds}
 

@@ -26,6 +26,7 @@ from safeconsumer.worker.handlers import (
     broken,
     context_of,
     refuse_undone,
+    traced,
 )
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.results import Schedule
@@ -43,7 +44,7 @@ class Coroutines:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
-        self._call = in_time(calls.handle, calls.timeout)
+        self._call = calls.around(in_time(calls.handle, calls.timeout))
         self.slots = [
             Slot(f"safeconsumer-worker-asyncio {at}", calls.overdue)
             for at in range(count)
@@ -287,7 +288,8 @@ class Coroutines:
         except BaseException as error:
             if self._is_over:
                 raise
-            return batch_failed(task, blamed(error), time.monotonic() - slot.began)
+            seconds = time.monotonic() - slot.began
+            return batch_failed(traced(task, context), blamed(error), seconds)
         finally:
             await self._clear_cancelling()
         return all_done(task, time.monotonic() - slot.began)
@@ -322,7 +324,7 @@ class Coroutines:
             failing = time.monotonic() - now
             _forget_cancelling(ours)
         return Outcome(
-            task=task,
+            task=traced(task, context) if failed else task,
             finished=indexes[:count],
             failed=failed,
             left=indexes[count + len(failed) :],

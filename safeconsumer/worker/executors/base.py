@@ -3,7 +3,7 @@ What every executor is: places where handlers run, and what is called there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
@@ -11,6 +11,9 @@ from safeconsumer.worker.executors.lifespan import MakeLifespan
 from safeconsumer.worker.handlers import Handler, HandlersFailError, Slot
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
+
+if TYPE_CHECKING:
+    from safeconsumer.worker.tracing import Tracer
 
 # For what ends a handler at its limit, before people are told that it did not.
 _GRACE = 1.0
@@ -73,6 +76,7 @@ class Calls:
         timeout: seconds that a handler may take; None for no limit.
         lifespan: makes what is entered before the first call.
         start_seconds: how long a process may take until it is ready.
+        trace: makes spans of the calls; None for nobody.
     """
 
     handle: Handler
@@ -83,6 +87,13 @@ class Calls:
     timeout: float | None = None
     lifespan: MakeLifespan | None = None
     start_seconds: float = START_SECONDS
+    trace: "Tracer | None" = None
+
+    def around(self, handle: Handler) -> Handler:
+        """
+        Return the handler, to be called in this process: with a span if there are any.
+        """
+        return handle if self.trace is None else self.trace.around(handle)
 
     @property
     def overdue(self) -> float | None:

@@ -23,7 +23,15 @@ from safeconsumer.worker.executors.base import END_SECONDS, Calls
 from safeconsumer.worker.executors.processes import call_and_send, check_picklable
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.executors.travel import opened
-from safeconsumer.worker.handlers import Answer, HandlersFailError, Slot, call_elsewhere
+from safeconsumer.worker.handlers import (
+    About,
+    Answer,
+    Handler,
+    HandlersFailError,
+    Slot,
+    call_elsewhere,
+    context_of,
+)
 from safeconsumer.worker.queue import Task
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
@@ -100,7 +108,14 @@ class Foreign(Elsewhere):
     def _look(self, slot: Slot) -> str | None:
         return tracebacks.of_thread(self._threads_there.get(id(slot)))
 
-    def _call_there(self, slot: Slot, *args: Any, **settings: Any) -> Answer:  # noqa: ANN401 - passed on
+    def _call_there(
+        self,
+        slot: Slot,
+        handle: Handler,
+        records: list[Any],
+        _about: About,
+        **settings: Any,  # noqa: ANN401 - passed on
+    ) -> Answer:
         # It may have waited there for long, and can be cancelled no more.
         task = slot.task
         if task is None or task.epoch.is_held:
@@ -113,13 +128,14 @@ class Foreign(Elsewhere):
                 slot.index = task.indexes[count]
             return not task.epoch.is_held  # asked once it is said that this one begins
 
+        context = context_of(task, self._calls.deadline, self._lifespan.state)
         try:
-            state = self._lifespan.state
-            return call_elsewhere(*args, **settings, state=state, begin=begin)
+            return call_elsewhere(handle, records, context, **settings, begin=begin)
         finally:
+            slot.trace = context.trace
             del self._threads_there[id(slot)]
 
-    def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
+    def _ask(self, slot: Slot, records: list[Any], about: About) -> Answer:
         task = slot.task
         assert task is not None  # noqa: S101 - it was just set
         call = _Call(task, self._submit(slot, records, about))
@@ -137,15 +153,17 @@ class Foreign(Elsewhere):
         finally:
             del self._calls_there[id(slot)]
 
-    def _submit(self, slot: Slot, records: list[Any], about: Any) -> Future[Any]:  # noqa: ANN401 - passed on
+    def _submit(self, slot: Slot, records: list[Any], about: About) -> Future[Any]:
         call: Any = call_and_send
+        handle = self._calls.handle
         if self._is_here:
+            handle = self._handle
             call = functools.partial(self._call_there, slot)
             slot.began = math.inf  # it may wait there, and that is no handler's time
         try:
             return self._executor.submit(
                 call,
-                self._calls.handle,
+                handle,
                 records,
                 about,
                 is_batch=self._calls.is_batch,

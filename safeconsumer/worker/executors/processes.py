@@ -28,6 +28,7 @@ from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
 from safeconsumer.worker.executors.travel import Parcel, sendable
 from safeconsumer.worker.handlers import (
+    About,
     Answer,
     Handler,
     HandlersFailError,
@@ -36,7 +37,7 @@ from safeconsumer.worker.handlers import (
     ProcessDiedError,
     Slot,
     StackOf,
-    call_elsewhere,
+    call_in_process,
 )
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
@@ -78,7 +79,7 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
             pipe.send(None)  # the handler is here
             while True:
                 records, about = pipe.recv()
-                answer = call_elsewhere(
+                answer = call_in_process(
                     handle,
                     records,
                     about,
@@ -127,7 +128,7 @@ def call_and_send(*args: Any, **settings: Any) -> tuple[int, Parcel | None]:  # 
 
     An error that cannot be sent back would break that executor with all it has.
     """
-    return sendable(call_elsewhere(*args, **settings))
+    return sendable(call_in_process(*args, **settings))
 
 
 def check_picklable(handle: Handler) -> None:
@@ -314,7 +315,7 @@ class Processes(Elsewhere):
 
     # ------------------------------------------------------------ asking
 
-    def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - its parent's
+    def _ask(self, slot: Slot, records: list[Any], about: About) -> Answer:
         for _ in range(_STARTS):
             answer = self._ask_child(slot, self._children[id(slot)], (records, about))
             if answer is not None:

@@ -8,10 +8,13 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any
 
+from attrs import evolve
+
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
 from safeconsumer.worker.executors.lifespan import LifespanThread
 from safeconsumer.worker.handlers import (
+    About,
     Answer,
     Slot,
     StackOf,
@@ -36,6 +39,7 @@ class Threads:
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
         self._calls = calls
+        self._handle = calls.around(calls.handle)
         self._lifespan = LifespanThread(calls.lifespan, schedule.fail)
         limit = calls.overdue if self._ends_late else calls.timeout
         self.slots = [Slot(f"safeconsumer-worker-{at}", limit) for at in range(count)]
@@ -103,8 +107,8 @@ class Threads:
         calls = self._calls
         context = context_of(task, calls.deadline, self._lifespan.state)
         if calls.is_batch:
-            return call_batch(calls.handle, task, slot, context)
-        return call_each(calls.handle, task, slot, context, calls.seconds)
+            return call_batch(self._handle, task, slot, context)
+        return call_each(self._handle, task, slot, context, calls.seconds)
 
 
 class NotBegunError(Exception):
@@ -118,6 +122,8 @@ class Elsewhere(Threads, ABC):
     A thread per place drives it and waits for its answer; subclasses know the place.
     """
 
+    _is_here = False  # whether that is in this process
+
     def _stack_of(self, slot: Slot) -> StackOf:
         return functools.partial(self._look, slot)
 
@@ -129,7 +135,7 @@ class Elsewhere(Threads, ABC):
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         records = [task.chunk.records[index] for index in task.indexes]
-        about = (task.epoch.tp, task.attempt, task.epoch.number)
+        slot.trace = None
         began = time.monotonic()
         try:
             self._prepare(slot)
@@ -137,7 +143,7 @@ class Elsewhere(Threads, ABC):
             slot.task = task
             if task.epoch.is_held:  # since it was claimed
                 return Outcome(task=task, left=task.indexes)
-            answer = self._ask(slot, records, about)
+            answer = self._ask_traced(task, slot, records)
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except BaseException as error:  # noqa: BLE001 - what came back from there
@@ -146,6 +152,8 @@ class Elsewhere(Threads, ABC):
             slot.task = None
         now = time.monotonic()
         last = min(now - began, max(0.0, now - slot.began))
+        if answer[1] is not None and slot.trace is not None:
+            task = evolve(task, trace=slot.trace)
         return outcome_of(
             task,
             answer,
@@ -153,6 +161,22 @@ class Elsewhere(Threads, ABC):
             is_batch=self._calls.is_batch,
             last=None if slot.index < 0 else last,
         )
+
+    def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
+        # The span lives here, and its context travels. One that is not ended was not
+        # begun for anybody: nothing hears of it.
+        epoch, tracer = task.epoch, self._calls.trace
+        if tracer is None or self._is_here:
+            about: About = (epoch.tp, task.attempt, epoch.number, None)
+            return self._ask(slot, records, about)
+        given = records if self._calls.is_batch else records[0]
+        attempt = slot.trace = tracer.begin(given, epoch.tp, task.attempt)
+        carrier = None if attempt is None else attempt.carrier()
+        about = (epoch.tp, task.attempt, epoch.number, carrier)
+        count, error = answer = self._ask(slot, records, about)
+        if attempt is not None and (count or error is not None):
+            tracer.end(attempt, error)
+        return answer
 
     def _first(self, task: Task) -> int:
         """
@@ -169,7 +193,7 @@ class Elsewhere(Threads, ABC):
         """
 
     @abstractmethod
-    def _ask(self, slot: Slot, records: list[Any], about: Any) -> Answer:  # noqa: ANN401 - passed on
+    def _ask(self, slot: Slot, records: list[Any], about: About) -> Answer:
         """
         Have the records handled there, and wait for the answer.
 

@@ -1,0 +1,386 @@
+"""
+Makes a span of each attempt of a worker, with OpenTelemetry's API alone.
+
+Names of attributes are those of the semantic conventions 1.44 for messaging. They are
+written out, since the packages that have them are pinned to one version of them each.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any, ParamSpec, TypeVar
+
+from attrs import define
+from kafka.structs import TopicPartition
+
+from safeconsumer.errors import MissingExtraError
+from safeconsumer.worker.handlers import (
+    Context,
+    Handler,
+    Pause,
+    RetryLater,
+    StopWorker,
+    is_async,
+    refuse_undone,
+)
+from safeconsumer.worker.settings import Tracing
+from safeconsumer.worker.tracebacks import message
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import propagate, trace
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.propagators.textmap import Getter
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
+except ImportError as error:
+    _message = (
+        f"spans need OpenTelemetry's API ({error}): pip install 'safeconsumer[otel]'"
+    )
+    raise MissingExtraError(_message) from error
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
+# What a handler raises to steer its worker, and is no failure.
+_ASKED = (Pause, RetryLater, StopWorker)
+_BAGGAGE = "baggage"
+
+# To other processes, which may have been told of other propagators.
+_between = CompositePropagator(
+    [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
+)
+
+log = logging.getLogger("safeconsumer")
+
+
+class _Headers(Getter[Sequence[tuple[str, bytes | None]]]):
+    """
+    Reads headers of records; what is no text is read as text that is no context.
+    """
+
+    def get(
+        self, carrier: Sequence[tuple[str, bytes | None]], key: str
+    ) -> list[str] | None:
+        """
+        Return the values of this name; None if there is none.
+        """
+        found = [
+            value.decode("utf-8", "replace")
+            for name, value in carrier
+            if name == key and value is not None
+        ]
+        return found or None
+
+    def keys(self, carrier: Sequence[tuple[str, bytes | None]]) -> list[str]:
+        """
+        Return all names.
+        """
+        return [name for name, _ in carrier]
+
+
+_headers = _Headers()
+
+
+@define(eq=False)
+class Attempt:
+    """
+    One attempt at a record, or at a batch, and its span.
+
+    Attributes:
+        span: OpenTelemetry's.
+        context: with the span as the current one, and the baggage of a single record.
+    """
+
+    span: trace.Span
+    context: contexts.Context
+
+    def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
+        """
+        Call it in this context.
+        """
+        token = contexts.attach(self.context)
+        try:
+            return call(*args, **settings)
+        finally:
+            contexts.detach(token)
+
+    def headers(self) -> dict[str, bytes | None]:
+        """
+        Return what takes the place of a record's own headers in its dead letter.
+
+        Those to be left out are None. Baggage stays as the record has it. Nothing where
+        no span was made, as without an SDK.
+        """
+        said: dict[str, str] = {}
+        names: set[str] = set()
+        if self.span.get_span_context().is_valid:
+            with suppress(Exception):  # a propagator's: the record's own stay
+                propagate.inject(said, self.context)
+                names = {*propagate.get_global_textmap().fields, *said} - {_BAGGAGE}
+        return {name: said[name].encode() if name in said else None for name in names}
+
+    def carrier(self) -> dict[str, str]:
+        """
+        Return what :func:`within` takes in another process.
+        """
+        said: dict[str, str] = {}
+        _between.inject(said, self.context)
+        return said
+
+
+def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
+    """
+    Return the handler, called in the context that has arrived here.
+    """
+    here = _between.extract(carrier)
+
+    def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
+        token = contexts.attach(here)
+        try:
+            return handle(given, context)
+        finally:
+            contexts.detach(token)
+
+    return call
+
+
+class Tracer:
+    """
+    Makes the spans of a worker. Any thread.
+
+    Whatever it raises is not the record's fault: the handler is called all the same.
+
+    Args:
+        setting: the worker's.
+        group: of its consumer.
+        client: the consumer's ``client_id``.
+        is_batch: whether the handler takes several records at a time.
+
+    Attributes:
+        failures: how often no span could be made, or ended.
+    """
+
+    def __init__(
+        self, setting: Tracing, group: str, client: str | None, *, is_batch: bool
+    ) -> None:
+        self._tracer = trace.get_tracer(
+            "safeconsumer", version("safeconsumer"), setting.provider, _SCHEMA
+        )
+        self._is_parent = setting.parent
+        self._is_batch = is_batch
+        self._common = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.consumer.group.name": group,
+        }
+        if client is not None:
+            self._common["messaging.client.id"] = client
+        self._places: dict[TopicPartition, dict[str, Any]] = {}
+        self.failures = 0
+
+    # ------------------------------------------------------------ one attempt
+
+    def begin(self, given: Any, tp: TopicPartition, attempt: int) -> Attempt | None:  # noqa: ANN401 - records
+        """
+        Begin a span; None if none could be made.
+
+        Args:
+            given: the record, or the batch.
+            tp: where it stands.
+            attempt: of it, from 1.
+        """
+        try:
+            if self._is_batch:
+                return self._begin_batch(given, tp, attempt)
+            return self._begin_one(given, tp, attempt)
+        except Exception as error:  # noqa: BLE001 - a processor's, a propagator's
+            self._failed(error)
+            return None
+
+    def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
+        """
+        End its span.
+
+        Args:
+            attempt: which.
+            error: what the handler raised.
+        """
+        span = attempt.span
+        try:
+            if isinstance(error, _ASKED):
+                span.set_attribute("safeconsumer.asked", type(error).__name__)
+            elif error is not None and span.is_recording():
+                _record(span, error)
+        except Exception as wrong:  # noqa: BLE001 - as above
+            self._failed(wrong)
+        try:
+            span.end()
+        except Exception as wrong:  # noqa: BLE001 - as above
+            self._failed(wrong)
+
+    def _begin_one(self, record: Any, tp: TopicPartition, attempt: int) -> Attempt:  # noqa: ANN401 - upstream's
+        base = came = _ambient()
+        links: Sequence[trace.Link] = ()
+        if record.headers:
+            came = propagate.extract(record.headers, base, _headers)
+            sent = trace.get_current_span(came).get_span_context()
+            if not self._is_parent and sent.is_valid:
+                links = (trace.Link(sent),)
+                base = trace.set_span_in_context(trace.INVALID_SPAN, came)
+            else:
+                base = came
+        attributes = {
+            **self._place(tp),
+            "messaging.kafka.offset": record.offset,
+            "safeconsumer.attempt": attempt,
+        }
+        if record.value is None:
+            attributes["messaging.kafka.message.tombstone"] = True
+        return self._begin(tp, base, came, attributes, links)
+
+    def _begin_batch(
+        self, records: Sequence[Any], tp: TopicPartition, attempt: int
+    ) -> Attempt:
+        base = _ambient()
+        attributes = {
+            **self._place(tp),
+            "messaging.batch.message_count": len(records),
+            "safeconsumer.attempt": attempt,
+        }
+        links = []
+        for record in records:
+            if record.headers:
+                came = propagate.extract(record.headers, base, _headers)
+                sent = trace.get_current_span(came).get_span_context()
+                if sent.is_valid:
+                    at = {"messaging.kafka.offset": record.offset}
+                    links.append(trace.Link(sent, at))
+        return self._begin(tp, base, base, attributes, links)
+
+    def _begin(
+        self,
+        tp: TopicPartition,
+        base: contexts.Context,
+        came: contexts.Context,
+        attributes: dict[str, Any],
+        links: Sequence[trace.Link],
+    ) -> Attempt:
+        span = self._tracer.start_span(
+            f"process {tp.topic}", base, trace.SpanKind.CONSUMER, attributes, links
+        )
+        return Attempt(span, trace.set_span_in_context(span, came))
+
+    def _place(self, tp: TopicPartition) -> dict[str, Any]:
+        place = self._places.get(tp)
+        if place is None:
+            place = self._places[tp] = {
+                **self._common,
+                "messaging.destination.name": tp.topic,
+                "messaging.destination.partition.id": str(tp.partition),
+            }
+        return place
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            with suppress(Exception):  # the application's log may be what failed
+                log.error(
+                    "a span failed; spans are made again, but this is not logged again",
+                    exc_info=error,
+                )
+
+    # ------------------------------------------------------------ handlers
+
+    def around(self, handle: Handler) -> Handler:
+        """
+        Return the handler, with a span around each of its calls in this process.
+        """
+        return self._around_async(handle) if is_async(handle) else self._around(handle)
+
+    def _around(self, handle: Handler) -> Handler:
+        begin, end = self.begin, self.end
+
+        def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+            attempt = begin(given, context.partition, context.attempt)
+            context.trace = attempt
+            if attempt is None:
+                refuse_undone(handle(given, context))
+                return
+            token = contexts.attach(attempt.context)
+            try:
+                answer = handle(given, context)
+                if answer is not None:
+                    refuse_undone(answer)
+            except BaseException as error:
+                contexts.detach(token)
+                end(attempt, error)
+                raise
+            contexts.detach(token)
+            end(attempt)
+
+        return call
+
+    def _around_async(self, handle: Handler) -> Handler:
+        begin, end = self.begin, self.end
+
+        async def call(given: Any, context: Context) -> None:  # noqa: ANN401 - records
+            attempt = begin(given, context.partition, context.attempt)
+            context.trace = attempt
+            if attempt is None:
+                refuse_undone(await handle(given, context))
+                return
+            token = contexts.attach(attempt.context)
+            try:
+                answer = await handle(given, context)
+                if answer is not None:
+                    refuse_undone(answer)
+            except GeneratorExit:  # nobody awaits it any more, and it may be elsewhere
+                raise
+            except BaseException as error:
+                contexts.detach(token)
+                end(attempt, error)
+                raise
+            contexts.detach(token)
+            end(attempt)
+
+        return call
+
+
+def tracer_of(
+    setting: bool | Tracing,  # noqa: FBT001 - as the worker takes it
+    config: Mapping[str, Any],
+    *,
+    is_batch: bool,
+) -> Tracer:
+    """
+    Return what makes the spans of a worker.
+
+    Args:
+        setting: the worker's ``trace``, which is not False.
+        config: of its consumer.
+        is_batch: whether the handler takes several records at a time.
+    """
+    setting = setting if isinstance(setting, Tracing) else Tracing()
+    return Tracer(setting, config["group_id"], config["client_id"], is_batch=is_batch)
+
+
+def _ambient() -> contexts.Context:
+    # What is current here is not where a record comes from: with serve() it is
+    # whoever awaits the worker, for days.
+    here = contexts.get_current()
+    return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
+
+
+def _record(span: trace.Span, error: BaseException) -> None:
+    kind = type(error)
+    is_built_in = kind.__module__ == "builtins"
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    span.set_attribute("error.type", kind.__qualname__ if is_built_in else name)
+    span.set_status(trace.Status(trace.StatusCode.ERROR, message(error)))
+    span.record_exception(error)

@@ -1,0 +1,103 @@
+"""
+What a span of a worker's attempt costs: ``python -m tests.bench.spans``.
+
+CPU per call of a handler that does nothing, less what it takes without a span; the best
+of many short runs, since others use the machine, too. Beside it what the SDK takes for
+the same attributes and link, without us.
+"""
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from kafka import TopicPartition
+from opentelemetry import trace
+from opentelemetry.context import Context as OtelContext
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from safeconsumer.testing import make_record
+from safeconsumer.worker.handlers import Context
+from safeconsumer.worker.settings import Tracing
+from safeconsumer.worker.tracing import Tracer
+
+TP = TopicPartition("orders", 3)
+SENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_CALLS, _RUNS = 300, 200
+
+Call = Callable[[], object]
+
+
+def cpu(call: Call) -> float:
+    """
+    Return the microseconds of CPU of one call.
+    """
+    best = float("inf")
+    for _ in range(_RUNS):
+        began = time.process_time()
+        for _ in range(_CALLS):
+            call()
+        best = min(best, (time.process_time() - began) / _CALLS)
+    return 1e6 * best
+
+
+def handle(_record: object, _context: object) -> None:
+    """
+    Do nothing.
+    """
+
+
+def attempts() -> Iterator[tuple[str, Call]]:
+    """
+    Yield each way to make a span, and its call.
+    """
+    context = Context(TP, 1, 1, threading.Event(), lambda: None)
+    plain = make_record(b"v", b"k", topic=TP.topic, partition=3, offset=7)
+    sent = plain._replace(headers=[("traceparent", SENT)])
+    providers = {
+        "API alone": None,
+        "SDK": TracerProvider(),
+        "SDK, not sampled": TracerProvider(sampler=ALWAYS_OFF),
+    }
+    yield "no span", lambda: handle(sent, context)
+    for name, provider in providers.items():
+        for parent in (False, True):
+            setting = Tracing(parent=parent, provider=provider)
+            tracer = Tracer(setting, "g", "c", is_batch=False)
+            call = tracer.around(handle)
+            how = "as parent" if parent else "linked"
+            yield f"{name}, {how}", lambda call=call: call(sent, context)  # type: ignore[misc]  # bound here
+        yield f"{name}, no context", lambda call=call: call(plain, context)  # type: ignore[misc]  # likewise
+
+
+def alone() -> Iterator[tuple[str, Call]]:
+    """
+    Yield what the SDK does without us.
+    """
+    tracer = TracerProvider().get_tracer("alone")
+    here, kind = OtelContext(), trace.SpanKind.CONSUMER
+    attributes = {f"messaging.attribute.{number}": "value" for number in range(9)}
+    sender = trace.SpanContext(1, 1, is_remote=True)
+    yield "the SDK's own: empty", lambda: tracer.start_span("p", here, kind).end()
+    yield (
+        "the SDK's own: nine attributes, a link",
+        lambda: tracer.start_span(
+            "p", here, kind, attributes, (trace.Link(sender),)
+        ).end(),
+    )
+
+
+def main() -> None:
+    """
+    Print a table.
+    """
+    gc.disable()
+    for ways in (attempts(), alone()):
+        for name, call in ways:
+            sys.stdout.write(f"{name:40} {cpu(call):6.1f} us\n")
+
+
+if __name__ == "__main__":
+    main()

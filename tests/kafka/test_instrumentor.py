@@ -1,0 +1,181 @@
+"""
+OpenTelemetry's instrumentor of kafka-python, beside us: what it sees, and what not.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from safeconsumer import SafeConsumer
+from tests.group.team import Team
+from tests.kafka.polling import poll_until
+
+pytestmark = pytest.mark.any_broker
+
+Exported = InMemorySpanExporter
+
+
+@pytest.fixture
+def exported() -> Iterator[Exported]:
+    """
+    Have kafka-python instrumented, and return what is recorded.
+    """
+    found = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    try:
+        yield found
+    finally:
+        instrumentor.uninstrument()
+
+
+def names(exported: Exported) -> list[str]:
+    """
+    Return the last word of each span's name.
+    """
+    return [span.name.split()[-1] for span in exported.get_finished_spans()]
+
+
+@pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
+def test_iteration_gives_a_span_for_each_record(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    kafka_topic: Callable[..., str],
+    exported: Exported,
+    kind: Any,  # noqa: ANN401 - upstream's
+) -> None:
+    """
+    As many as stock, a child of whoever sent it, also behind the first of a poll.
+    """
+    topic = kafka_topic(partitions=1)
+    with KafkaProducer(**kafka_broker.client_config) as producer:
+        for number in range(20):
+            producer.send(topic, b"%d" % number)
+    assert names(exported) == 20 * ["send"]
+    sent = [span.context.span_id for span in exported.get_finished_spans()]
+    exported.clear()
+    consumer = kind(
+        topic,
+        **kafka_broker.client_config,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
+    )
+    try:
+        values = [next(consumer).value for _ in range(20)]
+    finally:
+        consumer.close()
+    assert values == [b"%d" % number for number in range(20)]
+    assert names(exported) == 20 * ["receive"]
+    parents = [span.parent for span in exported.get_finished_spans()]
+    assert [one.span_id for one in parents if one is not None] == sent
+
+
+def test_an_iteration_that_runs_is_instrumented_from_then_on(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    kafka_topic: Callable[..., str],
+) -> None:
+    """
+    And no longer once that is over: in the middle of what a poll returned.
+    """
+    topic = kafka_topic(partitions=1)
+    with KafkaProducer(**kafka_broker.client_config) as producer:
+        for number in range(9):
+            producer.send(topic, b"%d" % number)
+    found = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    consumer = SafeConsumer(
+        topic,
+        **kafka_broker.client_config,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
+    )
+    instrumentor = KafkaInstrumentor()
+    try:
+        values = [next(consumer).value for _ in range(3)]
+        instrumentor.instrument(tracer_provider=provider)
+        values += [next(consumer).value for _ in range(3)]
+        instrumentor.uninstrument()
+        values += [next(consumer).value for _ in range(3)]
+    finally:
+        instrumentor.uninstrument()
+        consumer.close()
+    assert values == [b"%d" % number for number in range(9)]
+    assert names(found) == 3 * ["receive"]
+
+
+_BEFORE = """
+import functools, sys
+import kafka
+
+seen = []
+stock = kafka.KafkaConsumer.__next__
+
+@functools.wraps(stock)
+def traced(consumer):
+    record = stock(consumer)
+    seen.append(record.offset)
+    return record
+
+kafka.KafkaConsumer.__next__ = traced
+
+from safeconsumer import SafeConsumer
+
+consumer = SafeConsumer(
+    sys.argv[1],
+    bootstrap_servers=sys.argv[2],
+    auto_offset_reset="earliest",
+    consumer_timeout_ms=20_000,
+)
+for _ in range(5):
+    next(consumer)
+consumer.close()
+print(seen)
+"""
+
+
+def test_what_wrapped_upstream_before_our_import_sees_every_record(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    kafka_topic: Callable[..., str],
+) -> None:
+    """
+    Also if it is a plain function, which looks the same whenever it is looked at.
+    """
+    topic = kafka_topic(partitions=1)
+    with KafkaProducer(**kafka_broker.client_config) as producer:
+        for _ in range(5):
+            producer.send(topic, b"x")
+    where = ",".join(kafka_broker.client_config["bootstrap_servers"])
+    command = [sys.executable, "-c", _BEFORE, topic, where]
+    done = subprocess.run(  # noqa: S603 - ours
+        command, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
+
+
+def test_control_traffic_is_nobodys_span(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    exported: Exported,
+) -> None:
+    """
+    A member that reads, reports, pauses and resumes its group; an operator that holds.
+    """
+    with Team(kafka_broker) as team:
+        exported.clear()  # of the records that it wrote
+        member = team.subscribed()
+        team.settled(member)
+        member.pause_group(team.topic, reason="planted", for_=60.0)
+        member.resume_group(team.topic)
+        team.operator_holds(team.topic)
+        poll_until(member, team.is_quiet(member))
+        member.close()
+    assert names(exported) == []

@@ -1,0 +1,169 @@
+"""
+The table's metrics as OpenTelemetry's instruments, read by its real SDK.
+"""
+
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from safeconsumer import MetricsSourceError
+from safeconsumer.metrics import table
+from safeconsumer.metrics.otel import Instruments, name_of, unit_of
+from safeconsumer.metrics.reading import Readings
+from tests.kafka.fetches import assigned
+from tests.metrics.conftest import Maker
+from tests.metrics.scraping import values
+from tests.worker.lab import Lab
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
+
+
+class Reader:
+    """
+    Collects what instruments of a provider of its own say.
+    """
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self._reader])
+        self.units: dict[str, str] = {}
+
+    def read(self) -> Found:
+        """
+        Return each value by its instrument's name and its attributes.
+        """
+        data = self._reader.get_metrics_data()
+        found: Found = {}
+        if data is None:
+            return found
+        for resource in data.resource_metrics:
+            for scope in resource.scope_metrics:
+                assert scope.scope.name == "safeconsumer"
+                for metric in scope.metrics:
+                    self.units[metric.name] = metric.unit
+                    found[metric.name] = {
+                        tuple(sorted((point.attributes or {}).items())): point.value  # type: ignore[union-attr]  # no histograms
+                        for point in metric.data.data_points
+                    }
+        return found
+
+
+def as_prometheus(name: str, unit: str, kind: str) -> str:
+    """
+    Return the name that OpenTelemetry's rules give it for Prometheus.
+    """
+    suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
+    total = "_total" if kind == "counter" else ""
+    return name.replace(".", "_") + suffix + total
+
+
+@pytest.mark.parametrize(
+    "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
+)
+def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
+    """
+    So that one dashboard fits both ways.
+    """
+    name, unit = name_of(metric), unit_of(metric)
+    assert as_prometheus(name, unit, metric.kind) == metric.full_name
+    assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")
+
+
+@pytest.mark.any_broker
+def test_values_are_those_of_prometheus(lab: Lab) -> None:
+    """
+    Of a worker that has worked, and of its consumer: each of them, with its labels.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["a", "b"], 1: ["c"]})
+    running = lab.run(lambda _record, _context: None)
+    running.wait_done(3)
+    running.end()
+    reader = Reader()
+    instruments = Instruments(running.worker, provider=reader.provider)
+    found = reader.read()
+    expected = values(running.worker)
+    plain = {
+        metric.name: found[name_of(metric)][()]
+        for metric in table.of("consumer", "control", "worker")
+        if metric.name in expected and metric.kind != "histogram"
+    }
+    wanted = {name: expected[name] for name in plain}
+    assert plain == pytest.approx(wanted, rel=0, abs=0.001)  # of a clock
+    assert len(plain) > 20
+    owners = found["safeconsumer.worker_pause"]
+    assert set(owners) == {
+        (("owner", one),)
+        for metric in table.METRICS
+        if metric.name == "worker_pause_seconds_total"
+        for one in metric.labels[0].values
+    }
+    assert found["safeconsumer.worker_handler.count"][()] == 3
+    assert found["safeconsumer.worker_handler.sum"][()] > 0
+    assert reader.units["safeconsumer.worker_handler.sum"] == "s"
+    instruments.remove(running.worker)
+    assert reader.read() == {}
+
+
+def test_several_consumers_are_told_apart(safe: Maker) -> None:
+    """
+    By attributes, once there are several; one that is removed is left out.
+    """
+    first, second = safe(client_id="one"), safe(client_id="two")
+    reader = Reader()
+    instruments = Instruments(first, provider=reader.provider)
+    name = "safeconsumer.consumer_assigned_partitions"
+    assigned(first, A, B)
+    assert reader.read()[name] == {(): 2}
+    instruments.add(second)
+    assert reader.read()[name] == {
+        (("client_id", "one"), ("group", "")): 2,
+        (("client_id", "two"), ("group", "")): 0,
+    }
+    instruments.remove(first)
+    assert reader.read()[name] == {(): 0}
+
+
+def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Whatever the number of instruments; and the next one looks anew.
+    """
+    consumer = safe()
+    assigned(consumer, A)
+    looks: list[None] = []
+    stock = Readings.read
+
+    def read(readings: Readings) -> Any:  # noqa: ANN401 - what it yields
+        looks.append(None)
+        return stock(readings)
+
+    monkeypatch.setattr(Readings, "read", read)
+    reader = Reader()
+    instruments = Instruments(consumer, provider=reader.provider)
+    name = "safeconsumer.consumer_quiet_partitions"
+    assert reader.read()[name] == {(): 0}
+    assert len(looks) == 1
+    consumer.pause(A)
+    assert reader.read()[name] == {(): 1}
+    assert len(looks) == 2
+    instruments.remove(consumer)
+
+
+def test_what_is_no_source_is_refused() -> None:
+    """
+    Before any instrument is made.
+    """
+    with pytest.raises(MetricsSourceError):
+        Instruments(object())
+
+
+def test_without_an_sdk_nothing_happens(safe: Maker) -> None:
+    """
+    The API alone collects nothing.
+    """
+    Instruments(safe())

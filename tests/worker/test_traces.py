@@ -1,0 +1,1035 @@
+"""
+Spans of a worker's attempts: what they say, where they live, and what carries them on.
+"""
+
+import asyncio
+import importlib
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from opentelemetry import baggage, trace
+from opentelemetry import context as contexts
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
+from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
+from opentelemetry.semconv.attributes import error_attributes
+from opentelemetry.semconv.schemas import Schemas
+from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_trace_id
+
+from safeconsumer import (
+    BatchFailure,
+    DeadLetter,
+    Drain,
+    MissingExtraError,
+    Pause,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+    Tracing,
+    Worker,
+    WorkerSettingError,
+)
+from safeconsumer.events.trace_ids import add_trace_ids
+from tests.worker.lab import Lab, wait_for
+from tests.worker.test_contract import read_all
+
+pytestmark = pytest.mark.any_broker
+
+TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
+NOT_SAMPLED = SENT[:-1] + "0"
+TWICE = Retry(attempts=2, first=0.05, most=0.05)
+ONCE = Retry(attempts=1, first=0.05, most=0.05)
+
+
+class Spans:
+    """
+    What was recorded, by a provider of our own.
+    """
+
+    def __init__(self, sampler: Sampler | None = None) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    @property
+    def all(self) -> tuple[ReadableSpan, ...]:
+        """
+        What has ended, in that order.
+        """
+        return self._exporter.get_finished_spans()
+
+    @property
+    def one(self) -> ReadableSpan:
+        """
+        The only one.
+        """
+        (span,) = self.all
+        return span
+
+    def tracing(self, *, parent: bool = False) -> Tracing:
+        """
+        Return the setting that has spans recorded here.
+        """
+        return Tracing(parent=parent, provider=self.provider)
+
+
+@pytest.fixture
+def spans() -> Spans:
+    """
+    Lend a provider that records everything.
+    """
+    return Spans()
+
+
+@contextmanager
+def instrumented(spans: Spans) -> Iterator[None]:
+    """
+    Have OpenTelemetry's own instrumentor wrap kafka-python.
+    """
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=spans.provider)
+    try:
+        yield
+    finally:
+        instrumentor.uninstrument()
+
+
+def send(lab: Lab, *values: str | None, **headers: str | bytes) -> None:
+    """
+    Write to partition 0, with these headers.
+    """
+    for value in values:
+        lab.producer.send(
+            lab.topic,
+            value=None if value is None else value.encode(),
+            key=b"a secret key",
+            headers=[
+                (name, one if isinstance(one, bytes) else one.encode())
+                for name, one in headers.items()
+            ],
+            partition=0,
+        ).get(30)
+
+
+def nothing(_record: object, _context: object) -> None:
+    """
+    Handle it.
+    """
+
+
+async def nothing_async(_record: object, _context: object) -> None:
+    """
+    Handle it.
+    """
+    await asyncio.sleep(0)
+
+
+_asked: set[tuple[str, int]] = set()
+
+
+def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+    """
+    Raise what the value says.
+    """
+    if record.value == b"bad":
+        message = "planted"
+        raise ValueError(message)
+    place = record.topic, record.offset
+    if record.value == b"later" and place not in _asked:
+        _asked.add(place)  # it uses up no attempt
+        raise RetryLater(0.05)
+
+
+async def obey_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
+    """
+    As ``obey``.
+    """
+    await asyncio.sleep(0)
+    obey(record, context)
+
+
+@pytest.fixture(params=["thread", "process", "asyncio", "their threads", "their own"])
+def place(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """
+    Lend each kind of executor.
+    """
+    if request.param == "their threads":
+        with ThreadPoolExecutor(2) as executor:
+            yield executor
+    elif request.param == "their own":
+        with ProcessPoolExecutor(1) as executor:
+            yield executor
+    else:
+        yield request.param
+
+
+def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
+    """
+    Return ``obey``, of the kind that the executor calls.
+    """
+    return obey_async if place == "asyncio" else obey
+
+
+# ------------------------------------------------------------ what a span says
+
+
+def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
+    """
+    Kind, name, attributes and schema as in the conventions; a link to who sent it.
+
+    The key is told nowhere.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, tracestate="vendor=1")
+    running = lab.run(nothing, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    span = spans.one
+    assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
+    config = lab.consumer().config
+    assert dict(span.attributes or {}) == {
+        names.MESSAGING_SYSTEM: "kafka",
+        names.MESSAGING_OPERATION_NAME: "process",
+        names.MESSAGING_OPERATION_TYPE: "process",
+        names.MESSAGING_DESTINATION_NAME: lab.topic,
+        names.MESSAGING_DESTINATION_PARTITION_ID: "0",
+        names.MESSAGING_CONSUMER_GROUP_NAME: lab.group,
+        names.MESSAGING_CLIENT_ID: config["client_id"],
+        names.MESSAGING_KAFKA_OFFSET: 0,
+        "safeconsumer.attempt": 1,
+    }
+    scope = span.instrumentation_scope
+    assert (scope.name, scope.schema_url) == ("safeconsumer", Schemas.V1_44_0.value)
+    (link,) = span.links
+    assert (link.context.trace_id, link.context.span_id) == (TRACE_ID, SPAN_ID)
+    assert link.context.trace_state == {"vendor": "1"}
+    assert span.parent is None
+    assert span.context.trace_id != TRACE_ID
+    assert span.status.status_code is StatusCode.UNSET
+    assert "secret" not in span.to_json()
+
+
+def test_the_record_is_the_parent_by_option(lab: Lab, spans: Spans) -> None:
+    """
+    Then the attempt is part of the sender's trace, with its state.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, tracestate="vendor=1")
+    running = lab.run(nothing, trace=spans.tracing(parent=True))
+    running.wait_done(1)
+    running.end()
+    span = spans.one
+    assert span.parent is not None
+    assert (span.context.trace_id, span.parent.span_id) == (TRACE_ID, SPAN_ID)
+    assert span.context.trace_state == {"vendor": "1"}
+    assert not span.links
+
+
+@pytest.mark.parametrize("parent", [False, True])
+def test_a_parent_that_is_not_sampled(lab: Lab, parent: bool) -> None:  # noqa: FBT001
+    """
+    As its parent it has nothing recorded; a link does not decide.
+
+    The handler's context says in both cases what is so.
+    """
+    spans = Spans()
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=NOT_SAMPLED)
+    seen: list[trace.SpanContext] = []
+    running = lab.run(
+        lambda _record, _context: seen.append(
+            trace.get_current_span().get_span_context()
+        ),
+        trace=spans.tracing(parent=parent),
+    )
+    running.wait_done(1)
+    running.end()
+    assert len(spans.all) == (0 if parent else 1)
+    (here,) = seen
+    assert (here.trace_id == TRACE_ID) is parent
+    assert here.trace_flags.sampled is not parent
+
+
+def test_a_sampler_may_drop_all(lab: Lab) -> None:
+    """
+    Nothing is recorded, and records, failures and letters are as ever.
+    """
+    spans = Spans(ParentBased(ALWAYS_OFF))
+    lab.new_topic(partitions=1)
+    dead = lab.other_topic()
+    send(lab, "one", "bad", traceparent=SENT)
+    running = lab.run(
+        obey,
+        trace=spans.tracing(),
+        retry=ONCE,
+        dead_letter=DeadLetter(lab.producer, dead, max_ratio=None),
+    )
+    running.wait_done(2)
+    running.end()
+    assert spans.all == ()
+    (letter,) = read_all(lab, dead, 1)
+    (said,) = [one for name, one in letter.headers if name == "traceparent"]
+    assert not int(said[-2:], 16) & TraceFlags.SAMPLED
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"no trace",
+        b"\xff\xfe\x00",
+        SENT.encode()[:-2],
+        b"00-" + 32 * b"0" + b"-" + 16 * b"0" + b"-01",
+        b"ff" + SENT.encode()[2:],
+        10_000 * b"a",
+    ],
+)
+@pytest.mark.parametrize("parent", [False, True])
+def test_a_damaged_context_is_none(
+    lab: Lab,
+    spans: Spans,
+    damaged: bytes,
+    parent: bool,  # noqa: FBT001
+) -> None:
+    """
+    The record is handled, in a trace of its own without a link.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=damaged, tracestate=b"\xff=,=", baggage=b"\xff%;=,=")
+    running = lab.run(nothing, trace=spans.tracing(parent=parent))
+    running.wait_done(1)
+    running.end()
+    assert spans.one.parent is None
+    assert not spans.one.links
+
+
+def test_a_tombstone_is_named(lab: Lab, spans: Spans) -> None:
+    """
+    A record without a value.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, None)
+    running = lab.run(nothing, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert attributes[names.MESSAGING_KAFKA_MESSAGE_TOMBSTONE] is True
+
+
+# ------------------------------------------------------------ one for each attempt
+
+
+def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+    """
+    One that failed says so with its class, status and exception, wherever it ran.
+
+    One that asks for later is no error, and says what it asked for.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", "later", traceparent=SENT)
+    running = lab.run(
+        handler_for(place),
+        executor=place,
+        concurrency=1,
+        trace=spans.tracing(),
+        retry=TWICE,
+        on_exhausted="skip",
+    )
+    running.wait_done(2)
+    running.end()
+    said = [dict(span.attributes or {}) for span in spans.all]
+    assert [one["messaging.kafka.offset"] for one in said] == [0, 0, 1, 1]
+    assert [one["safeconsumer.attempt"] for one in said] == [1, 2, 1, 1]
+    for span in spans.all[:2]:
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.status.description == "planted"
+        assert (span.attributes or {})[error_attributes.ERROR_TYPE] == "ValueError"
+        (event,) = span.events
+        assert (event.attributes or {})["exception.message"] == "planted"
+        assert "in obey" in str((event.attributes or {})["exception.stacktrace"])
+    for span in spans.all[2:]:
+        assert span.status.status_code is StatusCode.UNSET
+        assert error_attributes.ERROR_TYPE not in (span.attributes or {})
+    assert [one.get("safeconsumer.asked") for one in said[2:]] == ["RetryLater", None]
+    assert all(len(span.links) == 1 for span in spans.all)
+    assert len({span.context.trace_id for span in spans.all}) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [(Pause(0.05), "Pause"), (StopWorker(), "StopWorker"), (Reject("no"), None)],
+)
+def test_what_a_handler_asks_for(
+    lab: Lab, spans: Spans, error: Exception, asked: str | None
+) -> None:
+    """
+    A pause and a stop are no errors; a rejection is one.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+
+    def handle(_record: object, _context: object) -> None:
+        if not spans.all:
+            raise error
+
+    running = lab.run(handle, trace=spans.tracing(), on_exhausted="skip")
+    wait_for(lambda: spans.all, "a span")
+    running.end()
+    span = spans.all[0]
+    attributes = span.attributes or {}
+    assert attributes.get("safeconsumer.asked") == asked
+    is_error = span.status.status_code is StatusCode.ERROR
+    assert is_error is (asked is None)
+
+
+@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
+def test_what_cannot_be_deserialized_has_its_span(lab: Lab, spans: Spans) -> None:
+    """
+    Reading the record is part of the attempt.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "no number", traceparent=SENT)
+    running = lab.run(
+        nothing,
+        lab.consumer(value_deserializer=int),
+        trace=spans.tracing(),
+        on_exhausted="skip",
+    )
+    running.wait_done(1)
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".DeserializationError")
+    assert len(spans.one.links) == 1
+
+
+def test_what_a_handler_returns_and_nobody_awaits_is_an_error(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    As for the record, for the span.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+
+    def handle(record: object, context: object) -> object:
+        return nothing_async(record, context)
+
+    running = lab.run(handle, trace=spans.tracing())
+    running.wait_end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlersFailError")
+
+
+def sleeps(_record: object, _context: object) -> None:
+    """
+    Take longer than anybody waits.
+    """
+    threading.Event().wait(30)
+
+
+async def sleeps_async(_record: object, _context: object) -> None:
+    """
+    Take longer than anybody waits.
+    """
+    await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize("executor", ["asyncio", "process"])
+def test_one_that_takes_too_long(lab: Lab, spans: Spans, executor: Any) -> None:  # noqa: ANN401
+    """
+    Its span says so, also if its process was killed.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(
+        sleeps_async if executor == "asyncio" else sleeps,
+        executor=executor,
+        handler_timeout=0.2,
+        trace=spans.tracing(),
+        retry=ONCE,
+        on_exhausted="skip",
+    )
+    running.wait_done(1)
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlerTimeoutError")
+
+
+def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
+    """
+    Its span ends with what it was ended by.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(
+        sleeps_async,
+        executor="asyncio",
+        trace=spans.tracing(),
+        drain=Drain(shutdown=0.1),
+    )
+    wait_for(running.worker.running, "a handler that runs")
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
+
+
+def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
+    """
+    One for each record that says where it came from, and how many records there are.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, baggage="a=b")
+    send(lab, "two")
+    send(lab, "three", traceparent=NOT_SAMPLED)
+    calls: list[object] = []
+    running = lab.run(
+        lambda records, _context: calls.append((len(records), baggage.get_all())),
+        batch=3,
+        batch_within=10.0,
+        trace=spans.tracing(parent=True),
+    )
+    running.wait_done(3)
+    running.end()
+    assert calls == [(3, {})]
+    span = spans.one
+    attributes = span.attributes or {}
+    assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
+    assert names.MESSAGING_KAFKA_OFFSET not in attributes
+    assert span.parent is None
+    assert [dict(link.attributes or {}) for link in span.links] == [
+        {names.MESSAGING_KAFKA_OFFSET: 0},
+        {names.MESSAGING_KAFKA_OFFSET: 2},
+    ]
+    assert [link.context.trace_flags.sampled for link in span.links] == [True, False]
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_batch_that_failed_comes_one_by_one(
+    lab: Lab,
+    spans: Spans,
+    executor: Any,  # noqa: ANN401 - a name
+) -> None:
+    """
+    A span for the batch, and one for each that comes by itself, until it has failed.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", "bad")
+    running = lab.run(
+        refuse_bad,
+        batch=2,
+        batch_within=10.0,
+        executor=executor,
+        trace=spans.tracing(),
+        retry=ONCE,
+        on_exhausted="skip",
+    )
+    running.wait_done(2)
+    running.end()
+    said = [dict(span.attributes or {}) for span in spans.all]
+    assert [one["messaging.batch.message_count"] for one in said] == [2, 1, 1]
+    assert [one.get("error.type") for one in said] == ["ValueError", None, "ValueError"]
+
+
+def refuse_bad(records: list[Any], _context: object) -> None:
+    """
+    Fail as a whole if one is bad.
+    """
+    if any(record.value == b"bad" for record in records):
+        message = "planted"
+        raise ValueError(message)
+
+
+# ------------------------------------------------------------ what did not start
+
+
+@pytest.mark.parametrize("order", ["partition", "key"])
+def test_what_a_hold_puts_back_has_no_span(
+    lab: Lab,
+    spans: Spans,
+    place: Any,  # noqa: ANN401 - any executor
+    order: Any,  # noqa: ANN401 - a name
+) -> None:
+    """
+    Of what is handed over together, too: only what begins has a span.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, *[f"{number}" for number in range(20)])
+    consumer = lab.consumer()
+    tp = TopicPartition(lab.topic, 0)
+    begun = Counter[int]()
+
+    class Holding(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            begun[int(str((span.attributes or {})["messaging.kafka.offset"]))] += 1
+            if len(begun) == 3:
+                consumer.pause(tp)
+
+    spans.provider.add_span_processor(Holding())
+    running = lab.run(
+        handler_for(place),
+        consumer,
+        executor=place,
+        concurrency=1,
+        order=order,
+        trace=spans.tracing(),
+    )
+    running.wait_done(3)
+    wait_for(lambda: running.worker.running() == {}, "quiet")
+    assert running.worker.stats().done == len(spans.all) == 3
+    consumer.resume(tp)
+    running.wait_done(20)
+    running.end()
+    assert begun == Counter(range(20))
+
+
+def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
+    """
+    Two members, and as many spans as calls of handlers.
+    """
+    lab.new_topic(partitions=4)
+    count = lab.produce({number: 30 * ["x"] for number in range(4)})
+    calls: list[object] = []
+    gate = threading.Event()
+
+    def handle(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+        gate.wait(0.02)
+        calls.append((record.partition, record.offset))
+
+    def run() -> Any:  # noqa: ANN401 - a running worker
+        strategy = [CooperativeStickyAssignor]
+        consumer = lab.consumer(partition_assignment_strategy=strategy)
+        return lab.run(handle, consumer, concurrency=2, trace=spans.tracing())
+
+    first = run()
+    first.wait_done(5)
+    second = run()
+    second.wait_done(1)
+    gate.set()
+    wait_for(lambda: len(set(calls)) == count, "all records")
+    first.end()
+    second.end()
+    assert Counter(calls) == Counter(
+        (
+            int(str((span.attributes or {})["messaging.destination.partition.id"])),
+            (span.attributes or {})["messaging.kafka.offset"],
+        )
+        for span in spans.all
+    )
+
+
+def test_a_stop_in_the_middle(lab: Lab, spans: Spans) -> None:
+    """
+    What runs is waited for, and its span ends; what waits has none.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, *20 * ["x"])
+    begun, gate = threading.Event(), threading.Event()
+
+    def handle(_record: object, _context: object) -> None:
+        begun.set()
+        assert gate.wait(30)
+
+    running = lab.run(handle, trace=spans.tracing())
+    assert begun.wait(30)
+    running.worker.stop()
+    assert spans.all == ()
+    gate.set()
+    running.wait_end()
+    assert running.report is not None
+    assert len(spans.all) == running.report.done >= 1
+
+
+# ------------------------------------------------------------ the context
+
+
+def tell(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+    """
+    Fail with what is current here, so that it is told across processes.
+    """
+    here = trace.get_current_span().get_span_context()
+    assert record.value == b"one"
+    raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
+
+
+async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - upstream's
+    """
+    As ``tell``, in a task that the handler made.
+    """
+
+    async def told() -> None:
+        tell(record, context)
+
+    await asyncio.create_task(told())
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_the_span_is_current_in_the_handler(
+    lab: Lab,
+    spans: Spans,
+    place: Any,  # noqa: ANN401 - any executor
+    batch: int | None,
+) -> None:
+    """
+    Wherever it runs; with the baggage of a single record. Not behind it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", traceparent=SENT, baggage="tenant=a%20b")
+    failed: list[BaseException] = []
+
+    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
+        failed.append(failure.error)
+
+    call: Any = tell_async if place == "asyncio" else tell
+    if batch is not None:
+        call = tell_first_async if place == "asyncio" else tell_first
+    running = lab.run(
+        call,
+        executor=place,
+        trace=spans.tracing(),
+        retry=ONCE,
+        dead_letter=sink,
+        batch=batch,
+    )
+    running.wait_done(1)
+    running.end()
+    (error,) = failed
+    here = spans.one.context
+    told = {} if batch else {"tenant": "a b"}
+    assert error.args == (here.trace_id, here.span_id, told)
+
+
+def tell_first(records: list[Any], context: object) -> None:
+    """
+    As ``tell``.
+    """
+    tell(records[0], context)
+
+
+async def tell_first_async(records: list[Any], context: object) -> None:
+    """
+    As ``tell_async``.
+    """
+    await tell_async(records[0], context)
+
+
+def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
+    """
+    ``serve()`` has its caller's context, for days: its span is not all records'.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    seen: list[object] = []
+    done = asyncio.Event()
+
+    async def handle(_record: object, _context: object) -> None:
+        seen.append(contexts.get_value("mine"))
+        done.set()
+        await asyncio.sleep(0)
+
+    worker = Worker(
+        lab.consumer(), handle, executor="asyncio", trace=spans.tracing(parent=True)
+    )
+
+    async def live() -> None:
+        tracer = spans.provider.get_tracer("theirs")
+        contexts.attach(contexts.set_value("mine", 1))
+        with tracer.start_as_current_span("days"):
+            serving = asyncio.create_task(worker.serve())
+            await asyncio.wait_for(done.wait(), 30)
+            worker.stop()
+            await serving
+
+    asyncio.run(live())
+    first, days = spans.all
+    assert days.name == "days"
+    assert first.parent is None
+    assert first.context.trace_id != days.context.trace_id
+    assert seen == [1]
+
+
+def test_lines_of_a_handler_name_the_span(lab: Lab, spans: Spans) -> None:
+    """
+    By the processor for structlog; what a line has stays.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    lines: list[Any] = []
+
+    def handle(_record: object, _context: object) -> None:
+        lines.append(add_trace_ids(None, "info", {"event": "x"}))
+        lines.append(add_trace_ids(None, "info", {"trace_id": "mine"}))
+
+    running = lab.run(handle, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    here = spans.one.context
+    span_id = f"{here.span_id:016x}"
+    assert lines == [
+        {"event": "x", "trace_id": format_trace_id(here.trace_id), "span_id": span_id},
+        {"trace_id": "mine", "span_id": span_id},
+    ]
+    assert add_trace_ids(None, "info", {"event": "x"}) == {"event": "x"}
+
+
+# ------------------------------------------------------------ dead letters
+
+
+def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: ANN401 - upstream's
+    """
+    Return what its headers of this name say.
+    """
+    return [value.decode() for key, value in letter.headers if key == name]
+
+
+def as_header(span: ReadableSpan) -> str:
+    """
+    Return what carries a span.
+    """
+    here = span.context
+    return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
+
+
+def dead_letter_of(lab: Lab, producer: Any, **settings: Any) -> Any:  # noqa: ANN401
+    """
+    Have a record fail for good, and return its letter.
+    """
+    dead = lab.other_topic()
+    running = lab.run(
+        settings.pop("handle", obey),
+        retry=TWICE,
+        dead_letter=DeadLetter(producer, dead, max_ratio=None),
+        **settings,
+    )
+    running.wait_done(1)
+    running.end()
+    (letter,) = read_all(lab, dead, 1)
+    return letter
+
+
+def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+    """
+    Once, instead of its record's own context, whose state goes with it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b", own="x")
+    letter = dead_letter_of(
+        lab,
+        lab.producer,
+        trace=spans.tracing(),
+        executor=place,
+        handle=handler_for(place),
+    )
+    last = spans.all[-1]
+    assert contexts_of(letter) == [as_header(last)]
+    assert contexts_of(letter, "tracestate") == []
+    assert contexts_of(letter, "baggage") == ["a=b"]
+    assert contexts_of(letter, "own") == ["x"]
+
+
+def test_a_letter_in_its_senders_trace_keeps_its_state(lab: Lab, spans: Spans) -> None:
+    """
+    Where the record is the parent, the state is the attempt's, too.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
+    letter = dead_letter_of(lab, lab.producer, trace=spans.tracing(parent=True))
+    assert contexts_of(letter) == [as_header(spans.all[-1])]
+    assert contexts_of(letter, "tracestate") == ["vendor=1"]
+
+
+def test_a_letter_of_a_batch_carries_the_batch(lab: Lab, spans: Spans) -> None:
+    """
+    A record that a batch names as bad.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, baggage="a=b")
+
+    def handle(_records: object, _context: object) -> None:
+        raise BatchFailure({0: Reject("no")})
+
+    letter = dead_letter_of(
+        lab, lab.producer, trace=spans.tracing(), handle=handle, batch=5
+    )
+    assert contexts_of(letter) == [as_header(spans.one)]
+    assert contexts_of(letter, "baggage") == ["a=b"]
+
+
+def test_a_letter_that_an_instrumentor_sends_has_one_context(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    The send's own, a child of the attempt: it appends, and takes the other's place.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, baggage="a=b")
+    with instrumented(spans):
+        letter = dead_letter_of(lab, lab.producer, trace=spans.tracing())
+    attempt, sent = spans.all[-2:]
+    assert sent.name.endswith(" send")
+    assert sent.parent is not None
+    assert sent.parent.span_id == attempt.context.span_id
+    assert contexts_of(letter) == [as_header(sent)]
+    assert contexts_of(letter, "baggage") == ["a=b"]
+
+
+def test_an_untraced_letter_keeps_its_own_context(lab: Lab, spans: Spans) -> None:
+    """
+    Without ``trace``, too, an instrumentor adds no second one.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, baggage="a=b")
+    with instrumented(spans):
+        letter = dead_letter_of(lab, lab.producer)
+    assert [span.name.split()[-1] for span in spans.all] == ["send"]
+    assert contexts_of(letter) == [SENT]
+    assert contexts_of(letter, "baggage") == ["a=b"]
+
+
+def test_a_letter_without_a_context_gets_the_instrumentors(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    Without ``trace``, and without one in its record.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    with instrumented(spans):
+        letter = dead_letter_of(lab, lab.producer)
+    assert contexts_of(letter) == [as_header(spans.one)]
+
+
+def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
+    """
+    As headers; and the attempt's span is current while it is called.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
+    seen: list[Any] = []
+
+    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
+        here = trace.get_current_span().get_span_context()
+        seen.append((dict(failure.trace), here.span_id))
+
+    running = lab.run(obey, retry=ONCE, dead_letter=sink, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    header = as_header(spans.one).encode()
+    expected = {"traceparent": header, "tracestate": None}
+    assert seen == [(expected, spans.one.context.span_id)]
+
+
+# ------------------------------------------------------------ off, and out of order
+
+
+def test_without_an_sdk_records_are_as_they_came(lab: Lab) -> None:
+    """
+    The API alone makes no span: a letter keeps its record's context.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT)
+    letter = dead_letter_of(lab, lab.producer, trace=True)
+    assert contexts_of(letter) == [SENT]
+
+
+def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
+    """
+    Records are handled; what failed is counted and logged once.
+    """
+    spans = Spans()
+
+    class Broken(SpanProcessor):
+        def on_start(self, *_: object, **__: object) -> None:
+            raise OSError
+
+        def on_end(self, *_: object) -> None:
+            raise OSError
+
+    lab.new_topic(partitions=1)
+    send(lab, "one", "later")
+    spans.provider.add_span_processor(Broken())
+    running = lab.run(obey, trace=spans.tracing())
+    running.wait_done(2)
+    running.end()
+    assert running.worker.hook_failures["trace"] == 3
+
+
+def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
+    """
+    Nothing stands between the loop and the handler, so nothing costs anything.
+    """
+    lab.new_topic(partitions=1)
+    worker = Worker(lab.consumer(), nothing)
+    assert worker._runner._handle is nothing  # type: ignore[attr-defined]  # of threads
+    worker.stop()
+    worker.run()
+
+
+def test_off_nothing_of_opentelemetry_is_imported() -> None:
+    """
+    Nor where it is installed.
+    """
+    program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
+    done = subprocess.run(  # noqa: S603 - ours
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_without_the_extra_it_is_named(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before anything begins, with the line that installs it.
+    """
+    lab.new_topic(partitions=1)
+    import_again(monkeypatch, "safeconsumer.worker", "tracing")
+    import_again(monkeypatch, "safeconsumer.events", "trace_ids")
+    for name in ("opentelemetry", "opentelemetry.trace"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'safeconsumer\[otel\]'"):
+        Worker(lab.consumer(), nothing, trace=True)
+    with pytest.raises(MissingExtraError, match=r"pip install 'safeconsumer\[otel\]'"):
+        importlib.import_module("safeconsumer.events.trace_ids")
+
+
+def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
+    """
+    Have a module imported anew within this test.
+    """
+    importlib.import_module(f"{room}.{name}")
+    monkeypatch.delitem(sys.modules, f"{room}.{name}")
+    monkeypatch.delattr(sys.modules[room], name)
+
+
+@pytest.mark.parametrize("wrong", [1, None, "yes", object()])
+def test_what_is_no_setting_is_refused(lab: Lab, wrong: Any) -> None:  # noqa: ANN401
+    """
+    Before anything begins.
+    """
+    lab.new_topic(partitions=1)
+    with pytest.raises(WorkerSettingError, match="trace must be"):
+        Worker(lab.consumer(), nothing, trace=wrong)
+
+
+def test_impossible_settings_are_refused() -> None:
+    """
+    A provider that provides nothing, and a parent that is neither here nor there.
+    """
+    with pytest.raises(WorkerSettingError, match="provider must be"):
+        Tracing(provider=object())
+    with pytest.raises(WorkerSettingError, match="parent must be"):
+        Tracing(parent="link")  # type: ignore[arg-type]  # that is the point
