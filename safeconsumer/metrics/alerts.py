@@ -46,7 +46,8 @@ class Alert:
 ALERTS = (
     Alert(
         name="HoldNotObeyed",
-        expr='sum by (group) ({p}group_partitions{state="held_flowing"}) > 0',
+        expr="max without (instance, pod, state) "
+        '({p}group_partitions{state="held_flowing"}) > 0',
         for_="1m",
         severity="critical",
         summary="{{ $value }} held partitions of {{ $labels.group }} are delivered",
@@ -58,8 +59,9 @@ ALERTS = (
     ),
     Alert(
         name="MembersSilentWhileHeld",
-        expr='sum by (group) ({p}group_members{state=~"silent|unavailable"}) > 0 '
-        "and on (group) sum by (group) ({p}group_holds) > 0",
+        expr="max without (instance, pod) (sum without (state) "
+        '({p}group_members{state=~"silent|unavailable"}) > 0 '
+        "and sum without (source) ({p}group_holds) > 0)",
         for_="2m",
         severity="warning",
         summary="{{ $value }} members of {{ $labels.group }} do not say whether they "
@@ -105,7 +107,8 @@ ALERTS = (
     ),
     Alert(
         name="HeldDataAtRisk",
-        expr="{p}group_retention_margin_seconds < 6 * 3600",
+        expr="min without (instance, pod) ({p}group_retention_margin_seconds) "
+        "< 6 * 3600",
         for_="5m",
         severity="critical",
         summary="Retention may delete what {{ $labels.group }} has not read in "
@@ -117,7 +120,8 @@ ALERTS = (
     ),
     Alert(
         name="UnlimitedHoldOver24h",
-        expr="sum by (group) ({p}group_unlimited_holds) > 0",
+        expr="max without (instance, pod) (sum without (source) "
+        "({p}group_unlimited_holds)) > 0",
         for_="24h",
         severity="warning",
         summary="{{ $labels.group }} has been held for a day, without an end",
@@ -128,7 +132,8 @@ ALERTS = (
     ),
     Alert(
         name="HoldExpiresSoon",
-        expr="({p}group_next_expiry_timestamp_seconds - time() < 900) > 0",
+        expr="(min without (instance, pod) "
+        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0",
         for_="0m",
         severity="info",
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
@@ -185,15 +190,19 @@ ALERTS = (
     ),
 )
 
+# A label that neither side has matches, one that only one side has does not.
+_MUTE = f"unless on (cluster, group, topic) {PREFIX}group_topic_held == 1"
+
 # Of kafka-exporter, whose metric names the group in another label.
 LAG_QUERY = (
-    "sum by (group, topic) (label_replace(kafka_consumergroup_lag, "
-    '"group", "$1", "consumergroup", "(.+)")) > 10000 '
-    "unless on (group, topic) {p}group_topic_held == 1"
-).replace("{p}", PREFIX)
+    "sum by (cluster, group, topic) (label_replace(kafka_consumergroup_lag, "
+    f'"group", "$1", "consumergroup", "(.+)")) > 10000 {_MUTE}'
+)
 
-_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and add its
-# last line: {PREFIX}group_topic_held is at the /metrics of safeconsumer console.
+_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and end it with
+# "{_MUTE}":
+# that metric is at the /metrics of safeconsumer console. With several clusters in one
+# Prometheus, give the targets of exporter and console the label cluster.
 groups:
   - name: lag
     rules:
@@ -253,9 +262,22 @@ def _runbook() -> Iterator[str]:
         yield f"*{one.severity}*, after {one.for_}: `{one.query}`\n"
         yield f"{one.meaning}\n"
         yield f"{one.action}\n"
-    yield "## Lag of what is held\n"
-    yield (
-        "What is held on purpose has lag, and nobody needs to be woken by it. Add to "
-        "your lag alert, as in `lag-alert.yml`: "
-        f"`unless on (group, topic) {PREFIX}group_topic_held == 1`.\n"
-    )
+    yield _ABOUT
+
+
+_ABOUT = f"""## Lag of what is held
+
+What is held on purpose has lag, and nobody needs to be woken by it. Add to your lag
+alert, as in `lag-alert.yml`: `{_MUTE}`.
+
+Where the console is away, or has heard nothing for 10 s, nobody knows what is held, and
+the lag alert fires for it too.
+
+## Several clusters, several consoles
+
+Rules about groups leave out the labels `instance` and `pod`: replicas of a console are
+one. All other labels keep clusters apart: give the console of each cluster a job of its
+own, or the label `cluster`. A lag alert goes by that label alone, so the exporter's
+targets need the same; if neither has it, two groups of one name in two clusters are
+taken for one.
+"""

@@ -52,7 +52,7 @@ class Scenario:
     labels: dict[str, str] = field(factory=dict)
 
 
-GROUP = {"group": "billing"}
+GROUP = {"group": "billing", "job": "c"}
 MEMBER = {"instance": "i", "job": "j"}
 
 
@@ -60,10 +60,12 @@ def of_member(name: str, more: str = "") -> str:
     return f'{P}{name}{{instance="i",job="j"{more}}}'
 
 
-def of_group(name: str, more: str = "") -> str:
-    return f'{P}{name}{{group="billing"{more}}}'
+def of_group(name: str, more: str = "", *, at: str = 'job="c",instance="c-1"') -> str:
+    return f'{P}{name}{{group="billing"{more},{at}}}'
 
 
+REPLICAS = 'job="c",instance="c-1"', 'job="c",instance="c-2",pod="two"'
+MEMBERS = "group_members"
 LOUD = of_group("group_partitions", ',state="held_flowing"')
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
@@ -209,14 +211,22 @@ def test_there_is_a_scenario_for_each_alert() -> None:
     assert len(ALERTS) == 12
 
 
-@needs_promtool
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
-def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
-    folder: Path, alert: alerts.Alert
-) -> None:
-    """With its labels, and sentences that can be read."""
+def given(
+    values: dict[str, str], alert: str, at: str, *expected: dict[str, Any]
+) -> dict[str, Any]:
+    """
+    Return a test of promtool: with these series, exactly these alerts fire then.
+    """
+    looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
+    return {"input_series": series(values), "alert_rule_test": [looked]}
+
+
+def fired(alert: alerts.Alert) -> dict[str, Any]:
+    """
+    Return an alert as promtool expects it where it ought to fire.
+    """
     scenario = SCENARIOS[alert.name]
-    fired = {
+    return {
         "exp_labels": {"severity": alert.severity, **scenario.labels},
         "exp_annotations": {
             "summary": scenario.summary,
@@ -224,51 +234,99 @@ def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
             "runbook": f"runbook.md#{alert.name.lower()}",
         },
     }
+
+
+@needs_promtool
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
+def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
+    folder: Path, alert: alerts.Alert
+) -> None:
+    """With its labels, and sentences that can be read."""
+    scenario = SCENARIOS[alert.name]
     tests = [
-        {
-            "input_series": series(given),
-            "alert_rule_test": [
-                {
-                    "eval_time": scenario.at,
-                    "alertname": alert.name,
-                    "exp_alerts": expected,
-                }
-            ],
-        }
-        for given, expected in (
-            (scenario.fires, [fired]),
-            *((one, []) for one in scenario.silent),
-        )
+        given(scenario.fires, alert.name, scenario.at, fired(alert)),
+        *(given(one, alert.name, scenario.at) for one in scenario.silent),
     ]
     assert "SUCCESS" in checks(folder, tests, "alerts.yml")
 
 
 @needs_promtool
+@pytest.mark.parametrize(
+    "alert",
+    [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP],
+    ids=lambda one: one.name,
+)
+def test_replicas_of_a_console_are_one(folder: Path, alert: alerts.Alert) -> None:
+    """One alert, with the same figure."""
+    scenario = SCENARIOS[alert.name]
+    values = {
+        name.replace('"c-1"', instance): value
+        for name, value in scenario.fires.items()
+        for instance in ('"c-1"', '"c-2",pod="two"')
+    }
+    test = given(values, alert.name, scenario.at, fired(alert))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "other", ['job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"']
+)
+def test_a_hold_in_one_cluster_says_nothing_of_another(
+    folder: Path, other: str
+) -> None:
+    """Held here, and silent there in a group of the same name: no alert."""
+    values = {
+        HELD: "1x10",
+        SILENT: "0x10",
+        of_group("group_holds", ',source="operator"', at=other): "0x10",
+        of_group("group_members", ',state="silent"', at=other): "3x10",
+    }
+    test = given(values, "MembersSilentWhileHeld", "5m")
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+LAG = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"%s}'
+TOPIC_HELD = of_group("group_topic_held", ',topic="orders"')
+
+
+def lagging(group: str, topic: str, **more: str) -> dict[str, Any]:
+    return {
+        "exp_labels": {"severity": "warning", "group": group, "topic": topic, **more},
+        "exp_annotations": {"summary": f"{group} is 20000 records behind on {topic}"},
+    }
+
+
+@needs_promtool
 def test_a_lag_alert_is_mute_about_what_is_held(folder: Path) -> None:
     """Of the same group it fires for another topic, and of another for the same."""
-    lag = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"}'
-    given = {
-        lag % ("billing", "orders"): "20000x20",
-        lag % ("billing", "audit"): "20000x20",
-        lag % ("shipping", "orders"): "20000x20",
-        of_group("group_topic_held", ',topic="orders"'): "1x20",
+    values = {
+        LAG % ("billing", "orders", ""): "20000x20",
+        LAG % ("billing", "audit", ""): "20000x20",
+        LAG % ("shipping", "orders", ""): "20000x20",
+        TOPIC_HELD: "1x20",
     }
-    expected = [
-        {
-            "exp_labels": {"severity": "warning", "group": group, "topic": topic},
-            "exp_annotations": {
-                "summary": f"{group} is 20000 records behind on {topic}"
-            },
-        }
-        for group, topic in (("billing", "audit"), ("shipping", "orders"))
-    ]
-    test = {
-        "input_series": series(given),
-        "alert_rule_test": [
-            {"eval_time": "15m", "alertname": "ConsumerLag", "exp_alerts": expected}
-        ],
-    }
+    loud = lagging("billing", "audit"), lagging("shipping", "orders")
+    test = given(values, "ConsumerLag", "15m", *loud)
     assert "SUCCESS" in checks(folder, [test], "lag-alert.yml")
+
+
+@needs_promtool
+def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder: Path) -> None:
+    """Its own it mutes; one without the label is not taken for another's."""
+    cluster = ',cluster="production"'
+    behind = {LAG % ("billing", "orders", cluster): "20000x20"}
+    loud = lagging("billing", "orders", cluster="production")
+
+    def held(cluster: str) -> dict[str, str]:
+        return {of_group("group_topic_held", ',topic="orders"', at=cluster): "1x20"}
+
+    tests = [
+        given({**behind, **held('cluster="production"')}, "ConsumerLag", "15m"),
+        given({**behind, **held('cluster="staging"')}, "ConsumerLag", "15m", loud),
+        given({**behind, TOPIC_HELD: "1x20"}, "ConsumerLag", "15m", loud),
+    ]
+    assert "SUCCESS" in checks(folder, tests, "lag-alert.yml")
 
 
 @needs_promtool
@@ -286,12 +344,49 @@ def test_promtool_takes_rules_and_queries(folder: Path) -> None:
     assert f"{len(rules)} rules found" in said
 
 
-def filled(query: str) -> str:
+def filled(query: str, interval: str = "10s") -> str:
     """
     Return a query of the dashboard with its variables as Grafana fills them in.
     """
-    query = query.replace("$__rate_interval", "10s")
-    return query.replace("$group", ".*").replace("$instance", ".*")
+    query = query.replace("$__rate_interval", interval)
+    return re.sub(r"\$(console|group|instance)", ".*", query)
+
+
+def shown(
+    values: dict[str, str], at: str, *expected: tuple[str, float]
+) -> dict[str, Any]:
+    """
+    Return a test of promtool: each title's panel shows this figure, and no other.
+    """
+    asked = dict(expected)
+    found = {
+        filled(query, "5m"): asked[title]
+        for title, query in dashboard.queries()
+        if title in asked
+    }
+    assert len(found) == len(asked)
+    tests = [
+        {
+            "expr": f"sum ({query})",
+            "eval_time": at,
+            "exp_samples": [{"labels": "{}", "value": figure}],
+        }
+        for query, figure in found.items()
+    ]
+    return {"input_series": series(values), "promql_expr_test": tests}
+
+
+@needs_promtool
+def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
+    """And those of another cluster beside them."""
+    values = {
+        of_group(name, f',state="{state}"', at=at): "4x30"
+        for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
+        for at in (*REPLICAS, 'job="d",instance="d-1"')
+    }
+    titles = "Held, and delivered all the same", "Members"
+    test = shown(values, "12m", *((one, 8) for one in titles))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
 def test_only_metrics_of_the_table_are_asked_for() -> None:
