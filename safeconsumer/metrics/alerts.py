@@ -120,13 +120,14 @@ ALERTS = (
     ),
     Alert(
         name="UnlimitedHoldOver24h",
-        expr="max without (instance, pod) (sum without (source) "
-        "({p}group_unlimited_holds)) > 0",
-        for_="24h",
+        expr="time() - min without (instance, pod) "
+        "({p}group_oldest_unlimited_hold_timestamp_seconds) > 86400",
+        for_="5m",
         severity="warning",
-        summary="{{ $labels.group }} has been held for a day, without an end",
-        meaning="A hold that never expires has stood for 24 hours: perhaps nobody "
-        "remembers it.",
+        summary="A hold of {{ $labels.group }} without an end has stood for "
+        "{{ $value | humanizeDuration }}",
+        meaning="A hold that never expires was placed more than 24 hours ago: perhaps "
+        "nobody remembers it.",
         action="`safeconsumer status --group GROUP` says who placed it and why. Lift "
         "it, or place it again with `--for`.",
     ),

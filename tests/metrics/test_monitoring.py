@@ -70,7 +70,7 @@ LOUD = of_group("group_partitions", ',state="held_flowing"')
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
 HELD = of_group("group_holds", ',source="operator"')
-ENDLESS = of_group("group_unlimited_holds", ',source="operator"')
+ENDLESS = of_group("group_oldest_unlimited_hold_timestamp_seconds")
 MARGIN = of_group("group_retention_margin_seconds")
 EXPIRY = of_group("group_next_expiry_timestamp_seconds")
 READY = of_member("control_ready")
@@ -133,11 +133,13 @@ SCENARIOS = {
         summary="Retention may delete what billing has not read in 2h 0m 0s",
     ),
     "UnlimitedHoldOver24h": Scenario(
-        fires={ENDLESS: "1x1500"},
-        silent=({ENDLESS: "0x1500"}, {ENDLESS: "1x1000 0x500"}),
+        # Seen for the first time at the 20th hour, and not all the time.
+        fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
+        # None; one is lifted in its last hour; a younger one is older now.
+        silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
-        summary="billing has been held for a day, without an end",
+        summary="A hold of billing without an end has stood for 1d 0h 30m 0s",
     ),
     "HoldExpiresSoon": Scenario(
         fires={EXPIRY: "900x20"},
