@@ -158,12 +158,14 @@ ALERTS = (
     Alert(
         name="CommitsFailing",
         expr="increase({p}worker_commits_failed_total[10m]) > 0 unless "
-        "increase({p}worker_commits_total[10m]) > 0",
+        "increase({p}worker_commits_total[10m]) > 0 and "
+        "{p}worker_commit_lag_offsets > 0",
         for_="5m",
         severity="critical",
         summary="No commit of {{ $labels.instance }} goes through",
-        meaning="Commits were refused or not sent for ten minutes, and none went "
-        "through. After a restart everything since comes again.",
+        meaning="Within ten minutes a commit was refused or not sent, none went "
+        "through, and there is something to commit. After a restart everything since "
+        "comes again.",
         action="`commit_rejected` in the log has the error. Mind ACLs on the group, "
         "and handlers that are slower than `max.poll.interval.ms`.",
     ),

@@ -82,6 +82,7 @@ FAILED, DONE = (
     of_member("worker_commits_failed_total"),
     of_member("worker_commits_total"),
 )
+UNCOMMITTED = of_member("worker_commit_lag_offsets")
 LETTERS = of_member("worker_dead_letters_total")
 HOOKS = of_member("hook_failures_total")
 WORKER_HOOKS = of_member("worker_hook_failures_total")
@@ -156,10 +157,12 @@ SCENARIOS = {
         summary="The worker of i has not polled for 5m 0s",
     ),
     "CommitsFailing": Scenario(
-        fires={FAILED: "0+1x20", DONE: "7x20"},
+        fires={FAILED: "0+1x20", DONE: "7x20", UNCOMMITTED: "0+9x20"},
         silent=(
-            {FAILED: "0+1x20", DONE: "0+1x20"},
-            {FAILED: "3x20", DONE: "7x20"},
+            {FAILED: "0+1x20", DONE: "0+1x20", UNCOMMITTED: "9x20"},
+            {FAILED: "3x20", DONE: "7x20", UNCOMMITTED: "9x20"},
+            # One was refused as its partition went away, and nothing came since.
+            {FAILED: "0x7 1x20", DONE: "7x20", UNCOMMITTED: "0x20"},
         ),
         at="15m",
         labels=MEMBER,
