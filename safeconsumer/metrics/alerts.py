@@ -50,7 +50,8 @@ ALERTS = (
         '({p}group_partitions{state="held_flowing"}) > 0',
         for_="1m",
         severity="critical",
-        summary="{{ $value }} held partitions of {{ $labels.group }} are delivered",
+        summary="Held partitions of {{ $labels.group }} that are delivered all the "
+        "same: {{ $value }}",
         meaning="A hold covers the partitions, their owner has read it or is no "
         "member that reads holds, and records are delivered all the same.",
         action="`safeconsumer status --group GROUP` names partitions and owners. A "
@@ -64,8 +65,8 @@ ALERTS = (
         "and sum without (source) ({p}group_holds) > 0)",
         for_="2m",
         severity="warning",
-        summary="{{ $value }} members of {{ $labels.group }} do not say whether they "
-        "obey its holds",
+        summary="Members of {{ $labels.group }} that do not say whether they obey its "
+        "holds: {{ $value }}",
         meaning="The group is held, and some members report nothing, or that they "
         "cannot read the control topics. Nobody can tell whether they are quiet.",
         action="`safeconsumer doctor --group GROUP` says why: a plain client, a "
@@ -111,8 +112,9 @@ ALERTS = (
         "< 6 * 3600",
         for_="5m",
         severity="critical",
-        summary="Retention may delete what {{ $labels.group }} has not read in "
-        "{{ $value | humanizeDuration }}",
+        summary="{{ if gt $value 0.0 }}In {{ $value | humanizeDuration }} retention "
+        "may begin to delete{{ else }}Retention may have deleted{{ end }} records that "
+        "{{ $labels.group }} has not read",
         meaning="Records that came since the hold was placed reach the retention of "
         "their topic. What is deleted is never delivered.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "

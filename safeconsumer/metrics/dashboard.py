@@ -297,11 +297,11 @@ ROWS = (
             ),
             Panel(
                 title="Paused by the worker itself",
-                about="Share of the time, by why.",
+                about="Share of the time, by why: the mean of all workers.",
                 queries=[
                     (
                         (
-                            "sum by (owner) (rate({p}worker_pause_seconds_total"
+                            "avg by (owner) (rate({p}worker_pause_seconds_total"
                             f"{_I}[{RATE}]))"
                         ),
                         "{{owner}}",

@@ -93,7 +93,7 @@ SCENARIOS = {
         silent=({LOUD: "0x10"}, {LOUD: "0 3 0x8"}),
         at="5m",
         labels=GROUP,
-        summary="3 held partitions of billing are delivered",
+        summary="Held partitions of billing that are delivered all the same: 3",
     ),
     "MembersSilentWhileHeld": Scenario(
         fires={SILENT: "1x10", OBEYS: "2x10", HELD: "1x10"},
@@ -103,7 +103,7 @@ SCENARIOS = {
         ),
         at="5m",
         labels=GROUP,
-        summary="1 members of billing do not say whether they obey its holds",
+        summary="Members of billing that do not say whether they obey its holds: 1",
     ),
     "ControlUnavailable": Scenario(
         fires={READY: "1 0x10"},
@@ -131,7 +131,8 @@ SCENARIOS = {
         silent=({MARGIN: "86400x10"}, {}),
         at="8m",
         labels=GROUP,
-        summary="Retention may delete what billing has not read in 2h 0m 0s",
+        summary="In 2h 0m 0s retention may begin to delete records that billing has "
+        "not read",
     ),
     "UnlimitedHoldOver24h": Scenario(
         # Seen for the first time at the 20th hour, and not all the time.
@@ -251,6 +252,20 @@ def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
     tests = [
         given(scenario.fires, alert.name, scenario.at, fired(alert)),
         *(given(one, alert.name, scenario.at) for one in scenario.silent),
+    ]
+    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
+
+
+@needs_promtool
+def test_retention_that_has_passed_is_no_negative_time(folder: Path) -> None:
+    """It says that records may be gone."""
+    (alert,) = [one for one in ALERTS if one.name == "HeldDataAtRisk"]
+    expected = fired(alert)
+    expected["exp_annotations"]["summary"] = (
+        "Retention may have deleted records that billing has not read"
+    )
+    tests = [
+        given({MARGIN: f"{left}x10"}, alert.name, "8m", expected) for left in (0, -7200)
     ]
     assert "SUCCESS" in checks(folder, tests, "alerts.yml")
 
@@ -391,6 +406,19 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
     }
     titles = "Held, and delivered all the same", "Members"
     test = shown(values, "12m", *((one, 8) for one in titles))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+@needs_promtool
+def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) -> None:
+    """Four of them are no 400 %."""
+    values = {
+        f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="{one}"}}': (
+            "0+60x30"
+        )
+        for one in "abcd"
+    }
+    test = shown(values, "12m", ("Paused by the worker itself", 1))
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
