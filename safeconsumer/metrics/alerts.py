@@ -118,7 +118,7 @@ ALERTS = (
         meaning="Records that came since the hold was placed reach the retention of "
         "their topic. What is deleted is never delivered.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "
-        "`safeconsumer archive`.",
+        "`safeconsumer archive --help`.",
     ),
     Alert(
         name="UnlimitedHoldOver24h",
@@ -131,7 +131,10 @@ ALERTS = (
         meaning="A hold that never expires was placed more than 24 hours ago: perhaps "
         "nobody remembers it.",
         action="`safeconsumer status --group GROUP` says who placed it and why. Lift "
-        "it, or place it again with `--for`.",
+        "it: `safeconsumer resume --group GROUP --owner OWNER SCOPE`, with "
+        "`--from-group` if it is a member's (`group:OWNER`). Or give it an end: "
+        "`safeconsumer pause --group GROUP --owner OWNER --replace --for 8h --reason "
+        "WHY SCOPE`.",
     ),
     Alert(
         name="HoldExpiresSoon",
@@ -142,8 +145,9 @@ ALERTS = (
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
         meaning="The next hold of the group expires within 15 minutes; then its "
         "partitions flow.",
-        action="If that is too early: `safeconsumer extend --group GROUP --for 1h "
-        "SCOPE`.",
+        action="If that is too early: `safeconsumer extend --group GROUP --owner OWNER "
+        "--for 1h SCOPE`, with what `safeconsumer status --group GROUP` says of it. "
+        "That of a member (`group:OWNER`) only members place again.",
     ),
     Alert(
         name="WorkerNotPolling",
@@ -154,8 +158,9 @@ ALERTS = (
         "{{ $value | humanizeDuration }}",
         meaning="Its loop stands still, or it has ended while its process lives. "
         "Kafka takes its partitions away after `max.poll.interval.ms`.",
-        action="Ask its `/healthy`: it says what stands where. Look for "
-        "`worker_stopped` in its log; restart the process.",
+        action="`Worker.healthy()` says what stands where, as does `/healthy` of "
+        "`safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
+        "restart the process.",
     ),
     Alert(
         name="CommitsFailing",
@@ -178,8 +183,9 @@ ALERTS = (
         severity="warning",
         summary="{{ $labels.instance }} has written dead letters",
         meaning="Records failed for good and went to the topic of dead letters.",
-        action="`safeconsumer dead-letters list` shows why; mend that, and send them "
-        "back with `safeconsumer dead-letters replay`.",
+        action="`safeconsumer dead-letters list TOPIC`, with the worker's topic of "
+        "dead letters, shows why; mend that, and send them back: `safeconsumer "
+        "dead-letters replay TOPIC`.",
     ),
     Alert(
         name="HookFails",

@@ -7,16 +7,22 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from attrs import field, frozen
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS, alerts, dashboard
 from safeconsumer.metrics.alerts import ALERTS
+from tests.group.operating import Polled, run
+from tests.group.team import Team
 from tests.metrics.scraping import needs_promtool, promtool
+from tests.worker.lab import wait_for
 
 P = "safeconsumer_"
+CLUSTER = "--bootstrap", "127.0.0.1:1"
 NAMES = re.compile(r"safeconsumer_[a-z_]+")
 KNOWN = {
     name
@@ -460,6 +466,51 @@ def test_every_alert_has_its_paragraph() -> None:
         assert f"## {one.name}\n\n" in book
         assert one.meaning in book
         assert one.action in book
+
+
+COMMANDS = [
+    found.split()
+    for found in re.findall(r"`safeconsumer ([^`]+)`", alerts.runbook())
+    if not found.startswith("run ")  # is named, and not to be typed
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
+    """None lacks an argument, and there is every option."""
+    context, command, left = click.Context(safeconsumer), safeconsumer, words
+    while isinstance(command, click.Group):
+        _, found, left = command.resolve_command(context, left)
+        assert found is not None
+        command = found
+    if left != ["--help"]:
+        command.make_context(" ".join(words), [*left, *CLUSTER])
+
+
+@pytest.mark.real_broker
+def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Of holds that somebody else has placed."""
+
+    def typed(words: list[str]) -> None:
+        names = {"GROUP": team.group, "OWNER": "alice", "SCOPE": team.topic}
+        done = run(team, *(names.get(one, one) for one in words))
+        assert done.exit_code == Status.DONE, done.output
+
+    with Team(kafka_broker) as team, Polled(member := team.subscribed("a")):
+        wait_for(team.has_all(member), "it to join")
+        hold = "pause --group GROUP --owner alice --reason WHY"
+        for name, before in (
+            ("extend", f"{hold} --for 10m SCOPE"),
+            ("resume", f"{hold} --replace SCOPE"),
+            ("pause", f"{hold} SCOPE"),
+        ):
+            (words,) = (one for one in COMMANDS if one[0] == name)
+            typed(before.split())
+            typed(words)
+        found = json.loads(run(team, "status", "--group", team.group, "--json").stdout)
+    (left,) = found["holds"]
+    assert left["owner"] == "alice"
+    assert left["expires_at"] is not None
 
 
 def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
