@@ -107,6 +107,29 @@ ALERTS = (
         "log, and the delivery journal if there is one.",
     ),
     Alert(
+        name="HeldRecordsHandedOver",
+        expr="increase({p}worker_leaked_total[1h]) > 0",
+        for_="0m",
+        severity="critical",
+        summary="The worker of {{ $labels.instance }} got records in spite of a hold",
+        meaning="The consumer gave its worker records of a partition that was held. "
+        "It never happens; if it does, it is a defect of safeconsumer.",
+        action="Stop the worker if what is held must not be touched. Report it with "
+        "its log, and the delivery journal if there is one.",
+    ),
+    Alert(
+        name="ControlTopicReset",
+        expr="increase({p}control_resets_total[1h]) > 0",
+        for_="0m",
+        severity="critical",
+        summary="{{ $labels.instance }} found a control topic made again, or cut off",
+        meaning="Members keep the holds that they knew, until somebody lifts them. "
+        "Members that start now do not know them, and deliver.",
+        action="`control_topic_reset` in the log names the topic. Compare what "
+        "`safeconsumer status --group GROUP` still shows with what ought to be held, "
+        "and place what is missing again.",
+    ),
+    Alert(
         name="HeldDataAtRisk",
         expr="min without (instance, pod) ({p}group_retention_margin_seconds) "
         "< 6 * 3600",
@@ -135,6 +158,21 @@ ALERTS = (
         "`--from-group` if it is a member's (`group:OWNER`). Or give it an end: "
         "`safeconsumer pause --group GROUP --owner OWNER --replace --for 8h --reason "
         "WHY SCOPE`.",
+    ),
+    Alert(
+        name="ConsoleKnowsTooLittle",
+        expr="min without (instance, pod) ({p}console_snapshot_age_seconds) > 60 or "
+        "min without (instance, pod) ({p}console_omitted_series) > 0",
+        for_="2m",
+        severity="warning",
+        summary="The console of {{ $labels.job }} does not say all of each group",
+        meaning="It has heard nothing new for a minute, and then it says nothing of "
+        "groups; or there are too many series, and it leaves some out. What it does "
+        "not say no rule about groups sees, and no lag alert is mute about it.",
+        action="Its pages say why it hears nothing; `safeconsumer doctor` looks at "
+        "topics and ACLs. How many series are left out is "
+        "`safeconsumer_console_omitted_series`; for such a group ask `safeconsumer "
+        "status --group GROUP`.",
     ),
     Alert(
         name="HoldExpiresSoon",

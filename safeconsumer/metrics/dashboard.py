@@ -203,13 +203,18 @@ ROWS = (
                 about="Warnings and errors; the log has each with what to do.",
                 queries=[
                     (
-                        f"sum by (event) (increase({{p}}alarms_total{_I}[{RATE}]))",
-                        "{{event}}",
-                    ),
-                    (
-                        f"sum(increase({{p}}hook_failures_total{_I}[{RATE}]))",
-                        "hooks that raised",
-                    ),
+                        f"sum by (event) (increase({{p}}{name}{_I}[{RATE}]))",
+                        legend,
+                    )
+                    for name, legend in (
+                        ("alarms_total", "{{event}}"),
+                        ("worker_alarms_total", "{{event}}, of a worker"),
+                        ("hook_failures_total", "hooks that raised"),
+                        ("worker_hook_failures_total", "on_event raised"),
+                        ("control_resets_total", "control topics made again"),
+                        ("control_skipped_records_total", "unread control records"),
+                        ("worker_leaked_total", "records in spite of a hold"),
+                    )
                 ],
                 is_alarming=True,
             ),

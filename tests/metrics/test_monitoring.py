@@ -70,8 +70,16 @@ def of_group(name: str, more: str = "", *, at: str = 'job="c",instance="c-1"') -
     return f'{P}{name}{{group="billing"{more},{at}}}'
 
 
+def of_console(name: str, at: str = "c-1") -> str:
+    return f'{P}{name}{{job="c",instance="{at}"}}'
+
+
 REPLICAS = 'job="c",instance="c-1"', 'job="c",instance="c-2",pod="two"'
 MEMBERS = "group_members"
+AGE = of_console("console_snapshot_age_seconds")
+OMITTED = of_console("console_omitted_series")
+LEAKED = of_member("worker_leaked_total")
+RESETS = of_member("control_resets_total")
 LOUD = of_group("group_partitions", ',state="held_flowing"')
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
@@ -132,6 +140,20 @@ SCENARIOS = {
         labels={**MEMBER, "event": "pause_forgotten"},
         summary="i woke a partition that nobody had resumed",
     ),
+    "HeldRecordsHandedOver": Scenario(
+        fires={LEAKED: "0x5 1x5"},
+        silent=({LEAKED: "0x10"},),
+        at="8m",
+        labels=MEMBER,
+        summary="The worker of i got records in spite of a hold",
+    ),
+    "ControlTopicReset": Scenario(
+        fires={RESETS: "0x5 1x5"},
+        silent=({RESETS: "0x10"}, {RESETS: "1x100"}),
+        at="8m",
+        labels=MEMBER,
+        summary="i found a control topic made again, or cut off",
+    ),
     "HeldDataAtRisk": Scenario(
         fires={MARGIN: "7200x10"},
         silent=({MARGIN: "86400x10"}, {}),
@@ -148,6 +170,18 @@ SCENARIOS = {
         at="24h30m",
         labels=GROUP,
         summary="A hold of billing without an end has stood for 1d 0h 30m 0s",
+    ),
+    "ConsoleKnowsTooLittle": Scenario(
+        fires={AGE: "0x3 60+60x10", OMITTED: "0x3 stale"},
+        silent=(
+            {AGE: "0x10", OMITTED: "0x10"},
+            {AGE: "90x2 0x8"},
+            # A replica knows all.
+            {AGE: "90x10", of_console("console_snapshot_age_seconds", "c-2"): "0x10"},
+        ),
+        at="8m",
+        labels={"job": "c"},
+        summary="The console of c does not say all of each group",
     ),
     "HoldExpiresSoon": Scenario(
         fires={EXPIRY: "900x20"},
@@ -218,9 +252,9 @@ def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
 
 
 def test_there_is_a_scenario_for_each_alert() -> None:
-    """Twelve, of different names."""
+    """Fifteen, of different names."""
     assert list(SCENARIOS) == [one.name for one in ALERTS]
-    assert len(ALERTS) == 12
+    assert len(ALERTS) == 15
 
 
 def given(
@@ -260,6 +294,14 @@ def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
         *(given(one, alert.name, scenario.at) for one in scenario.silent),
     ]
     assert "SUCCESS" in checks(folder, tests, "alerts.yml")
+
+
+@needs_promtool
+def test_groups_that_a_console_leaves_out_are_told(folder: Path) -> None:
+    """No rule sees them, but this one."""
+    (alert,) = [one for one in ALERTS if one.name == "ConsoleKnowsTooLittle"]
+    test = given({AGE: "0x10", OMITTED: "7x10"}, alert.name, "8m", fired(alert))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
 @needs_promtool
@@ -413,6 +455,15 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
     titles = "Held, and delivered all the same", "Members"
     test = shown(values, "12m", *((one, 8) for one in titles))
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+def test_every_alarm_is_on_the_panel() -> None:
+    """What counts warnings and errors that no other panel is about."""
+    asked = " ".join(query for title, query in dashboard.queries() if title == "Alarms")
+    for name in ("alarms", "worker_alarms", "hook_failures", "worker_hook_failures"):
+        assert f"({P}{name}_total{{" in asked
+    for name in ("control_resets", "control_skipped_records", "worker_leaked"):
+        assert f"({P}{name}_total{{" in asked
 
 
 @needs_promtool
