@@ -4,6 +4,7 @@ Dashboard, alert rules and runbook, by promtool.
 
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -565,18 +566,39 @@ def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  
 
 
 def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
-    """All of them, unless forced; the same again is no change."""
+    """They are named, unless forced; the others are written; the same is no change."""
     arguments = ["monitoring", "--write", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
-    (folder / "runbook.md").unlink()
+    (folder / "dashboard.json").unlink()
     done = CliRunner().invoke(safeconsumer, arguments)
-    assert done.exit_code == 2
-    assert "alerts.yml" in done.output
-    assert "--force" in done.output
-    assert not (folder / "runbook.md").exists()
+    assert done.exit_code == Status.FAILED
+    assert "alerts.yml" in done.stderr
+    assert "--force" in done.stderr
+    assert "alerts.yml" not in done.stdout
+    assert (folder / "alerts.yml").read_text() == "mine"
+    assert (folder / "dashboard.json").read_text() == dashboard.dashboard()
     assert CliRunner().invoke(safeconsumer, [*arguments, "--force"]).exit_code == 0
     assert (folder / "alerts.yml").read_text() == alerts.rules()
+
+
+def test_no_file_is_written_by_halves(folder: Path) -> None:
+    """Where the disk takes no more, all are as they were."""
+    names = {one.name for one in folder.iterdir()}
+    for name in names:
+        (folder / name).write_text("mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        arguments = ["monitoring", "--write", str(folder), "--force"]
+        done = CliRunner().invoke(safeconsumer, arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.exit_code == Status.FAILED
+    assert "cannot be written" in done.stderr
+    assert {one.name: one.read_text() for one in folder.iterdir()} == dict.fromkeys(
+        names, "mine"
+    )
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
