@@ -78,8 +78,9 @@ ALERTS = (
         for_="2m",
         severity="critical",
         summary="{{ $labels.instance }} cannot read the control topics",
-        meaning="The member keeps the holds that it knew. Partitions that it gains "
-        "wait; new holds and resumes do not reach it.",
+        meaning="The member keeps the holds that it knew; new holds and resumes do not "
+        'reach it. Partitions that it gains wait, with `unavailable="run"` only for a '
+        "while. One that was closed is not meant.",
         action="Look for `control_unavailable` in its log: it has the reason. Check "
         "the topics, their ACLs and the cluster with `safeconsumer doctor`.",
     ),
@@ -194,8 +195,9 @@ ALERTS = (
         severity="critical",
         summary="The worker of {{ $labels.instance }} has not polled for "
         "{{ $value | humanizeDuration }}",
-        meaning="Its loop stands still, or it has ended while its process lives. "
-        "Kafka takes its partitions away after `max.poll.interval.ms`.",
+        meaning="Its loop stands still, or an error has ended it while its process "
+        "lives. Kafka takes its partitions away after `max.poll.interval.ms`. One that "
+        "was asked to stop is not meant.",
         action="`Worker.healthy()` says what stands where, as does `/healthy` of "
         "`safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
         "restart the process.",
