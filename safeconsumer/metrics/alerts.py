@@ -267,11 +267,14 @@ groups:
 """  # noqa: E501 - as it stands in the file
 
 
-def rules() -> str:
+def rules(runbook_url: str = RUNBOOK) -> str:
     """
     Return the rules as Prometheus reads them.
+
+    Args:
+        runbook_url: where the runbook is; each alert links to its paragraph there.
     """
-    return "\n".join(_rules()) + "\n"
+    return "\n".join(_rules(runbook_url)) + "\n"
 
 
 def lag_rules() -> str:
@@ -281,7 +284,7 @@ def lag_rules() -> str:
     return _LAG
 
 
-def _rules() -> Iterator[str]:
+def _rules(runbook_url: str) -> Iterator[str]:
     # A text of JSON is one of YAML.
     yield "groups:"
     yield "  - name: safeconsumer"
@@ -295,7 +298,8 @@ def _rules() -> Iterator[str]:
         yield "        annotations:"
         yield f"          summary: {json.dumps(one.summary)}"
         yield f"          description: {json.dumps(one.meaning)}"
-        yield f"          runbook: {RUNBOOK}#{one.name.lower()}"
+        link = json.dumps(f"{runbook_url}#{one.name.lower()}")
+        yield f"          runbook_url: {link}"
 
 
 def runbook() -> str:
