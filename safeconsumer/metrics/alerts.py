@@ -178,12 +178,16 @@ ALERTS = (
     Alert(
         name="HoldExpiresSoon",
         expr="(min without (instance, pod) "
-        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0",
+        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0 and "
+        "min without (instance, pod) ({p}group_next_expiry_timestamp_seconds) == "
+        "min without (instance, pod) "
+        "({p}group_next_expiry_timestamp_seconds offset 15m)",
         for_="0m",
         severity="info",
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
         meaning="The next hold of the group expires within 15 minutes; then its "
-        "partitions flow.",
+        "partitions flow. What was placed or extended in the last 15 minutes is not "
+        "meant: somebody wants it so.",
         action="If that is too early: `safeconsumer extend --group GROUP --owner OWNER "
         "--for 1h SCOPE`, with what `safeconsumer status --group GROUP` says of it. "
         "That of a member (`group:OWNER`) only members place again.",

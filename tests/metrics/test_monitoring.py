@@ -185,9 +185,16 @@ SCENARIOS = {
         summary="The console of c does not say all of each group",
     ),
     "HoldExpiresSoon": Scenario(
-        fires={EXPIRY: "900x20"},
-        silent=({EXPIRY: "7200x20"}, {EXPIRY: "120x20"}, {}),
-        at="5m",
+        fires={EXPIRY: "3000x50"},
+        silent=(
+            {EXPIRY: "7200x50"},
+            {EXPIRY: "2280x50"},
+            {},
+            # Placed for ten minutes; and one that is renewed every five.
+            {EXPIRY: "_x35 3000x10"},
+            {EXPIRY: " ".join(f"{at * 300 + 600}x4" for at in range(10))},
+        ),
+        at="40m",
         labels=GROUP,
         summary="A hold of billing ends in 10m 0s",
     ),
