@@ -96,7 +96,7 @@ def _metrics(worker: Worker) -> Callable[[str], tuple[int, str, bytes]]:
     except MissingExtraError as error:
         said = f"{error}\n".encode()
         return lambda _: (501, "text/plain; charset=utf-8", said)
-    answer = module.answers_of(module.Collector(worker))
+    answer = module.answers_of(module.Collector(worker, is_labelled=False))
     return lambda accept: (200, *answer(accept))
 
 

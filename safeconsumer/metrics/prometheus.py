@@ -45,18 +45,21 @@ class Collector(Base):
     Args:
         sources: consumers, workers, each of which brings its consumer with it, and
             what ``safeconsumer.spark.listener()`` returns.
-        is_labelled: whether every value has the labels ``client_id`` and ``group``;
-            None: once there are several consumers. Of two with the same names the
-            second is ``client_id#2``.
+        is_labelled: whether every value has the labels ``client_id`` and ``group``; a
+            consumer keeps them until it is removed. Of two with the same names the
+            second is ``client_id#2``. Without, for one consumer alone.
 
     Raises:
-        MetricsSourceError: something among them is none of these.
+        MetricsSourceError: something among them is none of these, or a second consumer
+            is to have no labels.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
-    keeps what it was given alive until :meth:`remove`.
+    keeps what it was given alive until :meth:`remove`. In a process that was forked it
+    shows nothing of the parent's, which tells of it.
     """
 
-    def __init__(self, *sources: object, is_labelled: bool | None = None) -> None:
+    def __init__(self, *sources: object, is_labelled: bool = True) -> None:
+        self._is_labelled = is_labelled
         self._readings = Readings(*sources, is_labelled=is_labelled)
 
     def add(self, source: object) -> None:
@@ -66,11 +69,13 @@ class Collector(Base):
         Raises:
             MetricsSourceError: it is neither consumer nor worker nor listener.
         """
-        self._readings.add(source)
+        self._readings.add(source, is_labelled=self._is_labelled)
 
     def remove(self, source: object) -> None:
         """
         Leave out a source, a worker with its consumer; no error if it is not there.
+
+        Whoever gets the same labels later goes on with the counters.
         """
         self._readings.remove(source)
 
@@ -183,7 +188,7 @@ def serve(
     port: int,
     *sources: object,
     host: str = "127.0.0.1",
-    is_labelled: bool | None = None,
+    is_labelled: bool = True,
 ) -> Server:
     """
     Answer Prometheus by HTTP, on a thread of its own.

@@ -2,6 +2,7 @@
 What a consumer's figures say, and that reading them disturbs nobody.
 """
 
+import os
 import threading
 import time
 from typing import Any
@@ -19,6 +20,7 @@ from tests.kafka.fetches import answer, assigned, batch
 from tests.kafka.polling import poll_until
 from tests.metrics.conftest import Maker
 from tests.metrics.scraping import scrape, values
+from tests.shell.forking import is_true_in_child
 from tests.worker.lab import Lab, wait_for
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -203,7 +205,7 @@ def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
     assigned(consumer, A)
     consumer.pause(A)
     polling = threading.Thread(target=consumer.poll, args=(5000,))
-    with serve(0, consumer) as server:
+    with serve(0, consumer, is_labelled=False) as server:
         polling.start()
         began = time.monotonic()
         text = scrape(server.port)
@@ -214,22 +216,121 @@ def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
     assert "safeconsumer_consumer_quiet_partitions 1.0" in text
 
 
-def test_labels_only_where_there_are_several(safe: Maker) -> None:
-    """And two of one name are told apart."""
-    one, other = safe(group_id="g"), safe(group_id="g")
-    collector = Collector(one)
-    registry = CollectorRegistry()
-    registry.register(collector)
-    name = "safeconsumer_consumer_assigned_partitions"
-    assert registry.get_sample_value(name) == 0
-    collector.add(other)
-    collector.add(other)
-    client_id = one.config["client_id"]
-    for wanted in (client_id, f"{client_id}#2"):
-        labels = {"client_id": wanted, "group": "g"}
-        assert registry.get_sample_value(name, labels) == 0
+PLACED = "safeconsumer_hold_changes_total"
+
+
+class Shown:
+    """
+    A collector in a registry, which tells what each consumer is called.
+    """
+
+    def __init__(self, *sources: object) -> None:
+        self.collector = Collector(*sources)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.collector)
+
+    def placed(self) -> dict[str, float]:
+        """
+        Return how many local holds were placed, by ``client_id``.
+        """
+        return {
+            one.labels["client_id"]: one.value
+            for family in self.registry.collect()
+            for one in family.samples
+            if one.name == PLACED
+            and (one.labels["kind"], one.labels["change"]) == ("local", "placed")
+        }
+
+
+def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
+    """
+    Place so many holds, one after the other.
+    """
+    consumer.assign([A])
+    for _ in range(count):
+        consumer.pause(A)
+        consumer.resume(A)
+    return consumer
+
+
+def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
+    """One that stands alone has it from the beginning; two of one are told apart."""
+    one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
+    third = place(safe(client_id="a#2"), 3)
+    shown = Shown(one)
+    assert shown.placed() == {"a": 1}
+    shown.collector.add(other)
+    shown.collector.add(other)
+    shown.collector.add(third)
+    assert shown.placed() == {"a": 1, "a#2": 2, "a#2#2": 3}
+    shown.collector.remove(one)
+    assert shown.placed() == {"a#2": 2, "a#2#2": 3}
+    shown.collector.remove(third)
+    assert shown.placed() == {"a#2": 2}
+
+
+def test_a_counter_goes_on_where_its_name_is_given_again(safe: Maker) -> None:
+    """It never goes back, and what came before is not counted again."""
+    first, second = place(safe(client_id="a"), 5), place(safe(client_id="a"), 3)
+    shown = Shown(first)
+    assert shown.placed() == {"a": 5}
+    shown.collector.remove(first)
+    assert shown.placed() == {}
+    shown.collector.add(second)
+    assert shown.placed() == {"a": 5}
+    place(second, 1)
+    assert shown.placed() == {"a": 6}
+    for _ in range(2):
+        shown.collector.remove(second)
+        shown.collector.add(second)
+        assert shown.placed() == {"a": 6}
+
+
+@pytest.mark.any_broker
+def test_the_counters_of_workers_go_on(lab: Lab) -> None:
+    """Histograms too, and where the worker is given after its consumer."""
+    collector = Collector(is_labelled=False)
+    for total in (3, 6):
+        lab.new_topic(partitions=1)
+        running = lab.run(lambda _record, _context: None)
+        collector.add(running.worker.consumer)
+        collector.add(running.worker)
+        lab.produce({0: ["a", "b", "c"]})
+        running.wait_done(3)
+        running.end()
+        found = {
+            one.name.removeprefix("safeconsumer_worker_"): one.value
+            for family in collector.collect()
+            for one in family.samples
+        }
+        assert found["done_total"] == total
+        assert found["handler_seconds_count"] == total
+        collector.remove(running.worker)
+
+
+def test_only_one_consumer_can_go_without_labels(safe: Maker) -> None:
+    """Two would be the same series; nothing is added then."""
+    one, other = safe(client_id="a"), safe(client_id="b")
+    collector = Collector(one, is_labelled=False)
+    with pytest.raises(MetricsSourceError, match="without labels"):
+        collector.add(other)
     collector.remove(one)
-    assert registry.get_sample_value(name) == 0
+    collector.add(other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
+    """It would tell it twice, and another thread may have a worker's lock."""
+    shown = Shown(place(safe(client_id="a"), 1))
+
+    def has_nothing() -> bool:
+        shown.collector.add(place(safe(client_id="b"), 2))
+        return shown.placed() == {"b": 2}
+
+    with shown.collector._readings._lock:
+        assert is_true_in_child(has_nothing)
+    assert shown.placed() == {"a": 1}
 
 
 def test_a_registry_takes_one_collector(safe: Maker) -> None:
@@ -243,7 +344,7 @@ def test_a_registry_takes_one_collector(safe: Maker) -> None:
 @pytest.mark.parametrize("source", [None, "consumer", SafeConsumer])
 def test_other_sources_are_refused(source: object) -> None:
     """By a typed error that says what would do."""
-    with pytest.raises(MetricsSourceError, match="SafeConsumer or of a Worker"):
+    with pytest.raises(MetricsSourceError, match=r"a SafeConsumer, of a Worker or of"):
         Collector(source)
 
 
