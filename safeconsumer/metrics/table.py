@@ -139,7 +139,8 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "consumer_last_poll_timestamp_seconds",
         "gauge",
-        "When a poll() began last, since the epoch; none before the first.",
+        "When a poll() of the consumer began last, or waited on, since the epoch; its "
+        "age is what max.poll.interval.ms limits. None before the first.",
         unit="seconds",
     )
     yield metric(

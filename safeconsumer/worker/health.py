@@ -11,7 +11,6 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
-from safeconsumer.worker.client import Emitter
 from safeconsumer.worker.handlers import Slot
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.queue import Task
@@ -82,7 +81,8 @@ class Stats:
             has not begun.
         alarms: how often something happened that a warning or an error tells of and no
             other number; by the name of the event.
-        hook_failures: how often ``on_event`` raised.
+        hook_failures: how often ``on_event`` raised, and what makes spans under
+            ``trace``; :attr:`Worker.hook_failures` has each.
     """
 
     state: str
@@ -114,18 +114,28 @@ class Stats:
     hook_failures: int
 
 
-def taken(
-    state: str, engine: Engine, schedule: Schedule, lag: int, emit: Emitter
+def taken(  # noqa: PLR0913 - one for each that knows some of it
+    state: str,
+    engine: Engine,
+    schedule: Schedule,
+    *,
+    lag: int,
+    alarms: Mapping[str, int],
+    hook_failures: int,
 ) -> Stats:
     """
-    Return the numbers of this moment. Any thread.
+    Return the numbers of this moment; changes nothing. Any thread.
+
+    The worker's lock is taken for as long as it counts what is held, none of the
+    consumer's: what counts is what was applied last.
 
     Args:
         state: of the worker.
         engine: its loop.
         schedule: its work.
         lag: offsets that are there and not polled yet.
-        emit: what its events go through.
+        alarms: how often what happened that warns of something, by its event.
+        hook_failures: how often what it calls with events, or for spans, raised.
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
@@ -162,8 +172,8 @@ def taken(
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
         last_poll_at=None if state == "new" else engine.last_poll_at(),
-        alarms=dict(emit.counts.alarms),
-        hook_failures=sum(emit.failures.values()),
+        alarms=dict(alarms),
+        hook_failures=hook_failures,
     )
 
 
@@ -171,7 +181,7 @@ def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
     others = schedule.queue.others
     if others is not None:
-        there = {hold.owner for hold in others.look().state}
+        there = {hold.owner for hold in others.seen().state}
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 

@@ -391,8 +391,14 @@ class Worker:
         """
         Return its numbers of this moment.
         """
-        lag = self._client.membership.lag()
-        return taken(self._state.value, self._engine, self._schedule, lag, self._emit)
+        return taken(
+            self._state.value,
+            self._engine,
+            self._schedule,
+            lag=self._client.membership.lag(),
+            alarms=self._emit.counts.alarms,
+            hook_failures=sum(self.hook_failures.values()),
+        )
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
@@ -416,7 +422,8 @@ class Worker:
         """
         How often ``on_event`` raised, by its ``repr``; the log has the first time.
 
-        Of spans that could not be made, or ended, under ``trace``.
+        Of spans that could not be made, or ended, under ``trace``. ``stats()`` and the
+        metric ``worker_hook_failures_total`` have the sum.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:

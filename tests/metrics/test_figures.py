@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import ALL, Lifetime, MetricsSourceError, SafeConsumer
+from safeconsumer import ALL, Lifetime, MetricsSourceError, SafeConsumer, Worker
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector, serve
 from tests.group.team import Team
@@ -22,6 +22,7 @@ from tests.metrics.conftest import Maker
 from tests.metrics.scraping import scrape, values
 from tests.shell.forking import is_true_in_child
 from tests.worker.lab import Lab, wait_for
+from tests.worker.model.client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
@@ -57,6 +58,32 @@ def test_when_it_polled_last(safe: Maker) -> None:
     before = time.time()
     consumer.poll(0)
     assert before - 0.01 <= values(consumer)[name] <= time.time() + 0.01
+
+
+def test_a_poll_that_waits_is_well(
+    safe: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that it looks after its group counts, as for the coordinator."""
+    consumer, clock = safe(), Clock()
+    monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
+    monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
+    assigned(consumer, A)
+    turns: list[float] = []
+
+    def turn(**_: object) -> bool:
+        turns.append(values(consumer)["consumer_last_poll_timestamp_seconds"])
+        clock.now += 100.0
+        if len(turns) == 3:
+            consumer._closed = True
+        return False
+
+    monkeypatch.setattr(consumer._coordinator, "poll", turn)
+    began = clock.now
+    consumer.poll(60_000)
+    consumer._closed = False
+    assert turns == [began, began + 100.0, began + 200.0]
+    found = values(consumer)["consumer_last_poll_timestamp_seconds"]
+    assert found == began + 200.0
 
 
 def test_changes_of_holds_are_counted(safe: Maker) -> None:
@@ -188,15 +215,36 @@ def test_after_close_and_from_other_threads(safe: Maker) -> None:
 
 def test_a_scrape_needs_no_lock_of_the_consumer(safe: Maker) -> None:
     """It answers while another thread has the ledger's lock and upstream's."""
-    consumer = safe()
+    consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
+    for source in (consumer, Worker(consumer, print)):
+        found = scraped_while_locked(consumer, source)
+        assert found["consumer_assigned_partitions"] == 1
+
+
+def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, float]:
     found: list[dict[str, float]] = []
-    thread = threading.Thread(target=lambda: found.append(values(consumer)))
+    thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
     with consumer._safe_ledger._lock, consumer._subscription._lock:
         thread.start()
         thread.join(10)
         assert found
-    assert found[0]["consumer_assigned_partitions"] == 1
+    return found[0]
+
+
+def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
+    """A hold whose time is over counts until the consumer next checks."""
+    consumer = safe(group_id="g", enable_auto_commit=False)
+    assigned(consumer, A)
+    worker, clock = Worker(consumer, print), Clock()
+    consumer._safe_ledger._clock = clock
+    consumer.pause_all(for_=1.0)
+    clock.now += 10.0
+    found = scraped_while_locked(consumer, worker)
+    assert found['holds{kind="local"}'] == 1
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 0
+    consumer.poll(0)
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 1
 
 
 def test_a_scrape_while_poll_blocks(safe: Maker) -> None:

@@ -4,7 +4,8 @@ What a worker measures, and how it is told.
 
 from typing import Any
 
-from safeconsumer.worker import Limits
+from safeconsumer.worker import Commit, Limits
+from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.results import BOUNDS, Durations
@@ -63,3 +64,29 @@ def test_pauses_are_timed_by_their_owner() -> None:
         brakes.pause_seconds[owner] for owner in OWNERS
     )
     assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
+
+
+class Forgets(dict[Any, int]):
+    """
+    What is committed, for whom the polling thread forgets whatever is asked for.
+    """
+
+    def __contains__(self, key: object) -> bool:
+        is_there = super().__contains__(key)
+        self.pop(key, None)
+        return is_there
+
+
+def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
+    """
+    A scrape must not fail because its partition has no floor any more.
+    """
+    clock = Clock()
+    held = Held(clock)
+    client = FakeClient(clock, cooperative=False, most=4)
+    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    epoch = held.open(EVERY[0], 1, 7, 0)
+    commits._committed = Forgets({epoch: -5})
+    assert commits.lag() == 5
+    commits.begin_again(epoch)
+    assert commits.lag() == 0
