@@ -36,6 +36,7 @@ _FIELDS = {
     "worker_leaked_total": "leaked",
     "worker_commits_total": "commits",
     "worker_commits_failed_total": "commits_failed",
+    "worker_commits_failing_seconds": "commits_failing",
     "worker_commit_lag_offsets": "commit_lag",
     "worker_lag_records": "lag",
     "worker_span_records": "span",

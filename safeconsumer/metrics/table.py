@@ -277,6 +277,14 @@ def _worker() -> Iterator[Metric]:
     yield metric("commits_total", "counter", "Commits that went through.")
     yield metric("commits_failed_total", "counter", "Commits refused or not sent.")
     yield metric(
+        "commits_failing_seconds",
+        "gauge",
+        "For how long no commit of a worker has gone through though something is to be "
+        "committed, 0 while they do; also where it begins with nothing because its "
+        "first commit fails.",
+        unit="seconds",
+    )
+    yield metric(
         "commit_lag_offsets",
         "gauge",
         "Offsets complete and not committed.",

@@ -64,7 +64,10 @@ class Stats:
         leaked: records that came in spite of a hold of ours; 0, or it is a defect.
         commits: that went through.
         commits_failed: refused or not sent.
-        commit_lag: offsets complete and not committed.
+        commits_failing: for how many seconds none has gone through though something
+            is to be committed, if only where an ownership begins; 0 while they do.
+        commit_lag: offsets complete and not committed; of an ownership whose beginning
+            is not committed yet there is none, since nothing of it is handled before.
         lag: records held, and offsets not polled yet as far as fetches have told.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
@@ -98,6 +101,7 @@ class Stats:
     leaked: int
     commits: int
     commits_failed: int
+    commits_failing: float
     commit_lag: int
     lag: int
     span: int
@@ -160,6 +164,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         leaked=engine.leaked,
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,
+        commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
         lag=held.records + lag,
         span=max(spans, default=0),

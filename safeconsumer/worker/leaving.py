@@ -203,6 +203,13 @@ class Commits:
             if committed is not None
         )
 
+    def failing(self) -> float:
+        """
+        Return for how many seconds no commit has gone through that should.
+        """
+        refused = self._refused
+        return 0.0 if refused is None else self._clock() - refused[0]
+
     def broken(self, age: float) -> list[str]:
         """
         Say since when no commit has gone through that should, if that is so long.

@@ -4,6 +4,8 @@ What a worker measures, and how it is told.
 
 from typing import Any
 
+from kafka.errors import KafkaError
+
 from safeconsumer.worker import Commit, Limits
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
@@ -90,3 +92,32 @@ def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
     assert commits.lag() == 5
     commits.begin_again(epoch)
     assert commits.lag() == 0
+
+
+def test_for_how_long_no_commit_goes_through() -> None:
+    """
+    From the first that failed, until one goes through or nothing is left to commit.
+
+    Also where the first of an ownership fails, so that nothing of it is handled and no
+    offset is complete.
+    """
+    clock = Clock()
+    held = Held(clock)
+    client = FakeClient(clock, cooperative=False, most=4)
+    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    epoch = held.open(EVERY[0], 1, 0, 7)
+
+    def refuse(*_: object) -> None:
+        raise KafkaError
+
+    client.commit = refuse  # type: ignore[method-assign]  # as a broker may
+    assert commits.failing() == 0
+    commits.now()
+    clock.now += 100.0
+    commits.now()
+    assert commits.failing() == 100.0
+    assert commits.lag() == 0
+    held.close(epoch)
+    clock.now += 100.0
+    commits.turn()
+    assert commits.failing() == 0
