@@ -2,19 +2,20 @@
 The table of metrics for Prometheus, through ``prometheus-client``.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors import MetricsSourceError, MissingExtraError
+from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
 from safeconsumer.worker.results import Histogram
 
 try:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -32,6 +33,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
+
+_LAST_PORT = 65535
 
 __all__ = ["Base", "Collector", "Server", "answers_of", "family", "serve"]
 
@@ -144,6 +147,21 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
     return answer
 
 
+class _Http(Answers, WSGIServer):
+    """
+    What prometheus-client starts, but that it waits for nobody who says nothing.
+    """
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE
+
+    def log_message(self, *_args: object) -> None:
+        """
+        Write nothing: Prometheus asks every few seconds.
+        """
+
+
 class Server:
     """
     Answers Prometheus by HTTP until it is closed; a context manager.
@@ -160,17 +178,17 @@ class Server:
         registry = CollectorRegistry()
         for one in (collector, *others):
             registry.register(one)
-        self._server, self._thread = start_http_server(port, host, registry)
+        self._server = _Http(host, port, _Handler, "safeconsumer-metrics-http")
+        self._server.set_app(make_wsgi_app(registry))
         self.port: int = self._server.server_port
 
     def close(self) -> None:
         """
         End it; a second call does nothing. Consumers and workers are left as they are.
+
+        In a process that was forked it does nothing: the port is the parent's.
         """
-        self._server.shutdown()
-        self._server.server_close()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._server.end()
 
     def __enter__(self) -> Self:
         return self
@@ -193,6 +211,11 @@ def serve(
     """
     Answer Prometheus by HTTP, on a thread of its own.
 
+    It shows these sources and nothing else. What your program counts by itself is in
+    prometheus-client's own registry: register a :class:`Collector` there instead. Where
+    several processes share one scrape (``PROMETHEUS_MULTIPROC_DIR``) collectors are not
+    asked: there each process needs a port, or OpenTelemetry.
+
     Args:
         port: to listen on; 0 for any, :attr:`Server.port` is which.
         sources: as of :class:`Collector`; more may be added later.
@@ -204,6 +227,10 @@ def serve(
 
     Raises:
         OSError: the port is taken.
-        MetricsSourceError: a source is neither consumer nor worker nor listener.
+        MetricsSourceError: a source is neither consumer nor worker nor listener, or the
+            port is none.
     """
+    if type(port) is not int or not 0 <= port <= _LAST_PORT:
+        message = f"serve(port, *sources) takes a port from 0 to 65535, not {port!r}"
+        raise MetricsSourceError(message)
     return Server(port, host, Collector(*sources, is_labelled=is_labelled))
