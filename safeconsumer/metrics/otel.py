@@ -12,7 +12,7 @@ from typing import Any
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors import MetricsSourceError, MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample, checked
-from safeconsumer.metrics.table import Metric
+from safeconsumer.metrics.table import Metric, name_of, unit_of
 from safeconsumer.worker.results import Histogram
 
 try:
@@ -34,8 +34,6 @@ __all__ = ["Instruments", "name_of", "unit_of"]
 
 _Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
-# By UCUM; others are counts of something, which stands in braces.
-_UNITS = {"seconds": "s", "bytes": "By"}
 # For how long one look serves those of one collection that have not asked yet.
 _LOOK_SECONDS = 1.0
 
@@ -177,27 +175,6 @@ class _Looks(threading.local):
             self._served.clear()
         self._served.add(who)
         return self._look.get(name, ())
-
-
-def name_of(metric: Metric) -> str:
-    """
-    Return the name of a metric's instrument.
-
-    Its unit and ``total`` are left out where writing it for Prometheus adds them.
-    """
-    name = metric.name.removesuffix("_total")
-    if metric.unit in _UNITS:
-        name = name.removesuffix(f"_{metric.unit}")
-    return f"safeconsumer.{name}"
-
-
-def unit_of(metric: Metric) -> str:
-    """
-    Return the unit of a metric's instrument; empty for a plain number.
-    """
-    if metric.unit is None:
-        return ""
-    return _UNITS.get(metric.unit) or f"{{{metric.unit.removesuffix('s')}}}"
 
 
 def _create(

@@ -78,7 +78,7 @@ def as_prometheus(name: str, unit: str, kind: str) -> str:
 )
 def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
     """
-    So that one dashboard fits both ways.
+    So that one dashboard fits both ways; of a histogram it is the base of its parts.
     """
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
