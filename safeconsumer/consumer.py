@@ -271,6 +271,7 @@ class SafeConsumer(UpstreamConsumer):
         max_records: int,
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        self._safe_ledger.goes_on()
         records = super()._poll_once(timer, max_records, update_offsets)
         return self._safe_facade.without_quiet(records)
 

@@ -151,7 +151,7 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
-    Metrics were asked of what is no ``SafeConsumer``, ``Worker`` or Spark listener.
+    Metrics were asked of what has none, or for what does not show them; says what does.
     """
 
 

@@ -4,33 +4,17 @@ For whoever watches a worker process: a file that is touched, an HTTP port.
 
 import contextlib
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from safeconsumer.errors import MissingExtraError
+from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.worker import Worker
 
 _EVERY = 1.0
-
-# Seconds for which one who asks may keep us waiting.
-PATIENCE = 5.0
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64  # five of somebody else's would make a probe wait
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
-        """
-        Say nothing of one who hung up or asked too slowly.
-        """
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager
@@ -77,17 +61,12 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     if port is None:
         yield None
         return
-    server = _Server((host, port), _handler(worker, _metrics(worker)))
-    thread = threading.Thread(
-        target=server.serve_forever, name="safeconsumer-probe-http", daemon=True
-    )
-    thread.start()
+    handler = _handler(worker, _metrics(worker))
+    server = Answers(host, port, handler, "safeconsumer-probe-http")
     try:
         yield server.server_port
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.end()
 
 
 def _metrics(worker: Worker) -> Callable[[str], tuple[int, str, bytes]]:
@@ -96,7 +75,7 @@ def _metrics(worker: Worker) -> Callable[[str], tuple[int, str, bytes]]:
     except MissingExtraError as error:
         said = f"{error}\n".encode()
         return lambda _: (501, "text/plain; charset=utf-8", said)
-    answer = module.answers_of(module.Collector(worker))
+    answer = module.answers_of(module.Collector(worker, is_labelled=False))
     return lambda accept: (200, *answer(accept))
 
 

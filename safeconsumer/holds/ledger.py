@@ -359,12 +359,21 @@ class PauseLedger:
             self._call_gates = self._call_gates.begin(self._view)
             return self._call_gates.is_gating
 
+    def goes_on(self) -> None:
+        """
+        Note that a ``poll`` waits on: its member looked after the group again.
+        """
+        self._polled_at = self._clock()
+
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` began last, seconds since the epoch; None: none has.
+        Return when a ``poll`` began, or waited on, last; None: none has begun.
+
+        Kafka counts ``max.poll.interval.ms`` from there: one that waits is well. In
+        seconds since the epoch.
         """
-        began = self._polled_at
-        return None if began is None else self._wall() - (self._clock() - began)
+        at = self._polled_at
+        return None if at is None else self._wall() - (self._clock() - at)
 
     def end_call(self) -> None:
         """

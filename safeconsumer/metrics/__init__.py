@@ -11,15 +11,17 @@ the extra ``metrics``, register a collector or serve a port::
 
     metrics.serve(9100, worker)
 
-For OpenTelemetry, with the extra ``otel``, there is
+``Collector``, ``Server`` and ``serve`` need the extra: without it even ``hasattr``, or
+``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which says
+what to install. For OpenTelemetry, with the extra ``otel``, there is
 :class:`safeconsumer.metrics.otel.Instruments`.
 
 What has no labels is in kafka-python's own ``consumer.metrics()`` and its reporters,
 too, in the group ``safeconsumer-metrics``.
 
 Counters come from events, gauges are read when somebody asks. Reading takes no lock of
-a consumer's, works from any thread, while ``poll`` blocks and after ``close``, and no
-record costs anything by it.
+a consumer's, and a worker's only while it counts what it holds; it works from any
+thread, while ``poll`` blocks and after ``close``, and no record costs anything by it.
 """
 
 from importlib import import_module

@@ -4,13 +4,15 @@ The table of metrics for OpenTelemetry: asynchronous instruments, by its API alo
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
-from safeconsumer.errors import MissingExtraError
-from safeconsumer.metrics.reading import Readings, Sample
-from safeconsumer.metrics.table import Metric
+from safeconsumer._kafka.fork import run_in_child
+from safeconsumer.errors import MetricsSourceError, MissingExtraError
+from safeconsumer.metrics.reading import Readings, Sample, checked
+from safeconsumer.metrics.table import Metric, name_of, unit_of
 from safeconsumer.worker.results import Histogram
 
 try:
@@ -19,6 +21,7 @@ try:
         Meter,
         Observation,
         get_meter,
+        get_meter_provider,
     )
 except ImportError as error:
     _message = (
@@ -31,8 +34,6 @@ __all__ = ["Instruments", "name_of", "unit_of"]
 
 _Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
-# By UCUM; others are counts of something, which stands in braces.
-_UNITS = {"seconds": "s", "bytes": "By"}
 # For how long one look serves those of one collection that have not asked yet.
 _LOOK_SECONDS = 1.0
 
@@ -44,7 +45,11 @@ class Instruments:
     ``safeconsumer_purged_bytes_total`` is ``safeconsumer.purged`` in ``By``, which
     becomes the same name again where OpenTelemetry's metrics are written for
     Prometheus. A histogram cannot be observed: of ``worker_handler_seconds`` there are
-    the ``count`` and the ``sum``.
+    two counters, ``safeconsumer.worker_handler.count`` and ``.sum``, which get other
+    names there than the table's.
+
+    There may be several: those of one provider share its instruments, and what each of
+    them adds is observed.
 
     Args:
         sources: consumers, workers, each of which brings its consumer with it, and
@@ -52,30 +57,32 @@ class Instruments:
         provider: OpenTelemetry's ``MeterProvider``; None for the global one, which may
             be set later.
         is_labelled: whether every value has the attributes ``client_id`` and ``group``;
-            None: once there are several consumers. Of two with the same names the
-            second is ``client_id#2``.
+            a consumer keeps them until it is removed. Of two with the same names the
+            second is ``client_id#2``. Without, for one consumer alone.
 
     Raises:
-        MetricsSourceError: something among them is none of these.
+        MetricsSourceError: something among them is none of these, a second consumer is
+            to have no labels, or the provider makes no meters; nothing was added.
 
     Thread rules: any; a collection never waits for a ``poll``, and works after
-    ``close``. It keeps what it was given alive until :meth:`remove`.
+    ``close``. It keeps what it was given alive until :meth:`remove`. In a process that
+    was forked there is nothing of the parent's, which tells of it.
     """
 
     def __init__(
         self,
         *sources: object,
         provider: Any = None,  # noqa: ANN401 - the API's, or an SDK's
-        is_labelled: bool | None = None,
+        is_labelled: bool = True,
     ) -> None:
-        self._readings = Readings(*sources, is_labelled=is_labelled)
-        self._lock = threading.Lock()
-        self._look: Mapping[str, tuple[Sample, ...]] = {}
-        self._looked_at = float("-inf")
-        self._served: set[str] = set()
-        meter = get_meter("safeconsumer", version("safeconsumer"), provider)
-        for metric in self._readings.metrics():
-            _create(meter, metric, self._observing)
+        if provider is not None and not callable(getattr(provider, "get_meter", None)):
+            message = f"provider= takes a MeterProvider, not {provider!r}"
+            raise MetricsSourceError(message)
+        for one in sources:
+            checked(one)
+        self._readings = _observed_by(provider)
+        self._is_labelled = is_labelled
+        self._readings.add(*sources, is_labelled=is_labelled)
 
     def add(self, source: object) -> None:
         """
@@ -84,56 +91,90 @@ class Instruments:
         Raises:
             MetricsSourceError: it is neither consumer nor worker nor listener.
         """
-        self._readings.add(source)
+        self._readings.add(source, is_labelled=self._is_labelled)
 
     def remove(self, source: object) -> None:
         """
         Leave out a source, a worker with its consumer; no error if it is not there.
 
-        The instruments stay, since OpenTelemetry's API cannot take them back.
+        The instruments stay, since OpenTelemetry's API cannot take them back. Whoever
+        gets the same attributes later goes on with the counters.
         """
         self._readings.remove(source)
 
-    def _observing(self, name: str, of: Callable[[Any], float], part: str) -> _Observe:
+
+# An SDK takes the callbacks of an instrument only where it is made first. A provider
+# may be in both: what was made before any was set belongs to the global one, as is set.
+_lock = threading.Lock()
+_by_provider: "weakref.WeakKeyDictionary[object, Readings]" = (
+    weakref.WeakKeyDictionary()
+)
+_of_global: list[Readings] = []
+
+
+def _observed_by(provider: object) -> Readings:
+    is_global = provider is None or provider is get_meter_provider()
+    provider = get_meter_provider() if is_global else provider
+    with _lock:
+        there = _of_global if is_global else []
+        found = there[0] if there else _by_provider.get(provider)
+        if found is None:
+            found = Readings()
+            meter = get_meter("safeconsumer", version("safeconsumer"), provider)  # type: ignore[arg-type]  # it makes meters
+            looks = _Looks(found)
+            for metric in found.metrics():
+                _create(meter, metric, looks.observing)
+            _by_provider[provider] = found
+        if is_global:
+            _of_global[:] = [found]
+    return found
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603 - in a child of a fork, whose other threads are gone
+    _lock = threading.Lock()
+
+
+run_in_child(_renew_lock)
+
+
+class _Looks(threading.local):
+    """
+    What a collection sees, which asks instrument by instrument, on one thread.
+
+    One look has all of them: whoever asks on the same thread a second time is the next
+    collection. Another thread is another reader's, with looks of its own.
+    """
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._look: dict[str, tuple[Sample, ...]] = {}
+        self._looked_at = float("-inf")
+        self._served: set[str] = set()
+
+    def observing(self, name: str, of: Callable[[Any], float], part: str) -> _Observe:
+        """
+        Return what observes a metric, or a part of it.
+        """
+
         def observe(_options: CallbackOptions) -> Iterator[Observation]:
-            for sample in self._samples(name, f"{name} {part}"):
+            for sample in self.samples(name, f"{name} {part}"):
                 yield Observation(of(sample.value), dict(sample.labels))
 
         return observe
 
-    def _samples(self, name: str, who: str) -> tuple[Sample, ...]:
-        # A collection asks instrument by instrument, and one look has all of them:
-        # whoever asks a second time is the next collection.
-        with self._lock:
-            now = time.monotonic()
-            if who in self._served or now - self._looked_at > _LOOK_SECONDS:
-                found = self._readings.read()
-                self._look = {metric.name: samples for metric, samples in found}
-                self._looked_at = now
-                self._served.clear()
-            self._served.add(who)
-            return self._look.get(name, ())
-
-
-def name_of(metric: Metric) -> str:
-    """
-    Return the name of a metric's instrument.
-
-    Its unit and ``total`` are left out where writing it for Prometheus adds them.
-    """
-    name = metric.name.removesuffix("_total")
-    if metric.unit in _UNITS:
-        name = name.removesuffix(f"_{metric.unit}")
-    return f"safeconsumer.{name}"
-
-
-def unit_of(metric: Metric) -> str:
-    """
-    Return the unit of a metric's instrument; empty for a plain number.
-    """
-    if metric.unit is None:
-        return ""
-    return _UNITS.get(metric.unit) or f"{{{metric.unit.removesuffix('s')}}}"
+    def samples(self, name: str, who: str) -> tuple[Sample, ...]:
+        """
+        Return the values of a metric, for one of those who ask.
+        """
+        now = time.monotonic()
+        if who in self._served or now - self._looked_at > _LOOK_SECONDS:
+            found = self._readings.read()
+            self._look = {metric.name: samples for metric, samples in found}
+            self._looked_at = now
+            self._served.clear()
+        self._served.add(who)
+        return self._look.get(name, ())
 
 
 def _create(

@@ -2,19 +2,20 @@
 The table of metrics for Prometheus, through ``prometheus-client``.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors import MetricsSourceError, MissingExtraError
+from safeconsumer.metrics.answering import PATIENCE, Answers
 from safeconsumer.metrics.reading import Readings, Sample
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
 from safeconsumer.worker.results import Histogram
 
 try:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 
+_LAST_PORT = 65535
+
 __all__ = ["Base", "Collector", "Server", "answers_of", "family", "serve"]
 
 
@@ -45,18 +48,21 @@ class Collector(Base):
     Args:
         sources: consumers, workers, each of which brings its consumer with it, and
             what ``safeconsumer.spark.listener()`` returns.
-        is_labelled: whether every value has the labels ``client_id`` and ``group``;
-            None: once there are several consumers. Of two with the same names the
-            second is ``client_id#2``.
+        is_labelled: whether every value has the labels ``client_id`` and ``group``; a
+            consumer keeps them until it is removed. Of two with the same names the
+            second is ``client_id#2``. Without, for one consumer alone.
 
     Raises:
-        MetricsSourceError: something among them is none of these.
+        MetricsSourceError: something among them is none of these, or a second consumer
+            is to have no labels.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
-    keeps what it was given alive until :meth:`remove`.
+    keeps what it was given alive until :meth:`remove`. In a process that was forked it
+    shows nothing of the parent's, which tells of it.
     """
 
-    def __init__(self, *sources: object, is_labelled: bool | None = None) -> None:
+    def __init__(self, *sources: object, is_labelled: bool = True) -> None:
+        self._is_labelled = is_labelled
         self._readings = Readings(*sources, is_labelled=is_labelled)
 
     def add(self, source: object) -> None:
@@ -66,11 +72,13 @@ class Collector(Base):
         Raises:
             MetricsSourceError: it is neither consumer nor worker nor listener.
         """
-        self._readings.add(source)
+        self._readings.add(source, is_labelled=self._is_labelled)
 
     def remove(self, source: object) -> None:
         """
         Leave out a source, a worker with its consumer; no error if it is not there.
+
+        Whoever gets the same labels later goes on with the counters.
         """
         self._readings.remove(source)
 
@@ -139,6 +147,21 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
     return answer
 
 
+class _Http(Answers, WSGIServer):
+    """
+    What prometheus-client starts, but that it waits for nobody who says nothing.
+    """
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE
+
+    def log_message(self, *_args: object) -> None:
+        """
+        Write nothing: Prometheus asks every few seconds.
+        """
+
+
 class Server:
     """
     Answers Prometheus by HTTP until it is closed; a context manager.
@@ -155,17 +178,17 @@ class Server:
         registry = CollectorRegistry()
         for one in (collector, *others):
             registry.register(one)
-        self._server, self._thread = start_http_server(port, host, registry)
+        self._server = _Http(host, port, _Handler, "safeconsumer-metrics-http")
+        self._server.set_app(make_wsgi_app(registry))
         self.port: int = self._server.server_port
 
     def close(self) -> None:
         """
         End it; a second call does nothing. Consumers and workers are left as they are.
+
+        In a process that was forked it does nothing: the port is the parent's.
         """
-        self._server.shutdown()
-        self._server.server_close()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._server.end()
 
     def __enter__(self) -> Self:
         return self
@@ -183,10 +206,15 @@ def serve(
     port: int,
     *sources: object,
     host: str = "127.0.0.1",
-    is_labelled: bool | None = None,
+    is_labelled: bool = True,
 ) -> Server:
     """
     Answer Prometheus by HTTP, on a thread of its own.
+
+    It shows these sources and nothing else. What your program counts by itself is in
+    prometheus-client's own registry: register a :class:`Collector` there instead. Where
+    several processes share one scrape (``PROMETHEUS_MULTIPROC_DIR``) collectors are not
+    asked: there each process needs a port, or OpenTelemetry.
 
     Args:
         port: to listen on; 0 for any, :attr:`Server.port` is which.
@@ -199,6 +227,10 @@ def serve(
 
     Raises:
         OSError: the port is taken.
-        MetricsSourceError: a source is neither consumer nor worker nor listener.
+        MetricsSourceError: a source is neither consumer nor worker nor listener, or the
+            port is none.
     """
+    if type(port) is not int or not 0 <= port <= _LAST_PORT:
+        message = f"serve(port, *sources) takes a port from 0 to 65535, not {port!r}"
+        raise MetricsSourceError(message)
     return Server(port, host, Collector(*sources, is_labelled=is_labelled))

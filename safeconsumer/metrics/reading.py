@@ -2,14 +2,17 @@
 Reads what the table of metrics has of consumers and workers.
 """
 
+import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.figures import Figures
+from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import MetricsSourceError
 from safeconsumer.metrics import table
@@ -33,6 +36,7 @@ _FIELDS = {
     "worker_leaked_total": "leaked",
     "worker_commits_total": "commits",
     "worker_commits_failed_total": "commits_failed",
+    "worker_commits_failing_seconds": "commits_failing",
     "worker_commit_lag_offsets": "commit_lag",
     "worker_lag_records": "lag",
     "worker_span_records": "span",
@@ -84,77 +88,155 @@ class Sample:
     value: Value
 
 
+@frozen(kw_only=True, eq=False)
 class _Member:
     """
     One consumer, with the worker that works on it.
+
+    Attributes:
+        consumer: whose figures they are.
+        figures: what reads them.
+        labels: of all of its values, for as long as it is here.
+        worker: that works on it, if one was given.
+        ended: counters of the name, as they were last shown of one before.
+        began: those counters of this one, when it was given the name.
     """
 
-    def __init__(self, consumer: SafeConsumer) -> None:
-        self.consumer = consumer
-        self.worker: Worker | None = None
-        self.figures: Figures = Facade(consumer).figures()
+    consumer: SafeConsumer
+    figures: Figures
+    labels: Mapping[str, str]
+    worker: Worker | None = None
+    ended: Mapping[str, Any] = field(factory=dict)
+    began: Mapping[str, Any] = field(factory=dict)
 
-    @property
-    def ids(self) -> tuple[str, str]:
-        config = self.consumer.config
-        return str(config["client_id"] or ""), str(config["group_id"] or "")
+    def values(self) -> Iterator[tuple[Metric, Any]]:
+        """
+        Yield each metric with its value, or its values by their labels.
+        """
+        for metric, value in self._own():
+            if metric.name in self.began:
+                since = _less(value, self.began[metric.name])
+                yield metric, _more(self.ended[metric.name], since)
+            else:
+                yield metric, value
+
+    def counters(self) -> dict[str, Any]:
+        """
+        Return every counter as it is shown.
+        """
+        shown = {
+            metric.name: dict(value) if isinstance(value, Mapping) else value
+            for metric, value in self.values()
+            if metric.kind != "gauge"
+        }
+        return {**self.ended, **shown}
+
+    def after(self, ended: Mapping[str, Any]) -> "_Member":
+        """
+        Return it with counters that go on where others have ended.
+        """
+        began = {
+            metric.name: dict(value) if isinstance(value, Mapping) else value
+            for metric, value in self._own()
+            if metric.name in ended
+        }
+        return evolve(self, ended=ended, began=began)
+
+    def _own(self) -> Iterator[tuple[Metric, Any]]:
+        for metric in table.of("consumer", "control"):
+            if metric.source == "consumer" or self.figures.has_control:
+                yield metric, self.figures.read(metric.name)
+        if self.worker is not None:
+            stats: Stats = self.worker.stats()
+            for metric in table.of("worker"):
+                yield metric, getattr(stats, _FIELDS[metric.name])
+
+
+# Of how many names it is known where their counters have ended.
+_MOST_ENDED = 1000
+
+_alive: "weakref.WeakSet[Readings]" = weakref.WeakSet()
 
 
 class Readings:
     """
     The figures of consumers, workers and Spark's queries, read when somebody asks.
 
-    Nothing is remembered, no lock is taken for longer than a worker needs to count
-    what it holds, and nothing waits for a ``poll``.
+    No lock is taken for longer than a worker needs to count what it holds, and nothing
+    waits for a ``poll``. A consumer keeps its labels for as long as it is here, whoever
+    comes or goes. Where one gets the name of another that was removed, counters go on
+    from where that one's have ended, so they never go back. A process that was forked
+    has none of its parent's.
 
     Args:
         sources: consumers, workers, each of which brings its consumer with it, and
             listeners of Spark.
-        is_labelled: whether every value of a consumer or worker has the labels
-            ``client_id`` and ``group``; None: once there are several consumers.
+        is_labelled: as of :meth:`add`.
 
     Raises:
-        MetricsSourceError: something among them is none of these.
+        MetricsSourceError: as :meth:`add`.
 
     Thread rules: any.
     """
 
-    def __init__(self, *sources: object, is_labelled: bool | None = None) -> None:
+    def __init__(self, *sources: object, is_labelled: bool = True) -> None:
+        self.forget()
+        _alive.add(self)
+        self.add(*sources, is_labelled=is_labelled)
+
+    def forget(self) -> None:
+        """
+        Read nothing any more; no other thread may use it meanwhile.
+        """
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
         self._listeners: tuple[Listener, ...] = ()
-        self._is_labelled = is_labelled
-        for one in sources:
-            self.add(one)
+        self._ended: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
-    def add(self, source: object) -> None:
+    def add(self, *sources: object, is_labelled: bool = True) -> None:
         """
-        Read one more source, from now on; nothing changes if it is there.
+        Read more sources, from now on; those that are there stay as they are.
+
+        Args:
+            sources: as of the class.
+            is_labelled: whether each value of theirs has the labels ``client_id`` and
+                ``group``. Of two with the same names the second is ``client_id#2``.
 
         Raises:
-            MetricsSourceError: it is neither consumer nor worker nor listener.
+            MetricsSourceError: something among them is neither consumer nor worker nor
+                listener, or a second consumer without labels; nothing was added.
         """
-        if isinstance(source, Listener):
-            with self._lock:
-                if not any(one is source for one in self._listeners):
-                    self._listeners = (*self._listeners, source)
-            return
-        worker = source if isinstance(source, Worker) else None
-        consumer = source if worker is None else worker.consumer
-        if not isinstance(consumer, SafeConsumer):
-            message = (
-                f"metrics are those of a SafeConsumer, of a Worker or of "
-                f"safeconsumer.spark.listener(), not of {source!r}; of a Pump give its "
-                f"consumer"
-            )
-            raise MetricsSourceError(message)
+        found = [checked(one) for one in sources]
         with self._lock:
-            found = [one for one in self._members if one.consumer is consumer]
-            if not found:
-                found = [_Member(consumer)]
-                self._members = (*self._members, *found)
-            if worker is not None:
-                found[0].worker = worker
+            members, listeners = list(self._members), list(self._listeners)
+            for consumer, worker in found:
+                if isinstance(consumer, SafeConsumer):
+                    self._put(members, consumer, worker, is_labelled=is_labelled)
+                elif not any(one is consumer for one in listeners):
+                    listeners.append(consumer)
+            self._members, self._listeners = tuple(members), tuple(listeners)
+
+    def _put(
+        self,
+        members: list[_Member],
+        consumer: SafeConsumer,
+        worker: Worker | None,
+        *,
+        is_labelled: bool,
+    ) -> None:
+        at = [n for n, one in enumerate(members) if one.consumer is consumer]
+        if not at:
+            labels = _labels(consumer, members) if is_labelled else {}
+            if not labels and any(not one.labels for one in members):
+                message = "of several consumers only one can be shown without labels"
+                raise MetricsSourceError(message)
+            figures = Facade(consumer).figures()
+            made = _Member(consumer=consumer, figures=figures, labels=labels)
+            ended = self._ended.get(tuple(labels.values()), {})
+            members.append(evolve(made, worker=worker).after(ended))
+        elif worker is not None and members[at[0]].worker is not worker:
+            found = members[at[0]]
+            members[at[0]] = evolve(found, worker=worker).after(found.counters())
 
     def remove(self, source: object) -> None:
         """
@@ -162,6 +244,13 @@ class Readings:
         """
         consumer = source.consumer if isinstance(source, Worker) else source
         with self._lock:
+            for one in self._members:
+                if one.consumer is consumer:
+                    name = tuple(one.labels.values())
+                    self._ended.pop(name, None)  # the last one is the newest
+                    self._ended[name] = one.counters()
+            while len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
             self._members = tuple(
                 one for one in self._members if one.consumer is not consumer
             )
@@ -177,43 +266,78 @@ class Readings:
         """
         Yield each metric of which there are values now, with all of them.
         """
-        members = self._members
-        names = _names(members) if self._has_labels(members) else [{} for _ in members]
         found: dict[str, list[Sample]] = {one.name: [] for one in self.metrics()}
-        for member, labels in zip(members, names, strict=True):
-            for metric, value in _values(member):
-                found[metric.name] += _samples(metric, value, labels)
+        for member in self._members:
+            for metric, value in member.values():
+                found[metric.name] += _samples(metric, value, member.labels)
         for metric, value in _of_queries(self._listeners):
             found[metric.name] += _samples(metric, value, {})
         for metric in self.metrics():
             if found[metric.name]:
                 yield metric, tuple(found[metric.name])
 
-    def _has_labels(self, members: tuple[_Member, ...]) -> bool:
-        return len(members) > 1 if self._is_labelled is None else self._is_labelled
+
+def _forget_all() -> None:
+    # Another thread may have had a lock; and what the parent has, the parent tells.
+    for one in tuple(_alive):
+        one.forget()
 
 
-def _names(members: Iterable[_Member]) -> list[dict[str, str]]:
+run_in_child(_forget_all)
+
+
+def checked(source: object) -> tuple[Any, Worker | None]:
+    """
+    Return a listener, or a consumer with the worker that works on it, if there is one.
+
+    Raises:
+        MetricsSourceError: it is none of these.
+    """
+    if isinstance(source, Listener):
+        return source, None
+    worker = source if isinstance(source, Worker) else None
+    consumer = source if worker is None else worker.consumer
+    if not isinstance(consumer, SafeConsumer):
+        message = (
+            f"metrics are those of a SafeConsumer, of a Worker or of "
+            f"safeconsumer.spark.listener(), not of {source!r}; of a Pump give its "
+            f"consumer"
+        )
+        raise MetricsSourceError(message)
+    return consumer, worker
+
+
+def _labels(consumer: SafeConsumer, members: Iterable[_Member]) -> dict[str, str]:
     # kafka-python calls every client the same unless it is told how.
-    seen: dict[tuple[str, str], int] = {}
-    found = []
-    for one in members:
-        client_id, group = one.ids
-        number = seen[one.ids] = seen.get(one.ids, 0) + 1
+    client_id = str(consumer.config["client_id"] or "")
+    group = str(consumer.config["group_id"] or "")
+    taken = [one.labels for one in members]
+    for number in itertools.count(1):
         name = client_id if number == 1 else f"{client_id}#{number}"
-        found.append(dict(zip(CONSUMER_LABELS, (name, group), strict=True)))
-    return found
+        labels = dict(zip(CONSUMER_LABELS, (name, group), strict=True))
+        if labels not in taken:
+            break
+    return labels
 
 
-def _values(member: _Member) -> Iterator[tuple[Metric, Any]]:
-    figures = member.figures
-    for metric in table.of("consumer", "control"):
-        if metric.source == "consumer" or figures.has_control:
-            yield metric, figures.read(metric.name)
-    if member.worker is not None:
-        stats: Stats = member.worker.stats()
-        for metric in table.of("worker"):
-            yield metric, getattr(stats, _FIELDS[metric.name])
+def _less(value: Any, began: Any) -> Any:  # noqa: ANN401 - a counter, as it is read
+    if isinstance(value, Mapping):
+        return {key: one - began.get(key, 0) for key, one in dict(value).items()}
+    if isinstance(value, Histogram):
+        counts = zip(value.counts, began.counts, strict=True)
+        less = tuple(one - before for one, before in counts)
+        return evolve(value, counts=less, total=value.total - began.total)
+    return value - began
+
+
+def _more(ended: Any, since: Any) -> Any:  # noqa: ANN401 - a counter, as it is read
+    if isinstance(since, Mapping):
+        return {key: ended.get(key, 0) + one for key, one in since.items()}
+    if isinstance(since, Histogram):
+        counts = zip(ended.counts, since.counts, strict=True)
+        more = tuple(before + one for before, one in counts)
+        return evolve(since, counts=more, total=ended.total + since.total)
+    return ended + since
 
 
 def _of_queries(

@@ -15,7 +15,9 @@ from safeconsumer.metrics.table import (
     Label,
     Metric,
     Source,
+    name_of,
     of,
+    unit_of,
 )
 
 _SECTIONS: tuple[tuple[Source, str, str], ...] = (
@@ -50,9 +52,11 @@ _HEAD = f"""# Metrics
 
 Made from `safeconsumer/metrics/table.py` by `python -m safeconsumer.metrics.reference`.
 
-Where several consumers are read together, each value of a consumer or a worker also has the labels {" and ".join(f"`{name}`" for name in CONSUMER_LABELS)}.
+Each value of a consumer or a worker also has the labels {" and ".join(f"`{name}`" for name in CONSUMER_LABELS)}, unless with `is_labelled=False`, and at `safeconsumer run --probe-port`.
 *Series* says how many a metric has at most: a member stays below 100, whatever is assigned to it; a console shows {MOST_CONSOLE_SERIES:,} at most, and counts what it leaves out.
 *kafka-python* is the name of the sum in `consumer.metrics()`, group `safeconsumer-metrics`.
+*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; written for Prometheus it has the name of the table again, but for the histogram, which OpenTelemetry cannot observe and which is two counters there.
+Spans, which `Worker(trace=True)` makes of each attempt at a record, are another thing: [0071](0071-traces.md).
 """  # noqa: E501 - one sentence, one line
 
 
@@ -66,8 +70,11 @@ def page() -> str:
 def _sections() -> Iterator[str]:
     for source, title, about in _SECTIONS:
         yield f"## {title}\n\n{about}\n"
-        yield "| name | type | unit | labels | series | kafka-python | meaning |"
-        yield "|---|---|---|---|---|---|---|"
+        yield (
+            "| name | type | unit | labels | series | kafka-python | OpenTelemetry "
+            "| meaning |"
+        )
+        yield "|---|---|---|---|---|---|---|---|"
         for metric in of(source):
             yield _row(metric)
         yield ""
@@ -82,9 +89,19 @@ def _row(metric: Metric) -> str:
         labels,
         "" if metric.most is None else str(metric.most),
         f"`{metric.kafka}`" if metric.kafka else "",
+        _instruments(metric),
         metric.meaning,
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _instruments(metric: Metric) -> str:
+    if metric.source in {"console", "demo"}:
+        return ""
+    name, unit = name_of(metric), unit_of(metric)
+    if metric.kind == "histogram":
+        return f"`{name}.count`, `{name}.sum` in `{unit}`"
+    return f"`{name}` in `{unit}`" if unit else f"`{name}`"
 
 
 def _label(label: Label) -> str:

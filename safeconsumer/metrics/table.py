@@ -31,6 +31,8 @@ Unit: TypeAlias = Literal[
     "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
 ]
 
+# By UCUM; others are counts of something, which stands in braces.
+_UNITS = {"seconds": "s", "bytes": "By"}
 # Of a worker's histogram: the bounds of results.BOUNDS, +Inf, the sum and the count.
 _HISTOGRAM_SERIES = 15
 # The owners of a worker's own holds.
@@ -139,7 +141,8 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "consumer_last_poll_timestamp_seconds",
         "gauge",
-        "When a poll() began last, since the epoch; none before the first.",
+        "When a poll() of the consumer began last, or waited on, since the epoch; its "
+        "age is what max.poll.interval.ms limits. None before the first.",
         unit="seconds",
     )
     yield metric(
@@ -160,7 +163,8 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "holds_oldest_timestamp_seconds",
         "gauge",
-        "When the oldest of these holds was placed, since the epoch; none without one.",
+        "When the oldest hold in force of each kind was placed, since the epoch; none "
+        "without one.",
         unit="seconds",
         labels=(kind,),
     )
@@ -168,7 +172,7 @@ def _consumer() -> Iterator[Metric]:
         "hold_changes_total",
         "counter",
         "Holds placed or changed, removed, expired, and ended with the assignment; not "
-        "those of a worker, which tells for how long it held what.",
+        "a worker's own: see worker_pause_seconds_total.",
         labels=(Label("kind", WISHES), Label("change", CHANGES)),
         kafka="hold-changes-total",
     )
@@ -181,7 +185,7 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "partition_moves_total",
         "counter",
-        "Partitions that such joins gave, revoked, or found lost.",
+        "Partitions that joins of the group gave, revoked, or found lost.",
         labels=(Label("how", MOVES),),
     )
     yield metric(
@@ -201,7 +205,8 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "alarms_total",
         "counter",
-        "Events of the levels warning and error that no other counter has.",
+        "Events of a consumer of the levels warning and error that no other counter "
+        "has.",
         labels=(Label("event", ALARMS),),
         kafka="alarms-total",
     )
@@ -258,46 +263,98 @@ def _worker() -> Iterator[Metric]:
         )
 
     yield metric(
-        "partitions", "gauge", "Partitions with records held.", unit="partitions"
+        "partitions",
+        "gauge",
+        "Partitions of which a worker has records that are not completed.",
+        unit="partitions",
     )
-    yield metric("queued_records", "gauge", "Polled records that wait.", unit="records")
+    yield metric(
+        "queued_records",
+        "gauge",
+        "Polled records that wait for a handler.",
+        unit="records",
+    )
     yield metric(
         "running_records",
         "gauge",
-        "Records that are handed over to handlers.",
+        "Records that are handed over to handlers now.",
         unit="records",
     )
-    yield metric("held_bytes", "gauge", "Bytes of both.", unit="bytes")
-    yield metric("done_total", "counter", "Records completed.")
-    yield metric("retries_total", "counter", "Times a record was tried again.")
-    yield metric("dead_letters_total", "counter", "Dead letters acknowledged.")
-    yield metric("skipped_total", "counter", "Records passed over as they failed.")
-    yield metric("dropped_total", "counter", "Records given up; others get them.")
-    yield metric("leaked_total", "counter", "Records in spite of a hold: a defect.")
-    yield metric("commits_total", "counter", "Commits that went through.")
-    yield metric("commits_failed_total", "counter", "Commits refused or not sent.")
+    yield metric(
+        "held_bytes",
+        "gauge",
+        "Bytes of the polled records that wait or are handed over to handlers.",
+        unit="bytes",
+    )
+    yield metric(
+        "done_total",
+        "counter",
+        "Records that a worker completed: handled, dead letters, skipped.",
+    )
+    yield metric("retries_total", "counter", "Times a worker tried a record again.")
+    yield metric(
+        "dead_letters_total",
+        "counter",
+        "Records that failed for good and are acknowledged as dead letters.",
+    )
+    yield metric(
+        "skipped_total", "counter", "Records that failed for good and were passed over."
+    )
+    yield metric(
+        "dropped_total",
+        "counter",
+        "Polled records given up in a rebalance or at a stop; the next owner of their "
+        "partitions gets them again.",
+    )
+    yield metric(
+        "leaked_total",
+        "counter",
+        "Records that a poll gave a worker in spite of its own hold; above 0 it is a "
+        "defect.",
+    )
+    yield metric("commits_total", "counter", "Commits of a worker that went through.")
+    yield metric(
+        "commits_failed_total",
+        "counter",
+        "Commits of a worker that were refused or not sent.",
+    )
+    yield metric(
+        "commits_failing_seconds",
+        "gauge",
+        "For how long no commit of a worker has gone through though something is to be "
+        "committed, 0 while they do; also where it begins with nothing because its "
+        "first commit fails.",
+        unit="seconds",
+    )
     yield metric(
         "commit_lag_offsets",
         "gauge",
-        "Offsets complete and not committed.",
+        "Offsets that a worker completed and has not committed.",
         unit="offsets",
     )
     yield metric(
         "lag_records",
         "gauge",
-        "Records held, and offsets not polled yet as far as fetches have told.",
+        "Records that a worker has not completed, and offsets that it has not polled, "
+        "as far as fetches have told.",
         unit="records",
     )
     yield metric(
         "span_records",
         "gauge",
-        "The longest distance from a first incomplete record to the last.",
+        "Of a worker's partitions the longest distance from the first record that is "
+        "not completed to the last polled one.",
         unit="records",
     )
     yield metric("pauses_total", "counter", "Times a handler asked for a pause.")
-    yield metric("breaker_opened_total", "counter", "Times a breaker stopped a topic.")
     yield metric(
-        "breaker_open_topics", "gauge", "Topics a breaker has stopped.", unit="topics"
+        "breaker_opened_total", "counter", "Times a worker's breaker stopped a topic."
+    )
+    yield metric(
+        "breaker_open_topics",
+        "gauge",
+        "Topics that a worker's breaker has stopped now.",
+        unit="topics",
     )
     yield metric(
         "pause_seconds_total",
@@ -316,23 +373,27 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "drain_seconds_total",
         "counter",
-        "Spent waiting for running handlers.",
+        "How long a worker waited for running handlers, before rebalances and stops.",
         unit="seconds",
     )
     yield metric(
         "last_poll_timestamp_seconds",
         "gauge",
-        "When its loop last turned, since the epoch; none before it runs, and once it "
-        "has ended as it was asked to.",
+        "When a worker's loop turned last, since the epoch; none before it runs, and "
+        "once it has ended as it was asked to.",
         unit="seconds",
     )
     yield metric(
         "alarms_total",
         "counter",
-        "Events of the levels warning and error that no other counter has.",
+        "Events of a worker of the levels warning and error that no other counter has.",
         labels=(Label("event", WORKER_ALARMS),),
     )
-    yield metric("hook_failures_total", "counter", "Times its on_event raised.")
+    yield metric(
+        "hook_failures_total",
+        "counter",
+        "Times a worker's on_event raised, or what makes its spans.",
+    )
 
 
 def _spark() -> Iterator[Metric]:
@@ -355,13 +416,13 @@ def _spark() -> Iterator[Metric]:
     yield metric(
         "held_lag_offsets",
         "gauge",
-        "Offsets that they are behind the end of their logs.",
+        "Offsets that the held partitions of a query are behind the end of their logs.",
         "offsets",
     )
     yield metric(
         "undecided",
         "gauge",
-        "1 if it cannot be told what is held, so that a query reads nothing; else 0.",
+        "1 if nobody can tell what is held, so that a query reads nothing; else 0.",
     )
     yield metric(
         "batches_total",
@@ -371,7 +432,7 @@ def _spark() -> Iterator[Metric]:
     yield metric(
         "read_records_total",
         "counter",
-        "Records of all sources that they read.",
+        "Records of all sources that a query read, since the listener was added.",
     )
 
 
@@ -510,3 +571,24 @@ def of(*sources: Source) -> tuple[Metric, ...]:
     Return the metrics that these sources have.
     """
     return tuple(one for one in METRICS if one.source in sources)
+
+
+def name_of(metric: Metric) -> str:
+    """
+    Return the name of a metric's instrument in OpenTelemetry.
+
+    Its unit and ``total`` are left out where writing it for Prometheus adds them.
+    """
+    name = metric.name.removesuffix("_total")
+    if metric.unit in _UNITS:
+        name = name.removesuffix(f"_{metric.unit}")
+    return f"safeconsumer.{name}"
+
+
+def unit_of(metric: Metric) -> str:
+    """
+    Return the unit of a metric's instrument; empty for a plain number.
+    """
+    if metric.unit is None:
+        return ""
+    return _UNITS.get(metric.unit) or f"{{{metric.unit.removesuffix('s')}}}"

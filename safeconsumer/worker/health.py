@@ -11,7 +11,6 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
-from safeconsumer.worker.client import Emitter
 from safeconsumer.worker.handlers import Slot
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.queue import Task
@@ -65,7 +64,10 @@ class Stats:
         leaked: records that came in spite of a hold of ours; 0, or it is a defect.
         commits: that went through.
         commits_failed: refused or not sent.
-        commit_lag: offsets complete and not committed.
+        commits_failing: for how many seconds none has gone through though something
+            is to be committed, if only where an ownership begins; 0 while they do.
+        commit_lag: offsets complete and not committed; of an ownership whose beginning
+            is not committed yet there is none, since nothing of it is handled before.
         lag: records held, and offsets not polled yet as far as fetches have told.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
@@ -82,7 +84,8 @@ class Stats:
             has not begun, or has ended as it was asked to and not by an error.
         alarms: how often something happened that a warning or an error tells of and no
             other number; by the name of the event.
-        hook_failures: how often ``on_event`` raised.
+        hook_failures: how often ``on_event`` raised, and what makes spans under
+            ``trace``; :attr:`Worker.hook_failures` has each.
     """
 
     state: str
@@ -98,6 +101,7 @@ class Stats:
     leaked: int
     commits: int
     commits_failed: int
+    commits_failing: float
     commit_lag: int
     lag: int
     span: int
@@ -120,18 +124,23 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
     schedule: Schedule,
     *,
     lag: int,
-    emit: Emitter,
+    alarms: Mapping[str, int],
+    hook_failures: int,
     last_poll_at: float | None,
 ) -> Stats:
     """
-    Return the numbers of this moment. Any thread.
+    Return the numbers of this moment; changes nothing. Any thread.
+
+    The worker's lock is taken for as long as it counts what is held, none of the
+    consumer's: what counts is what was applied last.
 
     Args:
         state: of the worker.
         engine: its loop.
         schedule: its work.
         lag: offsets that are there and not polled yet.
-        emit: what its events go through.
+        alarms: how often what happened that warns of something, by its event.
+        hook_failures: how often what it calls with events, or for spans, raised.
         last_poll_at: when its loop last turned.
     """
     held, brakes = engine.held, engine.brakes
@@ -157,6 +166,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         leaked=engine.leaked,
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,
+        commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
         lag=held.records + lag,
         span=max(spans, default=0),
@@ -169,8 +179,8 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
         last_poll_at=last_poll_at,
-        alarms=dict(emit.counts.alarms),
-        hook_failures=sum(emit.failures.values()),
+        alarms=dict(alarms),
+        hook_failures=hook_failures,
     )
 
 
@@ -178,7 +188,7 @@ def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
     others = schedule.queue.others
     if others is not None:
-        there = {hold.owner for hold in others.look().state}
+        there = {hold.owner for hold in others.seen().state}
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 

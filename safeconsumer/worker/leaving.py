@@ -190,12 +190,25 @@ class Commits:
         """
         Return how many offsets are complete and not committed yet.
         """
-        marks, committed = self._held.watermarks(), self._committed
-        return sum(
-            max(0, marks[epoch.tp].offset - committed[epoch])
+        marks = self._held.watermarks()
+        # Each is looked up once: the polling thread may forget it meanwhile.
+        known = (
+            (epoch.tp, self._committed.get(epoch))
             for epoch in tuple(self._held.epochs.values())
-            if epoch.tp in marks and epoch in committed
+            if epoch.tp in marks
         )
+        return sum(
+            max(0, marks[tp].offset - committed)
+            for tp, committed in known
+            if committed is not None
+        )
+
+    def failing(self) -> float:
+        """
+        Return for how many seconds no commit has gone through that should.
+        """
+        refused = self._refused
+        return 0.0 if refused is None else self._clock() - refused[0]
 
     def broken(self, age: float) -> list[str]:
         """

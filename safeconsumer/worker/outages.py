@@ -44,7 +44,7 @@ class Outages:
 
     Attributes:
         pauses: how often a handler asked for a pause.
-        opened: how often a breaker has opened.
+        opened: how often a breaker has opened, and its hold was placed.
         seconds: by owner, for how long something was held, as far as it is counted.
     """
 
@@ -190,10 +190,10 @@ class Outages:
 
     def _open(self, topic: str, circuit: Circuit, error: str, now: float) -> Trip:
         again = f"; tried in vain {circuit.tries} times since" if circuit.tries else ""
-        trip = Trip(circuit.until, f"{error}, {circuit.why}{again}")
+        reason = f"{error}, {circuit.why}{again}"
+        trip = Trip(circuit.until, reason, is_first=not circuit.tries)
         self._circuits[topic] = circuit
         self._queue.tripped[topic] = trip
-        self.opened += not circuit.tries
         self._tell(
             worker_events.BreakerOpened,
             topic=topic,
@@ -219,13 +219,13 @@ class Outages:
             with self._queue.held.lock:
                 trip.is_placed = True
                 if refused is None:
+                    self.opened += trip.is_first
                     self._queue.release(topic)
                 else:
                     self._give_up(topic, refused)
         return refused is None
 
     def _give_up(self, topic: str, refused: BaseException) -> None:
-        self.opened -= not self._circuits[topic].tries
         now = self._queue.clock()
         self._close(topic, is_lifted=False, now=now, error=shown(refused))
 

@@ -283,6 +283,7 @@ class Trip:
         is_placed: whether the consumer has the hold; nothing begins before.
         is_lifted: whether somebody has lifted it since: then all goes on.
         task: what tries.
+        is_first: whether the topic went on before; else it was tried in vain.
     """
 
     until: float
@@ -290,6 +291,7 @@ class Trip:
     is_placed: bool = False
     is_lifted: bool = False
     task: Task | None = None
+    is_first: bool = False
 
     def is_tried_by(self, task: Task) -> bool:
         """

@@ -397,7 +397,8 @@ class Worker:
             self._engine,
             self._schedule,
             lag=self._client.membership.lag(),
-            emit=self._emit,
+            alarms=self._emit.counts.alarms,
+            hook_failures=sum(self.hook_failures.values()),
             last_poll_at=self._last_poll_at(state),
         )
 
@@ -430,7 +431,8 @@ class Worker:
         """
         How often ``on_event`` raised, by its ``repr``; the log has the first time.
 
-        Of spans that could not be made, or ended, under ``trace``.
+        Of spans that could not be made, or ended, under ``trace``. ``stats()`` and the
+        metric ``worker_hook_failures_total`` have the sum.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:

@@ -22,6 +22,9 @@ class Alive:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(probes, "PATIENCE", 0.5)
+    monkeypatch.setattr(
+        probes, "_metrics", lambda _: lambda _: (200, "text/plain", b"")
+    )
     worker: Any = Alive()
     with probes.serving("127.0.0.1", 0, worker) as opened:
         assert opened is not None

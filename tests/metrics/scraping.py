@@ -20,9 +20,11 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not th
 def values(*sources: object) -> dict[str, float]:
     """
     Return every sample by its name and labels, as Prometheus writes them.
+
+    Of one consumer, without its own labels.
     """
     registry = CollectorRegistry()
-    registry.register(Collector(*sources))
+    registry.register(Collector(*sources, is_labelled=False))
     found = {}
     for family in registry.collect():
         for one in family.samples:

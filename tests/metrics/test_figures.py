@@ -2,6 +2,7 @@
 What a consumer's figures say, and that reading them disturbs nobody.
 """
 
+import os
 import threading
 import time
 from typing import Any
@@ -11,7 +12,14 @@ from kafka import TopicPartition
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import ALL, Lifetime, MetricsSourceError, Retry, SafeConsumer
+from safeconsumer import (
+    ALL,
+    Lifetime,
+    MetricsSourceError,
+    Retry,
+    SafeConsumer,
+    Worker,
+)
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector, serve
 from tests.group.team import Team
@@ -19,7 +27,9 @@ from tests.kafka.fetches import answer, assigned, batch
 from tests.kafka.polling import poll_until
 from tests.metrics.conftest import Maker
 from tests.metrics.scraping import scrape, values
+from tests.shell.forking import is_true_in_child
 from tests.worker.lab import Lab, wait_for
+from tests.worker.model.client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
@@ -55,6 +65,32 @@ def test_when_it_polled_last(safe: Maker) -> None:
     before = time.time()
     consumer.poll(0)
     assert before - 0.01 <= values(consumer)[name] <= time.time() + 0.01
+
+
+def test_a_poll_that_waits_is_well(
+    safe: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that it looks after its group counts, as for the coordinator."""
+    consumer, clock = safe(), Clock()
+    monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
+    monkeypatch.setattr(consumer._safe_ledger, "_wall", clock)
+    assigned(consumer, A)
+    turns: list[float] = []
+
+    def turn(**_: object) -> bool:
+        turns.append(values(consumer)["consumer_last_poll_timestamp_seconds"])
+        clock.now += 100.0
+        if len(turns) == 3:
+            consumer._closed = True
+        return False
+
+    monkeypatch.setattr(consumer._coordinator, "poll", turn)
+    began = clock.now
+    consumer.poll(60_000)
+    consumer._closed = False
+    assert turns == [began, began + 100.0, began + 200.0]
+    found = values(consumer)["consumer_last_poll_timestamp_seconds"]
+    assert found == began + 200.0
 
 
 def test_changes_of_holds_are_counted(safe: Maker) -> None:
@@ -211,15 +247,36 @@ def test_after_close_and_from_other_threads(safe: Maker) -> None:
 
 def test_a_scrape_needs_no_lock_of_the_consumer(safe: Maker) -> None:
     """It answers while another thread has the ledger's lock and upstream's."""
-    consumer = safe()
+    consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
+    for source in (consumer, Worker(consumer, print)):
+        found = scraped_while_locked(consumer, source)
+        assert found["consumer_assigned_partitions"] == 1
+
+
+def scraped_while_locked(consumer: SafeConsumer, source: object) -> dict[str, float]:
     found: list[dict[str, float]] = []
-    thread = threading.Thread(target=lambda: found.append(values(consumer)))
+    thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
     with consumer._safe_ledger._lock, consumer._subscription._lock:
         thread.start()
         thread.join(10)
         assert found
-    assert found[0]["consumer_assigned_partitions"] == 1
+    return found[0]
+
+
+def test_a_scrape_of_a_worker_changes_nothing(safe: Maker) -> None:
+    """A hold whose time is over counts until the consumer next checks."""
+    consumer = safe(group_id="g", enable_auto_commit=False)
+    assigned(consumer, A)
+    worker, clock = Worker(consumer, print), Clock()
+    consumer._safe_ledger._clock = clock
+    consumer.pause_all(for_=1.0)
+    clock.now += 10.0
+    found = scraped_while_locked(consumer, worker)
+    assert found['holds{kind="local"}'] == 1
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 0
+    consumer.poll(0)
+    assert values(worker)['hold_changes_total{change="expired",kind="local"}'] == 1
 
 
 def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
@@ -228,7 +285,7 @@ def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
     assigned(consumer, A)
     consumer.pause(A)
     polling = threading.Thread(target=consumer.poll, args=(5000,))
-    with serve(0, consumer) as server:
+    with serve(0, consumer, is_labelled=False) as server:
         polling.start()
         began = time.monotonic()
         text = scrape(server.port)
@@ -239,22 +296,121 @@ def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
     assert "safeconsumer_consumer_quiet_partitions 1.0" in text
 
 
-def test_labels_only_where_there_are_several(safe: Maker) -> None:
-    """And two of one name are told apart."""
-    one, other = safe(group_id="g"), safe(group_id="g")
-    collector = Collector(one)
-    registry = CollectorRegistry()
-    registry.register(collector)
-    name = "safeconsumer_consumer_assigned_partitions"
-    assert registry.get_sample_value(name) == 0
-    collector.add(other)
-    collector.add(other)
-    client_id = one.config["client_id"]
-    for wanted in (client_id, f"{client_id}#2"):
-        labels = {"client_id": wanted, "group": "g"}
-        assert registry.get_sample_value(name, labels) == 0
+PLACED = "safeconsumer_hold_changes_total"
+
+
+class Shown:
+    """
+    A collector in a registry, which tells what each consumer is called.
+    """
+
+    def __init__(self, *sources: object) -> None:
+        self.collector = Collector(*sources)
+        self.registry = CollectorRegistry()
+        self.registry.register(self.collector)
+
+    def placed(self) -> dict[str, float]:
+        """
+        Return how many local holds were placed, by ``client_id``.
+        """
+        return {
+            one.labels["client_id"]: one.value
+            for family in self.registry.collect()
+            for one in family.samples
+            if one.name == PLACED
+            and (one.labels["kind"], one.labels["change"]) == ("local", "placed")
+        }
+
+
+def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
+    """
+    Place so many holds, one after the other.
+    """
+    consumer.assign([A])
+    for _ in range(count):
+        consumer.pause(A)
+        consumer.resume(A)
+    return consumer
+
+
+def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe: Maker) -> None:
+    """One that stands alone has it from the beginning; two of one are told apart."""
+    one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
+    third = place(safe(client_id="a#2"), 3)
+    shown = Shown(one)
+    assert shown.placed() == {"a": 1}
+    shown.collector.add(other)
+    shown.collector.add(other)
+    shown.collector.add(third)
+    assert shown.placed() == {"a": 1, "a#2": 2, "a#2#2": 3}
+    shown.collector.remove(one)
+    assert shown.placed() == {"a#2": 2, "a#2#2": 3}
+    shown.collector.remove(third)
+    assert shown.placed() == {"a#2": 2}
+
+
+def test_a_counter_goes_on_where_its_name_is_given_again(safe: Maker) -> None:
+    """It never goes back, and what came before is not counted again."""
+    first, second = place(safe(client_id="a"), 5), place(safe(client_id="a"), 3)
+    shown = Shown(first)
+    assert shown.placed() == {"a": 5}
+    shown.collector.remove(first)
+    assert shown.placed() == {}
+    shown.collector.add(second)
+    assert shown.placed() == {"a": 5}
+    place(second, 1)
+    assert shown.placed() == {"a": 6}
+    for _ in range(2):
+        shown.collector.remove(second)
+        shown.collector.add(second)
+        assert shown.placed() == {"a": 6}
+
+
+@pytest.mark.any_broker
+def test_the_counters_of_workers_go_on(lab: Lab) -> None:
+    """Histograms too, and where the worker is given after its consumer."""
+    collector = Collector(is_labelled=False)
+    for total in (3, 6):
+        lab.new_topic(partitions=1)
+        running = lab.run(lambda _record, _context: None)
+        collector.add(running.worker.consumer)
+        collector.add(running.worker)
+        lab.produce({0: ["a", "b", "c"]})
+        running.wait_done(3)
+        running.end()
+        found = {
+            one.name.removeprefix("safeconsumer_worker_"): one.value
+            for family in collector.collect()
+            for one in family.samples
+        }
+        assert found["done_total"] == total
+        assert found["handler_seconds_count"] == total
+        collector.remove(running.worker)
+
+
+def test_only_one_consumer_can_go_without_labels(safe: Maker) -> None:
+    """Two would be the same series; nothing is added then."""
+    one, other = safe(client_id="a"), safe(client_id="b")
+    collector = Collector(one, is_labelled=False)
+    with pytest.raises(MetricsSourceError, match="without labels"):
+        collector.add(other)
     collector.remove(one)
-    assert registry.get_sample_value(name) == 0
+    collector.add(other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
+    """It would tell it twice, and another thread may have a worker's lock."""
+    shown = Shown(place(safe(client_id="a"), 1))
+
+    def has_nothing() -> bool:
+        shown.collector.add(place(safe(client_id="b"), 2))
+        return shown.placed() == {"b": 2}
+
+    with shown.collector._readings._lock:
+        assert is_true_in_child(has_nothing)
+    assert shown.placed() == {"a": 1}
 
 
 def test_a_registry_takes_one_collector(safe: Maker) -> None:
@@ -268,7 +424,7 @@ def test_a_registry_takes_one_collector(safe: Maker) -> None:
 @pytest.mark.parametrize("source", [None, "consumer", SafeConsumer])
 def test_other_sources_are_refused(source: object) -> None:
     """By a typed error that says what would do."""
-    with pytest.raises(MetricsSourceError, match="SafeConsumer or of a Worker"):
+    with pytest.raises(MetricsSourceError, match=r"a SafeConsumer, of a Worker or of"):
         Collector(source)
 
 

@@ -2,15 +2,20 @@
 The table's metrics as OpenTelemetry's instruments, read by its real SDK.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    InMemoryMetricReader,
+)
+from opentelemetry.sdk.trace import TracerProvider
 
 from safeconsumer import MetricsSourceError
-from safeconsumer.metrics import table
+from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
 from safeconsumer.metrics.reading import Readings
 from tests.kafka.fetches import assigned
@@ -20,6 +25,8 @@ from tests.worker.lab import Lab
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
+ASSIGNED = "safeconsumer.consumer_assigned_partitions"
+
 Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
 
 
@@ -28,8 +35,8 @@ class Reader:
     Collects what instruments of a provider of its own say.
     """
 
-    def __init__(self) -> None:
-        self._reader = InMemoryMetricReader()
+    def __init__(self, temporality: dict[type, AggregationTemporality] = {}) -> None:  # noqa: B006 - the SDK's, which is read only
+        self._reader = InMemoryMetricReader(temporality)
         self.provider = MeterProvider([self._reader])
         self.units: dict[str, str] = {}
 
@@ -53,6 +60,10 @@ class Reader:
         return found
 
 
+def named(client_id: str) -> tuple[tuple[str, str], ...]:
+    return (("client_id", client_id), ("group", ""))
+
+
 def as_prometheus(name: str, unit: str, kind: str) -> str:
     """
     Return the name that OpenTelemetry's rules give it for Prometheus.
@@ -67,7 +78,7 @@ def as_prometheus(name: str, unit: str, kind: str) -> str:
 )
 def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
     """
-    So that one dashboard fits both ways.
+    So that one dashboard fits both ways; of a histogram it is the base of its parts.
     """
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
@@ -85,7 +96,9 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
     running.wait_done(3)
     running.end()
     reader = Reader()
-    instruments = Instruments(running.worker, provider=reader.provider)
+    instruments = Instruments(
+        running.worker, provider=reader.provider, is_labelled=False
+    )
     found = reader.read()
     expected = values(running.worker)
     plain = {
@@ -112,21 +125,77 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
 
 def test_several_consumers_are_told_apart(safe: Maker) -> None:
     """
-    By attributes, once there are several; one that is removed is left out.
+    By attributes, from the beginning; one that is removed is left out.
     """
     first, second = safe(client_id="one"), safe(client_id="two")
     reader = Reader()
     instruments = Instruments(first, provider=reader.provider)
-    name = "safeconsumer.consumer_assigned_partitions"
     assigned(first, A, B)
-    assert reader.read()[name] == {(): 2}
+    assert reader.read()[ASSIGNED] == {named("one"): 2}
     instruments.add(second)
-    assert reader.read()[name] == {
-        (("client_id", "one"), ("group", "")): 2,
-        (("client_id", "two"), ("group", "")): 0,
-    }
+    assert reader.read()[ASSIGNED] == {named("one"): 2, named("two"): 0}
     instruments.remove(first)
-    assert reader.read()[name] == {(): 0}
+    assert reader.read()[ASSIGNED] == {named("two"): 0}
+
+
+def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
+    """
+    Each part of a program may have its own, and one that is made again is not empty.
+    """
+    first, second = safe(client_id="a"), safe(client_id="a")
+    assigned(first, A)
+    assigned(second, A, B)
+    reader, other = Reader(), Reader()
+    one = Instruments(first, provider=reader.provider)
+    Instruments(second, provider=reader.provider)
+    Instruments(second, provider=other.provider)
+    assert reader.read()[ASSIGNED] == {named("a"): 1, named("a#2"): 2}
+    assert other.read()[ASSIGNED] == {named("a"): 2}
+    one.remove(first)
+    one.remove(second)
+    assert reader.read() == {}
+    Instruments(first, provider=reader.provider)
+    assert reader.read()[ASSIGNED] == {named("a"): 1}
+
+
+def test_a_provider_that_becomes_the_global_one(
+    safe: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Sources that were given before it was set, with it and without, are all observed.
+    """
+    first, second, third = (safe(client_id=name) for name in "abc")
+    reader, unset = Reader(), Reader()
+    given = [unset.provider]
+    monkeypatch.setattr(otel, "_of_global", [])
+    monkeypatch.setattr(otel, "get_meter_provider", lambda: given[0])
+    Instruments(first)
+    given[0] = reader.provider
+    Instruments(second)
+    Instruments(third, provider=reader.provider)
+    names = {named("a"): 0, named("b"): 0, named("c"): 0}
+    assert unset.read()[ASSIGNED] == names
+    assert reader.read() == {}
+
+
+def test_deltas_are_never_negative(safe: Maker) -> None:
+    """
+    A consumer made again under its name goes on with its counters.
+    """
+    reader = Reader({ObservableCounter: AggregationTemporality.DELTA})
+    first, second = safe(client_id="a"), safe(client_id="a")
+    for one in (first, second):
+        assigned(one, A)
+    instruments = Instruments(first, provider=reader.provider)
+    for _ in range(5):
+        first.pause(A)
+        first.resume(A)
+    placed = (("change", "placed"), *named("a"), ("kind", "local"))
+    assert reader.read()["safeconsumer.hold_changes"][placed] == 5
+    instruments.remove(first)
+    instruments.add(second)
+    second.pause(A)
+    assert reader.read()["safeconsumer.hold_changes"][placed] == 1
 
 
 def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +213,7 @@ def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Readings, "read", read)
     reader = Reader()
-    instruments = Instruments(consumer, provider=reader.provider)
+    instruments = Instruments(consumer, provider=reader.provider, is_labelled=False)
     name = "safeconsumer.consumer_quiet_partitions"
     assert reader.read()[name] == {(): 0}
     assert len(looks) == 1
@@ -156,14 +225,41 @@ def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_no_source_is_refused() -> None:
     """
-    Before any instrument is made.
+    Before any instrument is made; a provider of something else, too.
     """
+    reader = Reader()
     with pytest.raises(MetricsSourceError):
-        Instruments(object())
+        Instruments(object(), provider=reader.provider)
+    assert reader.provider not in otel._by_provider
+    with pytest.raises(MetricsSourceError, match="takes a MeterProvider, not"):
+        Instruments(provider=TracerProvider())
+
+
+def test_readers_on_several_threads_look_once_each(safe: Maker) -> None:
+    """
+    Also where they ask in step, instrument by instrument.
+    """
+    readings, looks = Readings(safe()), 0
+    stock = readings.read
+
+    def read() -> Any:  # noqa: ANN401 - what it yields
+        nonlocal looks
+        looks += 1
+        return stock()
+
+    readings.read = read  # type: ignore[method-assign]  # to count
+    shared = otel._Looks(readings)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for metric in readings.metrics():
+            for thread in (one, other):
+                thread.submit(shared.samples, metric.name, metric.name).result(10)
+    assert looks == 2
 
 
 def test_without_an_sdk_nothing_happens(safe: Maker) -> None:
     """
     The API alone collects nothing.
     """
-    Instruments(safe())
+    consumer = safe()
+    instruments = Instruments(consumer)
+    instruments.remove(consumer)

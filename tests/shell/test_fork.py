@@ -2,14 +2,12 @@
 A ledger in a forked child, where only the thread that forked goes on.
 """
 
-import os
-import signal
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from safeconsumer import events
+from tests.shell.forking import is_true_in_child
 from tests.shell.lab import AUDIT, ORDERS, A, C, Lab
 from tests.shell.test_outbox import PATIENCE, Slow
 
@@ -17,19 +15,6 @@ pytestmark = [
     pytest.mark.timeout(30),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
-
-
-def _is_true_in_child(question: Callable[[], bool]) -> bool:
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(5)  # a child that waits for threads it has not got dies here
-        status = 1
-        try:
-            status = 0 if question() else 2
-        finally:
-            os._exit(status)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def test_a_child_forked_while_another_thread_changes_the_ledger() -> None:
@@ -54,7 +39,7 @@ def test_a_child_forked_while_another_thread_changes_the_ledger() -> None:
     lab.clock.on_look = look
     other.start()
     assert inside.wait(PATIENCE)
-    assert _is_true_in_child(place_in_child)
+    assert is_true_in_child(place_in_child)
     release.set()
     other.join(PATIENCE)
     assert lab.quiet() == {A}
@@ -77,7 +62,7 @@ def test_a_child_forked_while_another_thread_tells_hooks() -> None:
         (placed,) = lab.told.events[before:]
         return isinstance(placed, events.HoldsPlaced) and placed.holds[0].scope == AUDIT
 
-    assert _is_true_in_child(tell_in_child)
+    assert is_true_in_child(tell_in_child)
     slow.release.set()
     other.join(PATIENCE)
     assert lab.told.names() == ["hold_placed", "hold_removed"]
@@ -91,7 +76,7 @@ def test_a_hook_that_forks_goes_on_in_both_processes() -> None:
 
     def hook(event: events.Event) -> None:
         if isinstance(event, events.HoldsRemoved):
-            answers.append(_is_true_in_child(lambda: not lab.ledger.deliver()))
+            answers.append(is_true_in_child(lambda: not lab.ledger.deliver()))
 
     lab = Lab(hook)
     lab.hold(ORDERS)

@@ -4,7 +4,10 @@ What a worker measures, and how it is told.
 
 from typing import Any
 
-from safeconsumer.worker import Limits
+from kafka.errors import KafkaError
+
+from safeconsumer.worker import Commit, Limits
+from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.results import BOUNDS, Durations
@@ -63,3 +66,58 @@ def test_pauses_are_timed_by_their_owner() -> None:
         brakes.pause_seconds[owner] for owner in OWNERS
     )
     assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
+
+
+class Forgets(dict[Any, int]):
+    """
+    What is committed, for whom the polling thread forgets whatever is asked for.
+    """
+
+    def __contains__(self, key: object) -> bool:
+        is_there = super().__contains__(key)
+        self.pop(key, None)
+        return is_there
+
+
+def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
+    """
+    A scrape must not fail because its partition has no floor any more.
+    """
+    clock = Clock()
+    held = Held(clock)
+    client = FakeClient(clock, cooperative=False, most=4)
+    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    epoch = held.open(EVERY[0], 1, 7, 0)
+    commits._committed = Forgets({epoch: -5})
+    assert commits.lag() == 5
+    commits.begin_again(epoch)
+    assert commits.lag() == 0
+
+
+def test_for_how_long_no_commit_goes_through() -> None:
+    """
+    From the first that failed, until one goes through or nothing is left to commit.
+
+    Also where the first of an ownership fails, so that nothing of it is handled and no
+    offset is complete.
+    """
+    clock = Clock()
+    held = Held(clock)
+    client = FakeClient(clock, cooperative=False, most=4)
+    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
+    epoch = held.open(EVERY[0], 1, 0, 7)
+
+    def refuse(*_: object) -> None:
+        raise KafkaError
+
+    client.commit = refuse  # type: ignore[method-assign]  # as a broker may
+    assert commits.failing() == 0
+    commits.now()
+    clock.now += 100.0
+    commits.now()
+    assert commits.failing() == 100.0
+    assert commits.lag() == 0
+    held.close(epoch)
+    clock.now += 100.0
+    commits.turn()
+    assert commits.failing() == 0

@@ -965,6 +965,7 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
     running.wait_done(2)
     running.end()
     assert running.worker.hook_failures["trace"] == 3
+    assert running.worker.stats().hook_failures == 3
 
 
 def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:

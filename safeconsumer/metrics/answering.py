@@ -1,0 +1,78 @@
+"""
+Answers by HTTP whoever asks how a process is: Prometheus, and probes.
+"""
+
+import socket
+import sys
+import threading
+import weakref
+from http.server import HTTPServer
+from socketserver import ThreadingMixIn
+from typing import Any
+
+from safeconsumer._kafka.fork import run_in_child
+
+# Seconds for which one who asks may keep a thread waiting; a handler's ``timeout``.
+PATIENCE = 5.0
+
+_alive: "weakref.WeakSet[Answers]" = weakref.WeakSet()
+
+
+class Answers(ThreadingMixIn, HTTPServer):
+    """
+    A server on threads of its own, from when it is made until it is ended.
+
+    A process that is forked from this one lets go of the port, and answers nobody.
+
+    Args:
+        host: the address to listen on, of either version of IP, or a name.
+        port: to listen on; 0 for any.
+        handler: the class of what answers a request.
+        name: of the thread.
+
+    Raises:
+        OSError: the port is taken, or there is no such address.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64  # five of somebody else's would make a probe wait
+
+    def __init__(self, host: str, port: int, handler: Any, name: str) -> None:  # noqa: ANN401 - a class
+        asked = host or None, port
+        family, *_, (address, *_) = socket.getaddrinfo(
+            *asked, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self.address_family = family
+        super().__init__((str(address), port), handler)
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self.serve_forever, name=name, daemon=True
+        )
+        self._thread.start()
+        _alive.add(self)
+
+    def end(self) -> None:
+        """
+        Stop answering and let go of the port; a second call does nothing.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self.shutdown()
+            self.server_close()
+            thread.join()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
+        """
+        Say nothing of one who hung up or asked too slowly.
+        """
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _let_go() -> None:
+    # The thread is the parent's; to wait for it would never end.
+    for one in tuple(_alive):
+        one._thread = None  # noqa: SLF001 - ours
+        one.socket.close()
+
+
+run_in_child(_let_go)
