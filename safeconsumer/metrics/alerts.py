@@ -50,8 +50,10 @@ ALERTS = (
         for_="1m",
         severity="critical",
         summary="{{ $value }} held partitions of {{ $labels.group }} are delivered",
-        meaning="A hold covers the partitions, their owner has read it or is no "
-        "member that reads holds, and records are delivered all the same.",
+        meaning="A hold covers the partitions, and records are delivered all the same: "
+        "their owner says so and has read the hold, or it reports nothing, as a plain "
+        "client, and commits further and further. Of a plain client that commits "
+        "nothing to Kafka nobody can tell: MembersSilentWhileHeld fires for it.",
         action="`safeconsumer status --group GROUP` names partitions and owners. A "
         "plain client: stop it, or give it safeconsumer. A member of ours: a handler "
         "that still works ends by itself; else stop the process, and report a defect.",

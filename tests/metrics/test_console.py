@@ -125,6 +125,33 @@ def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any
 
 
 @pytest.mark.any_broker
+def test_a_plain_client_that_is_delivered_what_is_held(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """HoldNotObeyed has what it fires for; its member is named on the page."""
+    with Team(kafka_broker) as team, console(team) as served:
+        until_complete(served)
+        members = settled(team, "billing-1", plain=("plain",))
+        plain = members[1]
+        theirs = len(plain.assignment())
+
+        def is_loud() -> bool:
+            team.produce(1)
+            plain.poll(100)
+            plain.commit()
+            return read(text(served)).get("group_partitions held_flowing") == theirs
+
+        with Polled(members[0]):
+            until_settled(served, team.group, members=2, reporting=1)
+            team.operator_holds("@all")
+            wait_for(is_loud, "what is delivered")
+            view = served.desk.looked(served.desk.snapshot(), team.group)
+            figures = read(text(served))
+        levels = {one.name: one.level for one in view.members}
+    assert levels == {"billing-1": "good", "plain": "alarm"}
+    assert figures["group_partitions quiet"] == 4 - theirs
+    assert figures["group_members silent"] == 1
+
+
+@pytest.mark.any_broker
 def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
     """Names of groups and topics are for those who have the token."""
     with (
