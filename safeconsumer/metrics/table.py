@@ -396,7 +396,8 @@ def _console() -> Iterator[Metric]:
     )
     yield metric(
         "console_omitted_series",
-        f"Series of groups beyond {MOST_CONSOLE_SERIES:,}, which are left out.",
+        f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out: of topics that "
+        "are held, and of groups that are not.",
     )
     yield metric(
         "group_members",

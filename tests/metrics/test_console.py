@@ -5,14 +5,16 @@ What the console says of groups to Prometheus.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event
 from typing import Any, cast
 
 import pytest
 from attrs import evolve
+from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 from prometheus_client.parser import text_string_to_metric_families
 
-from safeconsumer.console import serve
+from safeconsumer.console import retention, serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import _all
 from safeconsumer.console.guard import Door
@@ -29,7 +31,7 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import Still, big
+from tests.console.synthetic import Still, alone, big, picture
 from tests.group.team import Team
 from tests.metrics.scraping import PREFIX, needs_promtool, promtool
 from tests.worker.lab import wait_for
@@ -143,7 +145,7 @@ def test_a_plain_client_that_is_delivered_what_is_held(kafka_broker: Any) -> Non
             until_settled(served, team.group, members=2, reporting=1)
             team.operator_holds("@all")
             wait_for(is_loud, "what is delivered")
-            view = served.desk.looked(served.desk.snapshot(), team.group)
+            view = served.desk.looked(served.desk.snapshot())[team.group]
             figures = read(text(served))
         levels = {one.name: one.level for one in view.members}
     assert levels == {"billing-1": "good", "plain": "alarm"}
@@ -185,6 +187,34 @@ def test_a_thousand_series_and_no_more() -> None:
     assert sum(one.value for one in states) == 4 * 25
 
 
+def test_a_group_with_more_held_topics_than_there_is_room_for() -> None:
+    """What alerts rest on is there all the same; topics are left out, and counted."""
+    wide = picture(0, is_held=True)
+    partitions = [TopicPartition(f"topic-{number}", 0) for number in range(1500)]
+    facts = evolve(wide.facts, committed=dict.fromkeys(partitions, 1))
+    wide = evolve(wide, facts=facts, lags=dict.fromkeys(partitions, 3))
+    with served_still(alone(wide)) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    names = Counter(one.name for one in figures)
+    (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
+    assert names["group_partitions"] == len(table.PARTITION_STATES)
+    assert names["group_members"] == len(table.MEMBER_STATES)
+    assert names["group_retention_margin_seconds"] == 1
+    assert 900 < names["group_topic_held"] < 1000
+    assert len(figures) - 2 == table.MOST_CONSOLE_SERIES
+    # Of the member's own topic the lag is unknown.
+    assert omitted.value == 1501 + 1500 - names["group_topic_held"]
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Also by a console that nobody looks at but Prometheus."""
+    with served_still(alone(picture(0, is_held=True))) as (still, served):
+        list(_all(served.desk, still.snapshot()))
+        still.known = evolve(still.known, pictures={})
+        list(_all(served.desk, still.snapshot()))
+        assert not served.desk._views
+
+
 def test_every_figure_is_in_the_table() -> None:
     """With its labels, and the values that these may have."""
     with served_still(big()) as (still, served):
@@ -221,6 +251,81 @@ def test_retention_that_nobody_tells() -> None:
         names = {one.name for one in _all(served.desk, still.snapshot())}
     assert "group_retention_margin_seconds" not in names
     assert "group_partitions" in names
+
+
+class Frozen(Limited):
+    """
+    Does not answer until it is let go.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = Event()
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        known = super().retention(names)
+        self.may_answer.wait(30)
+        return known
+
+
+def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question is underway, and no scrape is late for it; its answer counts."""
+    monkeypatch.setattr(retention, "_MOMENT", 0.0)
+    cluster = Frozen()
+    with served_still(big(), lambda: cluster) as (still, served):
+
+        def margins() -> int:
+            found = Counter(one.name for one in _all(served.desk, still.snapshot()))
+            assert found["group_topic_held"] == 40
+            return found["group_retention_margin_seconds"]
+
+        assert [margins() for _ in range(3)] == [0, 0, 0]
+        cluster.may_answer.set()
+        wait_for(lambda: margins() == 40, "the answer")
+    assert len(cluster.asked) == 1
+
+
+def test_a_refusal_is_remembered() -> None:
+    """For a minute, as an answer is."""
+    asked = []
+
+    def fails() -> Any:  # noqa: ANN401 - never
+        asked.append(1)
+        raise KafkaTimeoutError
+
+    with served_still(big(), fails) as (still, served):
+        for _ in range(3):
+            list(_all(served.desk, still.snapshot()))
+    assert len(asked) == 1
+
+
+def test_what_was_answered_stands_until_there_is_more() -> None:
+    """While the next question waits, or fails."""
+    answers: list[dict[str, float | None]] = [{"a": 3600.0}]
+    known = retention.Retention(lambda _: answers.pop() if answers else _refuse())
+    assert known.of({"a"}) == {"a": 3600.0}
+    assert known.of({"a", "b"}) == {"a": 3600.0}  # asked again, for the new one
+
+
+def _refuse() -> dict[str, float | None]:
+    raise KafkaTimeoutError
+
+
+def test_what_gets_old_while_it_is_asked_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot is judged once more when all is there."""
+    with served_still(big()) as (still, served):
+        seen = still.snapshot()
+        ages = iter((0.0, 0.0))
+        monkeypatch.setattr(
+            follower.Snapshot,
+            "is_old",
+            property(lambda _: next(ages, follower.OLD_AFTER) >= follower.OLD_AFTER),
+        )
+        next(ages)
+        found = [one.name for one in _all(served.desk, seen)]
+    assert found == ["console_snapshot_age_seconds"]
 
 
 def test_what_is_old_says_nothing_of_groups() -> None:
