@@ -113,7 +113,8 @@ ALERTS = (
         summary="Retention may delete what {{ $labels.group }} has not read in "
         "{{ $value | humanizeDuration }}",
         meaning="Records that came since the hold was placed reach the retention of "
-        "their topic. What is deleted is never delivered.",
+        "their topic by age. What is deleted is never delivered. Where the topic has "
+        "`retention.bytes`, that may delete them earlier, and no alert tells of it.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "
         "`safeconsumer archive`.",
     ),

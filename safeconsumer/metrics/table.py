@@ -435,8 +435,9 @@ def _console() -> Iterator[Metric]:
     )
     yield metric(
         "group_retention_margin_seconds",
-        "Until retention may delete what came since the group's holds were placed: the "
-        "least of its held topics; below 0 it may have. None without a limit.",
+        "Until retention by age may delete what came since the group's holds were "
+        "placed: the least of its held topics; below 0 it may have. None without "
+        "retention.ms, or where nobody tells it; retention.bytes is not looked at.",
         group,
         unit="seconds",
     )

@@ -2,6 +2,7 @@
 What the console says of groups to Prometheus.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from safeconsumer.console.figures import _all
 from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
 from safeconsumer.group.follower import Follower
+from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
 from tests.console.harness import (
     TOKEN,
@@ -239,6 +241,43 @@ def test_retention_is_asked_once_for_all() -> None:
     ]
     assert len(margins) == 40
     assert all(3500 < one <= 3600 for one in margins)
+
+
+def margin_of(seen: Picture) -> list[float]:
+    with served_still(alone(seen), Limited) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    return [
+        one.value for one in figures if one.name == "group_retention_margin_seconds"
+    ]
+
+
+def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
+    """Nobody tells the broker's time, and data waits all the same."""
+    held = picture(0, is_held=True)
+    facts = evolve(held.facts, state="Empty", members=())
+    gone = evolve(held, now=None, reports=(), facts=facts)
+    (margin,) = margin_of(gone)
+    assert 3500 < margin <= 3600
+
+
+def test_the_margin_by_a_clock_that_is_behind() -> None:
+    """What a broker wrote is not in the future."""
+    held = evolve(picture(0, is_held=True), now=None)
+    (hold,) = held.standing
+    later = evolve(hold, at=time.time() + 7200, offset=10)
+    body = evolve(later.hold, since_ms=int(hold.at * 1000))
+    (margin,) = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
+    assert -3700 < margin <= -3600
+
+
+def test_the_margin_of_what_was_renewed() -> None:
+    """It counts from the first."""
+    held = picture(0, is_held=True)
+    (hold,) = held.standing
+    since = time.time() - 3000
+    body = evolve(hold.hold, since_ms=int(since * 1000))
+    (margin,) = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
+    assert 500 < margin <= 600
 
 
 def test_retention_that_nobody_tells() -> None:
