@@ -99,7 +99,7 @@ def _address(
     "port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help="Meanwhile answer Prometheus at 127.0.0.1:PORT/metrics.",
+    help="Answer Prometheus at 127.0.0.1:PORT/metrics while it plays; 0 for any port.",
 )
 @click.pass_context
 def demo(  # noqa: PLR0913 - one parameter per option

@@ -2,11 +2,13 @@
 ``safeconsumer monitoring``: dashboard, alert rules and runbook, as files.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
-from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
+from safeconsumer.cli.errors import Status, epilog, give_up
 from safeconsumer.metrics import alerts, dashboard
 
 
@@ -27,7 +29,8 @@ def monitoring(context: click.Context, folder: Path, *, is_forced: bool) -> None
 
     dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
     Prometheus; lag-alert.yml shows how a lag alert is mute about what is held. A file
-    that is there and differs is left alone, unless with --force.
+    that is there and differs is left alone, unless with --force; the others are
+    written all the same, and the status is 1.
     """
     files = {
         "dashboard.json": dashboard.dashboard(),
@@ -36,26 +39,33 @@ def monitoring(context: click.Context, folder: Path, *, is_forced: bool) -> None
         alerts.RUNBOOK: alerts.runbook(),
     }
     try:
-        _check(folder, files, is_forced=is_forced)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, "utf-8")
-            click.echo(str(folder / name))
-    except CommandError as error:
-        give_up(context, str(error), error.status)
+        changed = [] if is_forced else [*_changed(folder, files)]
+        new = {name: text for name, text in files.items() if name not in changed}
+        _write(folder, new)
     except OSError as error:
         give_up(context, f"{folder} cannot be written: {error}", Status.FAILED)
-
-
-def _check(folder: Path, files: dict[str, str], *, is_forced: bool) -> None:
-    changed = [
-        name
-        for name, text in files.items()
-        if (folder / name).exists() and (folder / name).read_bytes() != text.encode()
-    ]
-    if changed and not is_forced:
+    for name in new:
+        click.echo(str(folder / name))
+    if changed:
         message = (
-            f"{', '.join(changed)} in {folder} differ from what would be written: "
-            "nothing was; --force replaces them"
+            f"left as it was, since it differs: {', '.join(changed)} in {folder}; "
+            "--force replaces it"
         )
-        raise CommandError(message, Status.USAGE)
+        give_up(context, message, Status.FAILED)
+
+
+def _changed(folder: Path, files: dict[str, str]) -> Iterator[str]:
+    for name, text in files.items():
+        file = folder / name
+        if file.exists() and file.read_bytes() != text.encode():
+            yield name
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    # All of them or none, and none by halves: a disk may be full.
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".safeconsumer-") as room:
+        for name, text in files.items():
+            (Path(room) / name).write_text(text, "utf-8")
+        for name in files:
+            (Path(room) / name).replace(folder / name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import click
 from kafka import KafkaConsumer
 
 from safeconsumer.cli.errors import CommandError, Status
@@ -91,7 +92,7 @@ class Watched(Base):
 @contextmanager
 def watching(port: int) -> Iterator[Watched]:
     """
-    Answer Prometheus on a port for as long as this lasts.
+    Answer Prometheus on a port for as long as this lasts, and say where.
 
     Raises:
         CommandError: the port is taken.
@@ -104,4 +105,6 @@ def watching(port: int) -> Iterator[Watched]:
         message = f"port {port}: {error.strerror or error}; choose one with --metrics"
         raise CommandError(message, Status.USAGE) from error
     with server:
+        where = f"http://127.0.0.1:{server.port}/metrics"
+        click.echo(f"safeconsumer: metrics at {where}", err=True)
         yield watched

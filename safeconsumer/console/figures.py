@@ -177,12 +177,17 @@ def _holds(picture: Picture) -> Iterator[_Figure]:
     if picture.ends is None:
         return
     group = {"group": picture.group}
+    endless = [one for one in picture.standing if one.hold and one.hold.ttl_ms is None]
     for source in table.SOURCES:
         labels = {**group, "source": source}
         holds = [one for one in picture.standing if one.source == source]
-        unlimited = [one for one in holds if one.hold and one.hold.ttl_ms is None]
+        unlimited = [one for one in endless if one.source == source]
         yield _Figure("group_holds", labels, len(holds))
         yield _Figure("group_unlimited_holds", labels, len(unlimited))
+    since = [one.since for one in endless if one.since is not None]
+    if since:
+        name = "group_oldest_unlimited_hold_timestamp_seconds"
+        yield _Figure(name, group, min(since))
     ends = [one.expires_at for one in picture.lasting if one.expires_at is not None]
     if ends:
         yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))

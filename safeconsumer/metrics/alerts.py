@@ -46,10 +46,12 @@ class Alert:
 ALERTS = (
     Alert(
         name="HoldNotObeyed",
-        expr='sum by (group) ({p}group_partitions{state="held_flowing"}) > 0',
+        expr="max without (instance, pod, state) "
+        '({p}group_partitions{state="held_flowing"}) > 0',
         for_="1m",
         severity="critical",
-        summary="{{ $value }} held partitions of {{ $labels.group }} are delivered",
+        summary="Held partitions of {{ $labels.group }} that are delivered all the "
+        "same: {{ $value }}",
         meaning="A hold covers the partitions, and records are delivered all the same: "
         "their owner says so and has read the hold, or it reports nothing, as a plain "
         "client, and commits further and further. Of a plain client that commits "
@@ -60,12 +62,13 @@ ALERTS = (
     ),
     Alert(
         name="MembersSilentWhileHeld",
-        expr='sum by (group) ({p}group_members{state=~"silent|unavailable"}) > 0 '
-        "and on (group) sum by (group) ({p}group_holds) > 0",
+        expr="max without (instance, pod) (sum without (state) "
+        '({p}group_members{state=~"silent|unavailable"}) > 0 '
+        "and sum without (source) ({p}group_holds) > 0)",
         for_="2m",
         severity="warning",
-        summary="{{ $value }} members of {{ $labels.group }} do not say whether they "
-        "obey its holds",
+        summary="Members of {{ $labels.group }} that do not say whether they obey its "
+        "holds: {{ $value }}",
         meaning="The group is held, and some members report nothing, or that they "
         "cannot read the control topics. Nobody can tell whether they are quiet.",
         action="`safeconsumer doctor --group GROUP` says why: a plain client, a "
@@ -106,39 +109,86 @@ ALERTS = (
         "log, and the delivery journal if there is one.",
     ),
     Alert(
+        name="HeldRecordsHandedOver",
+        expr="increase({p}worker_leaked_total[1h]) > 0",
+        for_="0m",
+        severity="critical",
+        summary="The worker of {{ $labels.instance }} got records in spite of a hold",
+        meaning="The consumer gave its worker records of a partition that was held. "
+        "It never happens; if it does, it is a defect of safeconsumer.",
+        action="Stop the worker if what is held must not be touched. Report it with "
+        "its log, and the delivery journal if there is one.",
+    ),
+    Alert(
+        name="ControlTopicReset",
+        expr="increase({p}control_resets_total[1h]) > 0",
+        for_="0m",
+        severity="critical",
+        summary="{{ $labels.instance }} found a control topic made again, or cut off",
+        meaning="Members keep the holds that they knew, until somebody lifts them. "
+        "Members that start now do not know them, and deliver.",
+        action="`control_topic_reset` in the log names the topic. Compare what "
+        "`safeconsumer status --group GROUP` still shows with what ought to be held, "
+        "and place what is missing again.",
+    ),
+    Alert(
         name="HeldDataAtRisk",
-        expr="{p}group_retention_margin_seconds < 6 * 3600",
+        expr="min without (instance, pod) ({p}group_retention_margin_seconds) "
+        "< 6 * 3600",
         for_="5m",
         severity="critical",
-        summary="Retention may delete what {{ $labels.group }} has not read in "
-        "{{ $value | humanizeDuration }}",
+        summary="{{ if gt $value 0.0 }}In {{ $value | humanizeDuration }} retention "
+        "may begin to delete{{ else }}Retention may have deleted{{ end }} records that "
+        "{{ $labels.group }} has not read",
         meaning="Records that came since the hold was placed reach the retention of "
         "their topic by age. What is deleted is never delivered. Where the topic has "
         "`retention.bytes`, that may delete them earlier, and no alert tells of it.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "
-        "`safeconsumer archive`.",
+        "`safeconsumer archive --help`.",
     ),
     Alert(
         name="UnlimitedHoldOver24h",
-        expr="sum by (group) ({p}group_unlimited_holds) > 0",
-        for_="24h",
+        expr="time() - min without (instance, pod) "
+        "({p}group_oldest_unlimited_hold_timestamp_seconds) > 86400",
+        for_="5m",
         severity="warning",
-        summary="{{ $labels.group }} has been held for a day, without an end",
-        meaning="A hold that never expires has stood for 24 hours: perhaps nobody "
-        "remembers it.",
+        summary="A hold of {{ $labels.group }} without an end has stood for "
+        "{{ $value | humanizeDuration }}",
+        meaning="A hold that never expires was placed more than 24 hours ago: perhaps "
+        "nobody remembers it.",
         action="`safeconsumer status --group GROUP` says who placed it and why. Lift "
-        "it, or place it again with `--for`.",
+        "it: `safeconsumer resume --group GROUP --owner OWNER SCOPE`, with "
+        "`--from-group` if it is a member's (`group:OWNER`). Or give it an end: "
+        "`safeconsumer pause --group GROUP --owner OWNER --replace --for 8h --reason "
+        "WHY SCOPE`.",
+    ),
+    Alert(
+        name="ConsoleKnowsTooLittle",
+        expr="min without (instance, pod) ({p}console_snapshot_age_seconds) > 60 or "
+        "min without (instance, pod) ({p}console_omitted_series) > 0",
+        for_="2m",
+        severity="warning",
+        summary="The console of {{ $labels.job }} does not say all of each group",
+        meaning="It has heard nothing new for a minute, and then it says nothing of "
+        "groups; or there are too many series, and it leaves some out. What it does "
+        "not say no rule about groups sees, and no lag alert is mute about it.",
+        action="Its pages say why it hears nothing; `safeconsumer doctor` looks at "
+        "topics and ACLs. How many series are left out is "
+        "`safeconsumer_console_omitted_series`; for such a group ask `safeconsumer "
+        "status --group GROUP`.",
     ),
     Alert(
         name="HoldExpiresSoon",
-        expr="({p}group_next_expiry_timestamp_seconds - time() < 900) > 0",
+        expr="(min without (instance, pod) "
+        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0",
         for_="0m",
         severity="info",
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
         meaning="The next hold of the group expires within 15 minutes; then its "
         "partitions flow.",
-        action="If that is too early: `safeconsumer extend --group GROUP --for 1h "
-        "SCOPE`.",
+        action="If that is too early: `safeconsumer extend --group GROUP --owner OWNER "
+        "--for 1h SCOPE`, with what `safeconsumer status --group GROUP` says of it. "
+        "That of a member (`group:OWNER`) only members place again.",
     ),
     Alert(
         name="WorkerNotPolling",
@@ -149,18 +199,21 @@ ALERTS = (
         "{{ $value | humanizeDuration }}",
         meaning="Its loop stands still, or it has ended while its process lives. "
         "Kafka takes its partitions away after `max.poll.interval.ms`.",
-        action="Ask its `/healthy`: it says what stands where. Look for "
-        "`worker_stopped` in its log; restart the process.",
+        action="`Worker.healthy()` says what stands where, as does `/healthy` of "
+        "`safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
+        "restart the process.",
     ),
     Alert(
         name="CommitsFailing",
         expr="increase({p}worker_commits_failed_total[10m]) > 0 unless "
-        "increase({p}worker_commits_total[10m]) > 0",
+        "increase({p}worker_commits_total[10m]) > 0 and "
+        "{p}worker_commit_lag_offsets > 0",
         for_="5m",
         severity="critical",
         summary="No commit of {{ $labels.instance }} goes through",
-        meaning="Commits were refused or not sent for ten minutes, and none went "
-        "through. After a restart everything since comes again.",
+        meaning="Within ten minutes a commit was refused or not sent, none went "
+        "through, and there is something to commit. After a restart everything since "
+        "comes again.",
         action="`commit_rejected` in the log has the error. Mind ACLs on the group, "
         "and handlers that are slower than `max.poll.interval.ms`.",
     ),
@@ -171,8 +224,9 @@ ALERTS = (
         severity="warning",
         summary="{{ $labels.instance }} has written dead letters",
         meaning="Records failed for good and went to the topic of dead letters.",
-        action="`safeconsumer dead-letters list` shows why; mend that, and send them "
-        "back with `safeconsumer dead-letters replay`.",
+        action="`safeconsumer dead-letters list TOPIC`, with the worker's topic of "
+        "dead letters, shows why; mend that, and send them back: `safeconsumer "
+        "dead-letters replay TOPIC`.",
     ),
     Alert(
         name="HookFails",
@@ -188,15 +242,19 @@ ALERTS = (
     ),
 )
 
+# A label that neither side has matches, one that only one side has does not.
+_MUTE = f"unless on (cluster, group, topic) {PREFIX}group_topic_held == 1"
+
 # Of kafka-exporter, whose metric names the group in another label.
 LAG_QUERY = (
-    "sum by (group, topic) (label_replace(kafka_consumergroup_lag, "
-    '"group", "$1", "consumergroup", "(.+)")) > 10000 '
-    "unless on (group, topic) {p}group_topic_held == 1"
-).replace("{p}", PREFIX)
+    "sum by (cluster, group, topic) (label_replace(kafka_consumergroup_lag, "
+    f'"group", "$1", "consumergroup", "(.+)")) > 10000 {_MUTE}'
+)
 
-_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and add its
-# last line: {PREFIX}group_topic_held is at the /metrics of safeconsumer console.
+_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and end it with
+# "{_MUTE}":
+# that metric is at the /metrics of safeconsumer console. With several clusters in one
+# Prometheus, give the targets of exporter and console the label cluster.
 groups:
   - name: lag
     rules:
@@ -256,9 +314,22 @@ def _runbook() -> Iterator[str]:
         yield f"*{one.severity}*, after {one.for_}: `{one.query}`\n"
         yield f"{one.meaning}\n"
         yield f"{one.action}\n"
-    yield "## Lag of what is held\n"
-    yield (
-        "What is held on purpose has lag, and nobody needs to be woken by it. Add to "
-        "your lag alert, as in `lag-alert.yml`: "
-        f"`unless on (group, topic) {PREFIX}group_topic_held == 1`.\n"
-    )
+    yield _ABOUT
+
+
+_ABOUT = f"""## Lag of what is held
+
+What is held on purpose has lag, and nobody needs to be woken by it. Add to your lag
+alert, as in `lag-alert.yml`: `{_MUTE}`.
+
+Where the console is away, or has heard nothing for 10 s, nobody knows what is held, and
+the lag alert fires for it too.
+
+## Several clusters, several consoles
+
+Rules about groups leave out the labels `instance` and `pod`: replicas of a console are
+one. All other labels keep clusters apart: give the console of each cluster a job of its
+own, or the label `cluster`. A lag alert goes by that label alone, so the exporter's
+targets need the same; if neither has it, two groups of one name in two clusters are
+taken for one.
+"""

@@ -45,8 +45,14 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-_G = '{group=~"$group"}'
 _I = '{instance=~"$instance"}'
+
+
+def _each(metric: str, how: str, *more: str) -> str:
+    # What each console has; replicas of one say the same, and are one.
+    labels = ", ".join(['job=~"$console"', 'group=~"$group"', *more])
+    return f"{how} (max without (instance, pod) ({{p}}{metric}{{{labels}}}))"
+
 
 ROWS = (
     Row(
@@ -57,9 +63,8 @@ ROWS = (
                 about="Must be 0: partitions that a hold covers and that flow.",
                 queries=[
                     (
-                        (
-                            "sum by (group) ({p}group_partitions"
-                            '{group=~"$group", state="held_flowing"})'
+                        _each(
+                            "group_partitions", "sum by (group)", 'state="held_flowing"'
                         ),
                         "{{group}}",
                     )
@@ -70,20 +75,20 @@ ROWS = (
                 title="Partitions",
                 about="Flowing, quiet, held and flowing, and of which nobody can tell.",
                 queries=[
-                    (f"sum by (state) ({{p}}group_partitions{_G})", "{{state}}"),
+                    (_each("group_partitions", "sum by (state)"), "{{state}}"),
                 ],
             ),
             Panel(
                 title="Members",
                 about="By what they report: silent ones obey nobody knows what.",
-                queries=[(f"sum by (state) ({{p}}group_members{_G})", "{{state}}")],
+                queries=[(_each("group_members", "sum by (state)"), "{{state}}")],
             ),
             Panel(
                 title="Holds",
                 about="By the topic that they are on, and those without an end.",
                 queries=[
-                    (f"sum by (source) ({{p}}group_holds{_G})", "{{source}}"),
-                    (f"sum({{p}}group_unlimited_holds{_G})", "without an end"),
+                    (_each("group_holds", "sum by (source)"), "{{source}}"),
+                    (_each("group_unlimited_holds", "sum"), "without an end"),
                 ],
             ),
             Panel(
@@ -91,7 +96,8 @@ ROWS = (
                 about="The earliest expiry of each group.",
                 queries=[
                     (
-                        "{p}group_next_expiry_timestamp_seconds" + _G + " - time()",
+                        _each("group_next_expiry_timestamp_seconds", "min by (group)")
+                        + " - time()",
                         "{{group}}",
                     )
                 ],
@@ -100,28 +106,39 @@ ROWS = (
             Panel(
                 title="Retention takes held data in",
                 about="Counted from when holds were placed; below 0 it may be gone.",
-                queries=[(f"{{p}}group_retention_margin_seconds{_G}", "{{group}}")],
+                queries=[
+                    (
+                        _each("group_retention_margin_seconds", "min by (group)"),
+                        "{{group}}",
+                    )
+                ],
                 unit="s",
             ),
             Panel(
                 title="Lag of what is held",
                 about="Records that wait for a resume.",
                 queries=[
-                    (f"{{p}}group_held_lag_records{_G}", "{{group}} {{topic}}"),
+                    (
+                        _each("group_held_lag_records", "sum by (group, topic)"),
+                        "{{group}} {{topic}}",
+                    ),
                 ],
             ),
             Panel(
                 title="Topics held",
                 about="1 for each topic with held partitions: lag alerts are mute.",
                 queries=[
-                    (f"sum by (group) ({{p}}group_topic_held{_G})", "{{group}}"),
+                    (_each("group_topic_held", "sum by (group)"), "{{group}}"),
                 ],
             ),
             Panel(
                 title="Age of what the console knows",
                 about="Above 10 s nothing is said of groups.",
                 queries=[
-                    ("{p}console_snapshot_age_seconds", "{{instance}}"),
+                    (
+                        '{p}console_snapshot_age_seconds{job=~"$console"}',
+                        "{{job}} {{instance}}",
+                    ),
                 ],
                 unit="s",
             ),
@@ -186,13 +203,18 @@ ROWS = (
                 about="Warnings and errors; the log has each with what to do.",
                 queries=[
                     (
-                        f"sum by (event) (increase({{p}}alarms_total{_I}[{RATE}]))",
-                        "{{event}}",
-                    ),
-                    (
-                        f"sum(increase({{p}}hook_failures_total{_I}[{RATE}]))",
-                        "hooks that raised",
-                    ),
+                        f"sum by (event) (increase({{p}}{name}{_I}[{RATE}]))",
+                        legend,
+                    )
+                    for name, legend in (
+                        ("alarms_total", "{{event}}"),
+                        ("worker_alarms_total", "{{event}}, of a worker"),
+                        ("hook_failures_total", "hooks that raised"),
+                        ("worker_hook_failures_total", "on_event raised"),
+                        ("control_resets_total", "control topics made again"),
+                        ("control_skipped_records_total", "unread control records"),
+                        ("worker_leaked_total", "records in spite of a hold"),
+                    )
                 ],
                 is_alarming=True,
             ),
@@ -280,11 +302,11 @@ ROWS = (
             ),
             Panel(
                 title="Paused by the worker itself",
-                about="Share of the time, by why.",
+                about="Share of the time, by why: the mean of all workers.",
                 queries=[
                     (
                         (
-                            "sum by (owner) (rate({p}worker_pause_seconds_total"
+                            "avg by (owner) (rate({p}worker_pause_seconds_total"
                             f"{_I}[{RATE}]))"
                         ),
                         "{{owner}}",
@@ -402,11 +424,12 @@ def _variables() -> Iterator[dict[str, Any]]:
         "type": "datasource",
         "query": "prometheus",
     }
-    for name, metric in (
-        ("group", "group_partitions"),
-        ("instance", "consumer_assigned_partitions"),
+    for name, metric, label in (
+        ("console", "console_snapshot_age_seconds", "job"),
+        ("group", "group_partitions", "group"),
+        ("instance", "consumer_assigned_partitions", "instance"),
     ):
-        query = f"label_values({PREFIX}{metric}, {name})"
+        query = f"label_values({PREFIX}{metric}, {label})"
         yield {
             "name": name,
             "label": name.capitalize(),

@@ -428,6 +428,13 @@ def _console() -> Iterator[Metric]:
         Label("source", SOURCES),
     )
     yield metric(
+        "group_oldest_unlimited_hold_timestamp_seconds",
+        "When the oldest hold of a group that never expires was placed, since the "
+        "epoch; none without one, or if nobody can tell.",
+        group,
+        unit="seconds",
+    )
+    yield metric(
         "group_next_expiry_timestamp_seconds",
         "When the next hold of a group expires, since the epoch; none if none does.",
         group,

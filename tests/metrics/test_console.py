@@ -20,6 +20,7 @@ from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import _all
 from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
@@ -278,6 +279,29 @@ def test_the_margin_of_what_was_renewed() -> None:
     body = evolve(hold.hold, since_ms=int(since * 1000))
     (margin,) = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
     assert 500 < margin <= 600
+
+
+def test_when_the_oldest_endless_hold_was_placed() -> None:
+    """Of each group that has one; one with an end is none."""
+    name = "group_oldest_unlimited_hold_timestamp_seconds"
+    with served_still(big()) as (still, served):
+        before = still.snapshot()
+        assert name not in {one.name for one in _all(served.desk, before)}
+        pictures = {
+            group: evolve(one, standing=tuple(map(without_end, one.standing)))
+            for group, one in before.pictures.items()
+        }
+        figures = list(_all(served.desk, evolve(before, pictures=pictures)))
+    held = {one.group: one.standing for one in pictures.values() if one.standing}
+    assert {one.labels["group"]: one.value for one in figures if one.name == name} == {
+        group: min(one.since or 0 for one in standing)
+        for group, standing in held.items()
+    }
+
+
+def without_end(one: Standing) -> Standing:
+    assert one.hold is not None
+    return evolve(one, hold=evolve(one.hold, ttl_ms=None))
 
 
 def test_retention_that_nobody_tells() -> None:

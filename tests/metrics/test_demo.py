@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from safeconsumer.cli.watched import watching
 from safeconsumer.testing._ports import free_port
 from tests.cli.test_program import command
 from tests.metrics.scraping import needs_promtool, promtool, scrape
@@ -83,6 +84,16 @@ def test_the_leak_and_the_silence_can_be_watched() -> None:
     assert value(text, "demo_delivered_records", client="safe") > 0
     assert value(text, "demo_partitions", client="stock", state="pause_lost") >= 0
     assert not promtool("check", "metrics", given=text).strip()
+
+
+def test_where_it_answers_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """With port 0 nobody could know."""
+    with watching(0):
+        found = re.search(
+            r"metrics at http://127\.0\.0\.1:(\d+)/", capsys.readouterr().err
+        )
+        assert found is not None
+        assert "demo_" in scrape(int(found[1]))
 
 
 def test_a_port_that_is_taken() -> None:

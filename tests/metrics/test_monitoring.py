@@ -4,19 +4,26 @@ Dashboard, alert rules and runbook, by promtool.
 
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from attrs import field, frozen
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS, alerts, dashboard
 from safeconsumer.metrics.alerts import ALERTS
+from tests.group.operating import Polled, run
+from tests.group.team import Team
 from tests.metrics.scraping import needs_promtool, promtool
+from tests.worker.lab import wait_for
 
 P = "safeconsumer_"
+CLUSTER = "--bootstrap", "127.0.0.1:1"
 NAMES = re.compile(r"safeconsumer_[a-z_]+")
 KNOWN = {
     name
@@ -52,7 +59,7 @@ class Scenario:
     labels: dict[str, str] = field(factory=dict)
 
 
-GROUP = {"group": "billing"}
+GROUP = {"group": "billing", "job": "c"}
 MEMBER = {"instance": "i", "job": "j"}
 
 
@@ -60,15 +67,25 @@ def of_member(name: str, more: str = "") -> str:
     return f'{P}{name}{{instance="i",job="j"{more}}}'
 
 
-def of_group(name: str, more: str = "") -> str:
-    return f'{P}{name}{{group="billing"{more}}}'
+def of_group(name: str, more: str = "", *, at: str = 'job="c",instance="c-1"') -> str:
+    return f'{P}{name}{{group="billing"{more},{at}}}'
 
 
+def of_console(name: str, at: str = "c-1") -> str:
+    return f'{P}{name}{{job="c",instance="{at}"}}'
+
+
+REPLICAS = 'job="c",instance="c-1"', 'job="c",instance="c-2",pod="two"'
+MEMBERS = "group_members"
+AGE = of_console("console_snapshot_age_seconds")
+OMITTED = of_console("console_omitted_series")
+LEAKED = of_member("worker_leaked_total")
+RESETS = of_member("control_resets_total")
 LOUD = of_group("group_partitions", ',state="held_flowing"')
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
 HELD = of_group("group_holds", ',source="operator"')
-ENDLESS = of_group("group_unlimited_holds", ',source="operator"')
+ENDLESS = of_group("group_oldest_unlimited_hold_timestamp_seconds")
 MARGIN = of_group("group_retention_margin_seconds")
 EXPIRY = of_group("group_next_expiry_timestamp_seconds")
 READY = of_member("control_ready")
@@ -80,6 +97,7 @@ FAILED, DONE = (
     of_member("worker_commits_failed_total"),
     of_member("worker_commits_total"),
 )
+UNCOMMITTED = of_member("worker_commit_lag_offsets")
 LETTERS = of_member("worker_dead_letters_total")
 HOOKS = of_member("hook_failures_total")
 WORKER_HOOKS = of_member("worker_hook_failures_total")
@@ -90,7 +108,7 @@ SCENARIOS = {
         silent=({LOUD: "0x10"}, {LOUD: "0 3 0x8"}),
         at="5m",
         labels=GROUP,
-        summary="3 held partitions of billing are delivered",
+        summary="Held partitions of billing that are delivered all the same: 3",
     ),
     "MembersSilentWhileHeld": Scenario(
         fires={SILENT: "1x10", OBEYS: "2x10", HELD: "1x10"},
@@ -100,7 +118,7 @@ SCENARIOS = {
         ),
         at="5m",
         labels=GROUP,
-        summary="1 members of billing do not say whether they obey its holds",
+        summary="Members of billing that do not say whether they obey its holds: 1",
     ),
     "ControlUnavailable": Scenario(
         fires={READY: "1 0x10"},
@@ -123,19 +141,48 @@ SCENARIOS = {
         labels={**MEMBER, "event": "pause_forgotten"},
         summary="i woke a partition that nobody had resumed",
     ),
+    "HeldRecordsHandedOver": Scenario(
+        fires={LEAKED: "0x5 1x5"},
+        silent=({LEAKED: "0x10"},),
+        at="8m",
+        labels=MEMBER,
+        summary="The worker of i got records in spite of a hold",
+    ),
+    "ControlTopicReset": Scenario(
+        fires={RESETS: "0x5 1x5"},
+        silent=({RESETS: "0x10"}, {RESETS: "1x100"}),
+        at="8m",
+        labels=MEMBER,
+        summary="i found a control topic made again, or cut off",
+    ),
     "HeldDataAtRisk": Scenario(
         fires={MARGIN: "7200x10"},
         silent=({MARGIN: "86400x10"}, {}),
         at="8m",
         labels=GROUP,
-        summary="Retention may delete what billing has not read in 2h 0m 0s",
+        summary="In 2h 0m 0s retention may begin to delete records that billing has "
+        "not read",
     ),
     "UnlimitedHoldOver24h": Scenario(
-        fires={ENDLESS: "1x1500"},
-        silent=({ENDLESS: "0x1500"}, {ENDLESS: "1x1000 0x500"}),
+        # Seen for the first time at the 20th hour, and not all the time.
+        fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
+        # None; one is lifted in its last hour; a younger one is older now.
+        silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
-        summary="billing has been held for a day, without an end",
+        summary="A hold of billing without an end has stood for 1d 0h 30m 0s",
+    ),
+    "ConsoleKnowsTooLittle": Scenario(
+        fires={AGE: "0x3 60+60x10", OMITTED: "0x3 stale"},
+        silent=(
+            {AGE: "0x10", OMITTED: "0x10"},
+            {AGE: "90x2 0x8"},
+            # A replica knows all.
+            {AGE: "90x10", of_console("console_snapshot_age_seconds", "c-2"): "0x10"},
+        ),
+        at="8m",
+        labels={"job": "c"},
+        summary="The console of c does not say all of each group",
     ),
     "HoldExpiresSoon": Scenario(
         fires={EXPIRY: "900x20"},
@@ -152,10 +199,12 @@ SCENARIOS = {
         summary="The worker of i has not polled for 5m 0s",
     ),
     "CommitsFailing": Scenario(
-        fires={FAILED: "0+1x20", DONE: "7x20"},
+        fires={FAILED: "0+1x20", DONE: "7x20", UNCOMMITTED: "0+9x20"},
         silent=(
-            {FAILED: "0+1x20", DONE: "0+1x20"},
-            {FAILED: "3x20", DONE: "7x20"},
+            {FAILED: "0+1x20", DONE: "0+1x20", UNCOMMITTED: "9x20"},
+            {FAILED: "3x20", DONE: "7x20", UNCOMMITTED: "9x20"},
+            # One was refused as its partition went away, and nothing came since.
+            {FAILED: "0x7 1x20", DONE: "7x20", UNCOMMITTED: "0x20"},
         ),
         at="15m",
         labels=MEMBER,
@@ -204,9 +253,34 @@ def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
 
 
 def test_there_is_a_scenario_for_each_alert() -> None:
-    """Twelve, of different names."""
+    """Fifteen, of different names."""
     assert list(SCENARIOS) == [one.name for one in ALERTS]
-    assert len(ALERTS) == 12
+    assert len(ALERTS) == 15
+
+
+def given(
+    values: dict[str, str], alert: str, at: str, *expected: dict[str, Any]
+) -> dict[str, Any]:
+    """
+    Return a test of promtool: with these series, exactly these alerts fire then.
+    """
+    looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
+    return {"input_series": series(values), "alert_rule_test": [looked]}
+
+
+def fired(alert: alerts.Alert) -> dict[str, Any]:
+    """
+    Return an alert as promtool expects it where it ought to fire.
+    """
+    scenario = SCENARIOS[alert.name]
+    return {
+        "exp_labels": {"severity": alert.severity, **scenario.labels},
+        "exp_annotations": {
+            "summary": scenario.summary,
+            "description": alert.meaning,
+            "runbook": f"runbook.md#{alert.name.lower()}",
+        },
+    }
 
 
 @needs_promtool
@@ -216,59 +290,112 @@ def test_an_alert_fires_where_it_ought_to_and_nowhere_else(
 ) -> None:
     """With its labels, and sentences that can be read."""
     scenario = SCENARIOS[alert.name]
-    fired = {
-        "exp_labels": {"severity": alert.severity, **scenario.labels},
-        "exp_annotations": {
-            "summary": scenario.summary,
-            "description": alert.meaning,
-            "runbook": f"runbook.md#{alert.name.lower()}",
-        },
-    }
     tests = [
-        {
-            "input_series": series(given),
-            "alert_rule_test": [
-                {
-                    "eval_time": scenario.at,
-                    "alertname": alert.name,
-                    "exp_alerts": expected,
-                }
-            ],
-        }
-        for given, expected in (
-            (scenario.fires, [fired]),
-            *((one, []) for one in scenario.silent),
-        )
+        given(scenario.fires, alert.name, scenario.at, fired(alert)),
+        *(given(one, alert.name, scenario.at) for one in scenario.silent),
     ]
     assert "SUCCESS" in checks(folder, tests, "alerts.yml")
 
 
 @needs_promtool
+def test_groups_that_a_console_leaves_out_are_told(folder: Path) -> None:
+    """No rule sees them, but this one."""
+    (alert,) = [one for one in ALERTS if one.name == "ConsoleKnowsTooLittle"]
+    test = given({AGE: "0x10", OMITTED: "7x10"}, alert.name, "8m", fired(alert))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+@needs_promtool
+def test_retention_that_has_passed_is_no_negative_time(folder: Path) -> None:
+    """It says that records may be gone."""
+    (alert,) = [one for one in ALERTS if one.name == "HeldDataAtRisk"]
+    expected = fired(alert)
+    expected["exp_annotations"]["summary"] = (
+        "Retention may have deleted records that billing has not read"
+    )
+    tests = [
+        given({MARGIN: f"{left}x10"}, alert.name, "8m", expected) for left in (0, -7200)
+    ]
+    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "alert",
+    [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP],
+    ids=lambda one: one.name,
+)
+def test_replicas_of_a_console_are_one(folder: Path, alert: alerts.Alert) -> None:
+    """One alert, with the same figure."""
+    scenario = SCENARIOS[alert.name]
+    values = {
+        name.replace('"c-1"', instance): value
+        for name, value in scenario.fires.items()
+        for instance in ('"c-1"', '"c-2",pod="two"')
+    }
+    test = given(values, alert.name, scenario.at, fired(alert))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "other", ['job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"']
+)
+def test_a_hold_in_one_cluster_says_nothing_of_another(
+    folder: Path, other: str
+) -> None:
+    """Held here, and silent there in a group of the same name: no alert."""
+    values = {
+        HELD: "1x10",
+        SILENT: "0x10",
+        of_group("group_holds", ',source="operator"', at=other): "0x10",
+        of_group("group_members", ',state="silent"', at=other): "3x10",
+    }
+    test = given(values, "MembersSilentWhileHeld", "5m")
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+LAG = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"%s}'
+TOPIC_HELD = of_group("group_topic_held", ',topic="orders"')
+
+
+def lagging(group: str, topic: str, **more: str) -> dict[str, Any]:
+    return {
+        "exp_labels": {"severity": "warning", "group": group, "topic": topic, **more},
+        "exp_annotations": {"summary": f"{group} is 20000 records behind on {topic}"},
+    }
+
+
+@needs_promtool
 def test_a_lag_alert_is_mute_about_what_is_held(folder: Path) -> None:
     """Of the same group it fires for another topic, and of another for the same."""
-    lag = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"}'
-    given = {
-        lag % ("billing", "orders"): "20000x20",
-        lag % ("billing", "audit"): "20000x20",
-        lag % ("shipping", "orders"): "20000x20",
-        of_group("group_topic_held", ',topic="orders"'): "1x20",
+    values = {
+        LAG % ("billing", "orders", ""): "20000x20",
+        LAG % ("billing", "audit", ""): "20000x20",
+        LAG % ("shipping", "orders", ""): "20000x20",
+        TOPIC_HELD: "1x20",
     }
-    expected = [
-        {
-            "exp_labels": {"severity": "warning", "group": group, "topic": topic},
-            "exp_annotations": {
-                "summary": f"{group} is 20000 records behind on {topic}"
-            },
-        }
-        for group, topic in (("billing", "audit"), ("shipping", "orders"))
-    ]
-    test = {
-        "input_series": series(given),
-        "alert_rule_test": [
-            {"eval_time": "15m", "alertname": "ConsumerLag", "exp_alerts": expected}
-        ],
-    }
+    loud = lagging("billing", "audit"), lagging("shipping", "orders")
+    test = given(values, "ConsumerLag", "15m", *loud)
     assert "SUCCESS" in checks(folder, [test], "lag-alert.yml")
+
+
+@needs_promtool
+def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder: Path) -> None:
+    """Its own it mutes; one without the label is not taken for another's."""
+    cluster = ',cluster="production"'
+    behind = {LAG % ("billing", "orders", cluster): "20000x20"}
+    loud = lagging("billing", "orders", cluster="production")
+
+    def held(cluster: str) -> dict[str, str]:
+        return {of_group("group_topic_held", ',topic="orders"', at=cluster): "1x20"}
+
+    tests = [
+        given({**behind, **held('cluster="production"')}, "ConsumerLag", "15m"),
+        given({**behind, **held('cluster="staging"')}, "ConsumerLag", "15m", loud),
+        given({**behind, TOPIC_HELD: "1x20"}, "ConsumerLag", "15m", loud),
+    ]
+    assert "SUCCESS" in checks(folder, tests, "lag-alert.yml")
 
 
 @needs_promtool
@@ -286,12 +413,71 @@ def test_promtool_takes_rules_and_queries(folder: Path) -> None:
     assert f"{len(rules)} rules found" in said
 
 
-def filled(query: str) -> str:
+def filled(query: str, interval: str = "10s") -> str:
     """
     Return a query of the dashboard with its variables as Grafana fills them in.
     """
-    query = query.replace("$__rate_interval", "10s")
-    return query.replace("$group", ".*").replace("$instance", ".*")
+    query = query.replace("$__rate_interval", interval)
+    return re.sub(r"\$(console|group|instance)", ".*", query)
+
+
+def shown(
+    values: dict[str, str], at: str, *expected: tuple[str, float]
+) -> dict[str, Any]:
+    """
+    Return a test of promtool: each title's panel shows this figure, and no other.
+    """
+    asked = dict(expected)
+    found = {
+        filled(query, "5m"): asked[title]
+        for title, query in dashboard.queries()
+        if title in asked
+    }
+    assert len(found) == len(asked)
+    tests = [
+        {
+            "expr": f"sum ({query})",
+            "eval_time": at,
+            "exp_samples": [{"labels": "{}", "value": figure}],
+        }
+        for query, figure in found.items()
+    ]
+    return {"input_series": series(values), "promql_expr_test": tests}
+
+
+@needs_promtool
+def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
+    """And those of another cluster beside them."""
+    values = {
+        of_group(name, f',state="{state}"', at=at): "4x30"
+        for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
+        for at in (*REPLICAS, 'job="d",instance="d-1"')
+    }
+    titles = "Held, and delivered all the same", "Members"
+    test = shown(values, "12m", *((one, 8) for one in titles))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+
+
+def test_every_alarm_is_on_the_panel() -> None:
+    """What counts warnings and errors that no other panel is about."""
+    asked = " ".join(query for title, query in dashboard.queries() if title == "Alarms")
+    for name in ("alarms", "worker_alarms", "hook_failures", "worker_hook_failures"):
+        assert f"({P}{name}_total{{" in asked
+    for name in ("control_resets", "control_skipped_records", "worker_leaked"):
+        assert f"({P}{name}_total{{" in asked
+
+
+@needs_promtool
+def test_workers_that_are_paused_throughout_are_so_all_the_time(folder: Path) -> None:
+    """Four of them are no 400 %."""
+    values = {
+        f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="{one}"}}': (
+            "0+60x30"
+        )
+        for one in "abcd"
+    }
+    test = shown(values, "12m", ("Paused by the worker itself", 1))
+    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 
 
 def test_only_metrics_of_the_table_are_asked_for() -> None:
@@ -334,19 +520,85 @@ def test_every_alert_has_its_paragraph() -> None:
         assert one.action in book
 
 
+COMMANDS = [
+    found.split()
+    for found in re.findall(r"`safeconsumer ([^`]+)`", alerts.runbook())
+    if not found.startswith("run ")  # is named, and not to be typed
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
+    """None lacks an argument, and there is every option."""
+    context, command, left = click.Context(safeconsumer), safeconsumer, words
+    while isinstance(command, click.Group):
+        _, found, left = command.resolve_command(context, left)
+        assert found is not None
+        command = found
+    if left != ["--help"]:
+        command.make_context(" ".join(words), [*left, *CLUSTER])
+
+
+@pytest.mark.real_broker
+def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Of holds that somebody else has placed."""
+
+    def typed(words: list[str]) -> None:
+        names = {"GROUP": team.group, "OWNER": "alice", "SCOPE": team.topic}
+        done = run(team, *(names.get(one, one) for one in words))
+        assert done.exit_code == Status.DONE, done.output
+
+    with Team(kafka_broker) as team, Polled(member := team.subscribed("a")):
+        wait_for(team.has_all(member), "it to join")
+        hold = "pause --group GROUP --owner alice --reason WHY"
+        for name, before in (
+            ("extend", f"{hold} --for 10m SCOPE"),
+            ("resume", f"{hold} --replace SCOPE"),
+            ("pause", f"{hold} SCOPE"),
+        ):
+            (words,) = (one for one in COMMANDS if one[0] == name)
+            typed(before.split())
+            typed(words)
+        found = json.loads(run(team, "status", "--group", team.group, "--json").stdout)
+    (left,) = found["holds"]
+    assert left["owner"] == "alice"
+    assert left["expires_at"] is not None
+
+
 def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
-    """All of them, unless forced; the same again is no change."""
+    """They are named, unless forced; the others are written; the same is no change."""
     arguments = ["monitoring", "--write", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
-    (folder / "runbook.md").unlink()
+    (folder / "dashboard.json").unlink()
     done = CliRunner().invoke(safeconsumer, arguments)
-    assert done.exit_code == 2
-    assert "alerts.yml" in done.output
-    assert "--force" in done.output
-    assert not (folder / "runbook.md").exists()
+    assert done.exit_code == Status.FAILED
+    assert "alerts.yml" in done.stderr
+    assert "--force" in done.stderr
+    assert "alerts.yml" not in done.stdout
+    assert (folder / "alerts.yml").read_text() == "mine"
+    assert (folder / "dashboard.json").read_text() == dashboard.dashboard()
     assert CliRunner().invoke(safeconsumer, [*arguments, "--force"]).exit_code == 0
     assert (folder / "alerts.yml").read_text() == alerts.rules()
+
+
+def test_no_file_is_written_by_halves(folder: Path) -> None:
+    """Where the disk takes no more, all are as they were."""
+    names = {one.name for one in folder.iterdir()}
+    for name in names:
+        (folder / name).write_text("mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        arguments = ["monitoring", "--write", str(folder), "--force"]
+        done = CliRunner().invoke(safeconsumer, arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert done.exit_code == Status.FAILED
+    assert "cannot be written" in done.stderr
+    assert {one.name: one.read_text() for one in folder.iterdir()} == dict.fromkeys(
+        names, "mine"
+    )
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
