@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.retention import Limits
-from safeconsumer.console.views import PartitionRow, View
+from safeconsumer.console.views import GroupRow, PartitionRow, View
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge, Seat
 from safeconsumer.group.picture import Picture
@@ -130,6 +130,7 @@ def _of_held(
     for row in view.partitions:
         counts[_partition_state(row)] += 1
     yield from _partitions(picture, counts)
+    yield from _quiet(view.row)
     yield from _margin(picture, topics, limits)
 
 
@@ -143,22 +144,26 @@ def _of_free(picture: Picture) -> Iterator[_Figure]:
 
 
 def _members(picture: Picture, judge: Judge) -> Iterator[_Figure]:
-    if not picture.is_heard:
-        return
     states = dict.fromkeys(table.MEMBER_STATES, 0)
     for seat in judge.seats:
-        states[_state(seat)] += 1
+        states[_state(picture, seat)] += 1
     for state, count in states.items():
         labels = {"group": picture.group, "state": state}
         yield _Figure("group_members", labels, count)
 
 
-def _state(seat: Seat) -> str:
+def _state(picture: Picture, seat: Seat) -> str:
     if seat.report is None:
-        return "silent"
+        return "silent" if picture.is_heard else "unknown"
     if seat.report.state != "ready":
         return "unavailable"
-    return "obeys" if seat.obeys else "behind"
+    return {True: "obeys", False: "behind", None: "unknown"}[seat.obeys]
+
+
+def _quiet(row: GroupRow) -> Iterator[_Figure]:
+    if row.held or row.level is not Level.WAITING:
+        is_quiet = row.level is Level.QUIET
+        yield _Figure("group_quiet", {"group": row.group}, int(is_quiet))
 
 
 def _partition_state(row: PartitionRow) -> str:

@@ -75,6 +75,22 @@ ALERTS = (
         "missing ACL on a control topic, an older version, a member that hangs.",
     ),
     Alert(
+        name="HoldUnconfirmed",
+        expr="max without (instance, pod) ({p}group_quiet) == 0 "
+        "unless max without (instance, pod, state) "
+        '({p}group_partitions{state="held_flowing"}) > 0 '
+        "unless max without (instance, pod) (sum without (state) "
+        '({p}group_members{state=~"silent|unavailable"})) > 0',
+        for_="5m",
+        severity="warning",
+        summary="What is held of {{ $labels.group }} is not known to be quiet",
+        meaning="The group has been held for five minutes, and nobody can tell whether "
+        "it obeys, or it has not got there yet.",
+        action="`safeconsumer status --group GROUP` and `safeconsumer doctor --group "
+        "GROUP` say why: the console may not read the status topic or describe the "
+        "group, a member is behind, or a handler still works on a record.",
+    ),
+    Alert(
         name="ControlUnavailable",
         expr="{p}control_ready == 0",
         for_="2m",
@@ -170,8 +186,9 @@ ALERTS = (
         severity="warning",
         summary="The console of {{ $labels.job }} does not say all of each group",
         meaning="It has heard nothing new for a minute, and then it says nothing of "
-        "groups; or there are too many series, and it leaves some out. What it does "
-        "not say no rule about groups sees, and no lag alert is mute about it.",
+        "groups; or there are too many series, and it leaves out some of held topics "
+        "and of groups that are not held. What it does not say no rule about groups "
+        "sees, and no lag alert is mute about it.",
         action="Its pages say why it hears nothing; `safeconsumer doctor` looks at "
         "topics and ACLs. How many series are left out is "
         "`safeconsumer_console_omitted_series`; for such a group ask `safeconsumer "

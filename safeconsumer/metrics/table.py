@@ -42,7 +42,7 @@ _WORKER_OWNERS = (
     "worker:outage",
     "worker:breaker",
 )
-MEMBER_STATES = ("obeys", "behind", "unavailable", "silent")
+MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")
 SOURCES = ("operator", "group")
 DEMO_CLIENTS = ("stock", "safe")
@@ -402,7 +402,8 @@ def _console() -> Iterator[Metric]:
     yield metric(
         "group_members",
         "Members of a group by what they report: they obey all holds, have some to "
-        "read, cannot read them, or say nothing.",
+        "read, cannot read them, say nothing, or nobody can tell, as where reports "
+        "cannot be read.",
         group,
         Label("state", MEMBER_STATES),
         unit="members",
@@ -414,6 +415,13 @@ def _console() -> Iterator[Metric]:
         group,
         Label("state", PARTITION_STATES),
         unit="partitions",
+    )
+    yield metric(
+        "group_quiet",
+        "1 if all that is held of a group is quiet, as status and wait say it; 0 if it "
+        "is not, not yet, or nobody can tell. None where nothing is held, or holds "
+        "cover nothing.",
+        group,
     )
     yield metric(
         "group_holds",

@@ -20,7 +20,7 @@ from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import _all
 from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
@@ -34,7 +34,7 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import Still, alone, big, picture
+from tests.console.synthetic import Still, alone, big, picture, standing
 from tests.group.team import Team
 from tests.metrics.scraping import PREFIX, needs_promtool, promtool
 from tests.worker.lab import wait_for
@@ -244,12 +244,58 @@ def test_retention_is_asked_once_for_all() -> None:
     assert all(3500 < one <= 3600 for one in margins)
 
 
-def margin_of(seen: Picture) -> list[float]:
-    with served_still(alone(seen), Limited) as (still, served):
+def figures_of(seen: Picture) -> dict[str, float]:
+    """
+    Return figures by name and state.
+    """
+    with served_still(alone(seen)) as (still, served):
         figures = list(_all(served.desk, still.snapshot()))
-    return [
-        one.value for one in figures if one.name == "group_retention_margin_seconds"
-    ]
+    return {
+        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
+        for one in figures
+    }
+
+
+def test_reports_that_cannot_be_read() -> None:
+    """Members are there, and nothing is said to be well."""
+    held = picture(0, is_held=True)
+    assert figures_of(held)["group_quiet"] == 1
+    deaf = figures_of(evolve(held, is_heard=False, reports=()))
+    assert deaf["group_members unknown"] == 5
+    assert deaf["group_members silent"] == 0
+    assert deaf["group_partitions unknown"] == 25
+    assert deaf["group_quiet"] == 0
+
+
+def test_a_group_that_the_cluster_does_not_describe() -> None:
+    """No partition is known, and its hold counts for nothing."""
+    held = picture(0, is_held=True)
+    unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    found = figures_of(evolve(held, facts=unknown, reports=()))
+    assert found["group_partitions unknown"] == 0
+    assert found["group_quiet"] == 0
+
+
+def test_what_is_not_quiet_yet_is_not_quiet() -> None:
+    """One of five members has not read the hold."""
+    held = picture(0, is_held=True)
+    late, *others = held.reports
+    late = evolve(late, applied={}, quiet={})
+    found = figures_of(evolve(held, reports=(late, *others)))
+    assert found["group_members behind"] == 1
+    assert found["group_quiet"] == 0
+
+
+def test_a_hold_that_covers_nothing_is_neither() -> None:
+    """Nothing is promised of it."""
+    held = picture(0, is_held=True)
+    found = figures_of(evolve(held, standing=(standing(held.group, "other"),)))
+    assert found["group_partitions flowing"] == 25
+    assert "group_quiet" not in found
+
+
+def margin_of(seen: Picture) -> float:
+    return figures_of(seen)["group_retention_margin_seconds"]
 
 
 def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
@@ -257,7 +303,7 @@ def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
     held = picture(0, is_held=True)
     facts = evolve(held.facts, state="Empty", members=())
     gone = evolve(held, now=None, reports=(), facts=facts)
-    (margin,) = margin_of(gone)
+    margin = margin_of(gone)
     assert 3500 < margin <= 3600
 
 
@@ -267,7 +313,7 @@ def test_the_margin_by_a_clock_that_is_behind() -> None:
     (hold,) = held.standing
     later = evolve(hold, at=time.time() + 7200, offset=10)
     body = evolve(later.hold, since_ms=int(hold.at * 1000))
-    (margin,) = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
+    margin = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
     assert -3700 < margin <= -3600
 
 
@@ -277,7 +323,7 @@ def test_the_margin_of_what_was_renewed() -> None:
     (hold,) = held.standing
     since = time.time() - 3000
     body = evolve(hold.hold, since_ms=int(since * 1000))
-    (margin,) = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
+    margin = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
     assert 500 < margin <= 600
 
 
