@@ -38,14 +38,19 @@ def metrics(request: Request) -> Response:
     Answer Prometheus; nothing of groups where what is known is too old.
     """
     desk: Desk = request.app.state.desk
-    answer = answers_of(_Figures(desk))
+    answer = answers_of(Figures(desk))
     kind, text = answer(request.headers.get("accept", ""))
     return Response(text, media_type=kind)
 
 
-class _Figures(Base):
+class Figures(Base):
     """
-    One scrape's figures.
+    What a console knows, for a registry of prometheus-client.
+
+    Args:
+        desk: what it works with.
+
+    Thread rules: any.
     """
 
     def __init__(self, desk: Desk) -> None:

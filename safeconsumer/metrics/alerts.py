@@ -326,6 +326,13 @@ def runbook() -> str:
 def _runbook() -> Iterator[str]:
     yield "# Runbook\n"
     yield "What each alert of `alerts.yml` means, and what to do.\n"
+    yield (
+        "What tells of groups is asked of `safeconsumer console`, which Prometheus "
+        "reaches with `--metrics-port 9101 --metrics-host 0.0.0.0`, without a token, "
+        "or on the same machine at the console's own port, with `authorization: "
+        "{credentials_file: ...}` and the token of `--token-file`: that one may place "
+        "holds, too, unless the console is `--read-only`.\n"
+    )
     for one in ALERTS:
         yield f"## {one.name}\n"
         yield f"*{one.severity}*, after {one.for_}: `{one.query}`\n"

@@ -2,6 +2,7 @@
 What the console says of groups to Prometheus.
 """
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -9,21 +10,26 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any, cast
 
+import httpx
 import pytest
 from attrs import evolve
+from click.testing import CliRunner, Result
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 from prometheus_client.parser import text_string_to_metric_families
 
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
 from safeconsumer.console import retention, serve
 from safeconsumer.console.desk import Desk
-from safeconsumer.console.figures import _all
+from safeconsumer.console.figures import Figures, _all
 from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
+from safeconsumer.testing._ports import free_port
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -165,6 +171,47 @@ def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN40
         served.stranger() as stranger,
     ):
         assert stranger.get("/metrics").status_code == 401
+
+
+def run_console(
+    monkeypatch: pytest.MonkeyPatch, port: int, inside: Callable[[], None]
+) -> Result:
+    """
+    Type the command, with a cluster that is not there.
+    """
+
+    def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
+        with served_still(big()) as (_still, served):
+            show(Figures(served.desk))
+            inside()
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
+    where = ("--bootstrap", "127.0.0.1:1", "--metrics-port", str(port))
+    return CliRunner().invoke(safeconsumer, ["console", *where])
+
+
+def test_figures_at_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token that places holds, and under whatever name."""
+    port = free_port()
+
+    def scraped() -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            told = client.get("/metrics", headers={"host": "console.internal:9100"})
+            figures = read(told.text)
+            assert figures["console_omitted_series"] > 0
+
+    ended = run_console(monkeypatch, port, scraped)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
+
+
+def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run_console(monkeypatch, port, lambda: None)
+    assert ended.exit_code == Status.USAGE
+    assert f"127.0.0.1:{port}: Address already in use" in ended.stderr
+    assert "choose another --metrics-port" in ended.stderr
 
 
 @needs_promtool
