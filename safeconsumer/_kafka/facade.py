@@ -426,6 +426,7 @@ class Facade:
             self._subscription.ledger,
             self._fetcher.parked_bytes,
             self._is_control_ready,
+            lambda: bool(self._consumer._closed),
         )
 
     def report_figures(self) -> None:

@@ -39,6 +39,7 @@ class Figures:
         parked_bytes: tells how much is parked.
         is_control_ready: tells whether the control topics are read; None: there are
             none.
+        is_closed: tells whether the consumer is closed.
 
     Thread rules: any thread, whatever ``poll`` does, and after ``close``.
     """
@@ -48,10 +49,12 @@ class Figures:
         ledger: PauseLedger,
         parked_bytes: Callable[[], int],
         is_control_ready: Callable[[], bool | None],
+        is_closed: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._parked_bytes = parked_bytes
         self._is_control_ready = is_control_ready
+        self._is_closed = is_closed
         self._last: _Summed | None = None
 
     @property
@@ -110,7 +113,9 @@ class Figures:
         view = self._view()
         return len(view.quiet) + len(view.away)  # none is in both
 
-    def _caught_up(self) -> float:
+    def _caught_up(self) -> float | None:
+        if self._is_closed():  # it reads no more, as was asked: that is no outage
+            return None
         return float(bool(self._is_control_ready()))
 
     def _gated(self) -> float:

@@ -21,9 +21,17 @@ from safeconsumer.metrics import alerts, dashboard
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder to write into; it is made if it is not there.",
 )
+@click.option(
+    "--runbook-url",
+    default=alerts.RUNBOOK,
+    metavar="URL",
+    help="Where people find the runbook, for the link of each alert.",
+)
 @click.option("--force", "is_forced", is_flag=True, help="Replace files that differ.")
 @click.pass_context
-def monitoring(context: click.Context, folder: Path, *, is_forced: bool) -> None:
+def monitoring(
+    context: click.Context, folder: Path, *, runbook_url: str, is_forced: bool
+) -> None:
     """
     Write a Grafana dashboard, alert rules for Prometheus, and their runbook.
 
@@ -34,7 +42,7 @@ def monitoring(context: click.Context, folder: Path, *, is_forced: bool) -> None
     """
     files = {
         "dashboard.json": dashboard.dashboard(),
-        "alerts.yml": alerts.rules(),
+        "alerts.yml": alerts.rules(runbook_url),
         "lag-alert.yml": alerts.lag_rules(),
         alerts.RUNBOOK: alerts.runbook(),
     }

@@ -96,8 +96,9 @@ ALERTS = (
         for_="2m",
         severity="critical",
         summary="{{ $labels.instance }} cannot read the control topics",
-        meaning="The member keeps the holds that it knew. Partitions that it gains "
-        "wait; new holds and resumes do not reach it.",
+        meaning="The member keeps the holds that it knew; new holds and resumes do not "
+        'reach it. Partitions that it gains wait, with `unavailable="run"` only for a '
+        "while. One that was closed is not meant.",
         action="Look for `control_unavailable` in its log: it has the reason. Check "
         "the topics, their ACLs and the cluster with `safeconsumer doctor`.",
     ),
@@ -197,12 +198,16 @@ ALERTS = (
     Alert(
         name="HoldExpiresSoon",
         expr="(min without (instance, pod) "
-        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0",
+        "({p}group_next_expiry_timestamp_seconds) - time() < 900) > 0 and "
+        "min without (instance, pod) ({p}group_next_expiry_timestamp_seconds) == "
+        "min without (instance, pod) "
+        "({p}group_next_expiry_timestamp_seconds offset 15m)",
         for_="0m",
         severity="info",
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
         meaning="The next hold of the group expires within 15 minutes; then its "
-        "partitions flow.",
+        "partitions flow. What was placed or extended in the last 15 minutes is not "
+        "meant: somebody wants it so.",
         action="If that is too early: `safeconsumer extend --group GROUP --owner OWNER "
         "--for 1h SCOPE`, with what `safeconsumer status --group GROUP` says of it. "
         "That of a member (`group:OWNER`) only members place again.",
@@ -214,8 +219,9 @@ ALERTS = (
         severity="critical",
         summary="The worker of {{ $labels.instance }} has not polled for "
         "{{ $value | humanizeDuration }}",
-        meaning="Its loop stands still, or it has ended while its process lives. "
-        "Kafka takes its partitions away after `max.poll.interval.ms`.",
+        meaning="Its loop stands still, or an error has ended it while its process "
+        "lives. Kafka takes its partitions away after `max.poll.interval.ms`. One that "
+        "was asked to stop is not meant.",
         action="`Worker.healthy()` says what stands where, as does `/healthy` of "
         "`safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
         "restart the process.",
@@ -285,11 +291,14 @@ groups:
 """  # noqa: E501 - as it stands in the file
 
 
-def rules() -> str:
+def rules(runbook_url: str = RUNBOOK) -> str:
     """
     Return the rules as Prometheus reads them.
+
+    Args:
+        runbook_url: where the runbook is; each alert links to its paragraph there.
     """
-    return "\n".join(_rules()) + "\n"
+    return "\n".join(_rules(runbook_url)) + "\n"
 
 
 def lag_rules() -> str:
@@ -299,7 +308,7 @@ def lag_rules() -> str:
     return _LAG
 
 
-def _rules() -> Iterator[str]:
+def _rules(runbook_url: str) -> Iterator[str]:
     # A text of JSON is one of YAML.
     yield "groups:"
     yield "  - name: safeconsumer"
@@ -313,7 +322,8 @@ def _rules() -> Iterator[str]:
         yield "        annotations:"
         yield f"          summary: {json.dumps(one.summary)}"
         yield f"          description: {json.dumps(one.meaning)}"
-        yield f"          runbook: {RUNBOOK}#{one.name.lower()}"
+        link = json.dumps(f"{runbook_url}#{one.name.lower()}")
+        yield f"          runbook_url: {link}"
 
 
 def runbook() -> str:

@@ -448,7 +448,8 @@ def _panels() -> Iterator[dict[str, Any]]:
     number, top = 1, 0
     for row in ROWS:
         place = {"h": 1, "w": _WIDTH * _COLUMNS, "x": 0, "y": top}
-        yield {"id": number, "type": "row", "title": row.title, "gridPos": place}
+        shown = {"title": row.title, "collapsed": False, "panels": []}
+        yield {"id": number, "type": "row", **shown, "gridPos": place}
         number, top = number + 1, top + 1
         for at, panel in enumerate(row.panels):
             line, column = divmod(at, _COLUMNS)

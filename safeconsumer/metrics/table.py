@@ -220,7 +220,8 @@ def _control() -> Iterator[Metric]:
     yield metric(
         "control_ready",
         "gauge",
-        "1 if the control topics are read to their end, 0 if not: new partitions wait.",
+        "1 if the control topics are read to their end, 0 if not; none once the "
+        "consumer is closed.",
     )
     yield metric(
         "control_gated_partitions",
@@ -321,7 +322,8 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "last_poll_timestamp_seconds",
         "gauge",
-        "When its loop last turned, since the epoch; none before it runs.",
+        "When its loop last turned, since the epoch; none before it runs, and once it "
+        "has ended as it was asked to.",
         unit="seconds",
     )
     yield metric(

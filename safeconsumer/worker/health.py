@@ -79,7 +79,7 @@ class Stats:
         drain_seconds: spent waiting for running handlers.
         poll_gap: the longest time between two polls, in seconds, drains left out.
         last_poll_at: when its loop last turned, seconds since the epoch; None if it
-            has not begun.
+            has not begun, or has ended as it was asked to and not by an error.
         alarms: how often something happened that a warning or an error tells of and no
             other number; by the name of the event.
         hook_failures: how often ``on_event`` raised.
@@ -114,8 +114,14 @@ class Stats:
     hook_failures: int
 
 
-def taken(
-    state: str, engine: Engine, schedule: Schedule, lag: int, emit: Emitter
+def taken(  # noqa: PLR0913 - one for each that knows some of it
+    state: str,
+    engine: Engine,
+    schedule: Schedule,
+    *,
+    lag: int,
+    emit: Emitter,
+    last_poll_at: float | None,
 ) -> Stats:
     """
     Return the numbers of this moment. Any thread.
@@ -126,6 +132,7 @@ def taken(
         schedule: its work.
         lag: offsets that are there and not polled yet.
         emit: what its events go through.
+        last_poll_at: when its loop last turned.
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
@@ -161,7 +168,7 @@ def taken(
         handler_seconds=handler_seconds,
         drain_seconds=engine.departures.seconds,
         poll_gap=engine.gap,
-        last_poll_at=None if state == "new" else engine.last_poll_at(),
+        last_poll_at=last_poll_at,
         alarms=dict(emit.counts.alarms),
         hook_failures=sum(emit.failures.values()),
     )

@@ -391,8 +391,22 @@ class Worker:
         """
         Return its numbers of this moment.
         """
-        lag = self._client.membership.lag()
-        return taken(self._state.value, self._engine, self._schedule, lag, self._emit)
+        state = self._state
+        return taken(
+            state.value,
+            self._engine,
+            self._schedule,
+            lag=self._client.membership.lag(),
+            emit=self._emit,
+            last_poll_at=self._last_poll_at(state),
+        )
+
+    def _last_poll_at(self, state: State) -> float | None:
+        # A loop that has ended on purpose stands still for no reason to alarm anybody.
+        is_over = state is State.CLOSED and not (self._error or self._schedule.fatal)
+        if state is State.NEW or is_over:
+            return None
+        return self._engine.last_poll_at()
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from kafka.metrics.metrics_reporter import AbstractMetricsReporter
 from prometheus_client import CollectorRegistry
 
-from safeconsumer import ALL, Lifetime, MetricsSourceError, SafeConsumer
+from safeconsumer import ALL, Lifetime, MetricsSourceError, Retry, SafeConsumer
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector, serve
 from tests.group.team import Team
@@ -296,12 +296,28 @@ def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa
     running.end()
     after = values(running.worker)
     assert after["worker_done_total"] == 3
+    assert "worker_last_poll_timestamp_seconds" not in after
     assert after["consumer_assigned_partitions"] == 0
 
 
 @pytest.mark.any_broker
+def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab: Lab) -> None:
+    """It was not asked to end: WorkerNotPolling has what it fires for."""
+
+    def fails(*_: object) -> None:
+        raise ValueError
+
+    lab.new_topic(partitions=1)
+    lab.produce({0: [""]})
+    running = lab.run(fails, retry=Retry(attempts=1))
+    wait_for(lambda: running.worker.stats().state == "closed", "its end")
+    found = values(running.worker)["worker_last_poll_timestamp_seconds"]
+    assert found <= time.time()
+
+
+@pytest.mark.any_broker
 def test_what_a_member_knows_of_the_control_topics(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-    """Read, gated, skipped; holds by their source; and not read once it is closed."""
+    """Read, gated, skipped; holds by their source; and no word once it is closed."""
     with Team(kafka_broker) as team:
         member = team.subscribed()
         team.settled(member)
@@ -324,4 +340,6 @@ def test_what_a_member_knows_of_the_control_topics(kafka_broker: Any) -> None:  
         assert values(member)['holds{kind="group"}'] == 1
         assert len(values(member)) < 100
         member.close(autocommit=False)
-        assert values(member)["control_ready"] == 0
+        closed = values(member)
+        assert "control_ready" not in closed
+        assert closed["control_skipped_records_total"] == 1

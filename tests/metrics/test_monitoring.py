@@ -198,9 +198,16 @@ SCENARIOS = {
         summary="The console of c does not say all of each group",
     ),
     "HoldExpiresSoon": Scenario(
-        fires={EXPIRY: "900x20"},
-        silent=({EXPIRY: "7200x20"}, {EXPIRY: "120x20"}, {}),
-        at="5m",
+        fires={EXPIRY: "3000x50"},
+        silent=(
+            {EXPIRY: "7200x50"},
+            {EXPIRY: "2280x50"},
+            {},
+            # Placed for ten minutes; and one that is renewed every five.
+            {EXPIRY: "_x35 3000x10"},
+            {EXPIRY: " ".join(f"{at * 300 + 600}x4" for at in range(10))},
+        ),
+        at="40m",
         labels=GROUP,
         summary="A hold of billing ends in 10m 0s",
     ),
@@ -291,7 +298,7 @@ def fired(alert: alerts.Alert) -> dict[str, Any]:
         "exp_annotations": {
             "summary": scenario.summary,
             "description": alert.meaning,
-            "runbook": f"runbook.md#{alert.name.lower()}",
+            "runbook_url": f"runbook.md#{alert.name.lower()}",
         },
     }
 
@@ -508,6 +515,8 @@ def test_the_dashboard_is_what_grafana_imports() -> None:
     assert len({one["id"] for one in panels}) == len(panels)
     places = set()
     for one in panels:
+        if one["type"] == "row":
+            assert (one["collapsed"], one["panels"]) == (False, [])
         place = one["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {
@@ -593,6 +602,16 @@ def test_files_that_were_changed_are_left_alone(folder: Path) -> None:
     assert (folder / "dashboard.json").read_text() == dashboard.dashboard()
     assert CliRunner().invoke(safeconsumer, [*arguments, "--force"]).exit_code == 0
     assert (folder / "alerts.yml").read_text() == alerts.rules()
+
+
+def test_alerts_link_to_where_the_runbook_is(tmp_path: Path) -> None:
+    """As Alertmanager's templates look for it."""
+    url = "https://wiki/kafka?page=1"
+    arguments = ["monitoring", "--write", str(tmp_path), "--runbook-url", url]
+    assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
+    text = (tmp_path / "alerts.yml").read_text()
+    for one in ALERTS:
+        assert f'runbook_url: "{url}#{one.name.lower()}"' in text
 
 
 def test_no_file_is_written_by_halves(folder: Path) -> None:
