@@ -4,6 +4,7 @@
 
 import errno
 import webbrowser
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,19 @@ _SHORTEST_TOKEN = 16
     help="A token that is never used up, for scripts (Authorization: Bearer TOKEN) "
     "and for several browsers (/login?token=TOKEN).",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer Prometheus there, too, and without a token: it sees names of groups "
+    "and topics, and can change nothing. 0 for any port.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where --metrics-port listens; 0.0.0.0 for other machines.",
+)
 @click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
 @connection_options
 @click.pass_context
@@ -41,6 +55,8 @@ def console(  # noqa: PLR0913 - one parameter per option
     owner: str | None,
     is_read_only: bool,
     token_file: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
     is_opening: bool,
     connect: Connect,
 ) -> None:
@@ -50,7 +66,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     It listens on this machine only, and prints a link that works once. From another
     machine: ssh -L 8642:127.0.0.1:8642.
     """
-    with explained(context):
+    with explained(context), ExitStack() as closing:
         serving = served()
         base, settings = connect()
         setup = serving.Setup(
@@ -64,7 +80,11 @@ def console(  # noqa: PLR0913 - one parameter per option
             token=None if token_file is None else _token(token_file),
         )
         try:
-            serving.serve(setup, lambda link: _tell(link, token_file, is_opening))
+            serving.serve(
+                setup,
+                lambda link: _tell(link, token_file, is_opening),
+                lambda one: _show(one, metrics_host, metrics_port, closing),
+            )
         except KeyboardInterrupt:
             click.echo("The console is closed.")
         except OSError as error:
@@ -89,6 +109,21 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
             raise
         message = f"the console needs {package}: pip install 'safeconsumer[console]'"
         raise CommandError(message) from None
+
+
+def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None:  # noqa: ANN401 - of an extra
+    if port is None:
+        return
+    # The pages' own /metrics needs the token that may place holds, on this machine.
+    prometheus = import_module("safeconsumer.metrics.prometheus")
+    try:
+        server = prometheus.Server(port, host, prometheus.Collector(), figures)
+    except OSError as error:
+        why = error.strerror or error
+        message = f"{host}:{port}: {why}; choose another --metrics-port"
+        raise CommandError(message) from error
+    closing.enter_context(server)
+    click.echo(f"Metrics are at http://{host}:{server.port}/metrics, without a token.")
 
 
 def _tell(link: str, token_file: Path | None, is_opening: bool) -> None:  # noqa: FBT001 - of the command

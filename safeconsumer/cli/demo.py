@@ -148,8 +148,11 @@ def _show_console(
             message = "of your own cluster: safeconsumer console --bootstrap HOST:PORT"
             raise CommandError(message)
         with _watching(port) as watched:
-            watch = None if watched is None else watched.watch
-            import_module("safeconsumer.cli.showcase").show(watch)
+            show = import_module("safeconsumer.cli.showcase").show
+            if watched is None:
+                show()
+            else:
+                show(watched.watch, watched.show)
 
 
 def _show(

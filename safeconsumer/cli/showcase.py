@@ -50,13 +50,16 @@ _HOLDS = (
 )
 
 
-def show(watch: Watch | None = None) -> None:
+def show(
+    watch: Watch | None = None, share: Callable[[Any], object] | None = None
+) -> None:
     """
     Run the fleet and its console until interrupted.
 
     Args:
         watch: is given each of its consumers; what it returns is called before that is
             closed.
+        share: is given the console's figures.
 
     Raises:
         CommandError: a package of the console is missing.
@@ -70,11 +73,11 @@ def show(watch: Watch | None = None) -> None:
         )
         with suppress(KeyboardInterrupt):
             try:
-                serving.serve(setup, _tell)
+                serving.serve(setup, _tell, share)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                serving.serve(evolve(setup, port=0), _tell)
+                serving.serve(evolve(setup, port=0), _tell, share)
 
 
 def _tell(link: str) -> None:

@@ -35,6 +35,7 @@ class Watched(Base):
         self._consumers = consumers
         self._lock = threading.Lock()
         self._last: dict[tuple[str, str], Progress] = {}
+        self._others: list[Base] = []
 
     def watch(self, consumer: KafkaConsumer) -> Callable[[], object]:
         """
@@ -44,6 +45,13 @@ class Watched(Base):
             return lambda: None
         self._consumers.add(consumer)
         return lambda: self._consumers.remove(consumer)
+
+    def show(self, other: Base) -> None:
+        """
+        Show what another collector has, whose names are others.
+        """
+        with self._lock:
+            self._others.append(other)
 
     def also(self, report: Report) -> Report:
         """
@@ -69,7 +77,9 @@ class Watched(Base):
         Yield what was told last.
         """
         with self._lock:
-            last = dict(self._last)
+            last, others = dict(self._last), tuple(self._others)
+        for one in others:
+            yield from one.collect()
         found: dict[str, list[Sample]] = {name: [] for name in _METRICS}
         for (client, scenario), progress in last.items():
             labels = {"client": client, "scenario": scenario}

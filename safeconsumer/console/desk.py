@@ -4,7 +4,7 @@ What every page and every call of the console works with.
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import define, field, frozen
@@ -14,6 +14,7 @@ from safeconsumer.console.forms import Once
 from safeconsumer.console.guard import Door
 from safeconsumer.console.lending import Lent
 from safeconsumer.console.problems import Problem
+from safeconsumer.console.retention import Retention
 from safeconsumer.console.views import GroupRow, PartitionRow, View, row_of, view_of
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
@@ -57,6 +58,7 @@ class Desk:
         commands: the connection that writes, and reads before. Nothing slow is asked
             on it: whoever lifts a hold waits for it.
         questions: the one that previews ask on.
+        retention: knows after how long held topics delete records.
         once: what was done for forms and calls with a key; for whoever has the first.
         host: what this machine calls itself, for whoever reads a hold.
         principal: how the console logs in, for the same.
@@ -85,12 +87,14 @@ class Desk:
     )
     commands: Lent = field(init=False)
     questions: Lent = field(init=False)
+    retention: Retention = field(init=False)
     once: Once = field(factory=Once, init=False)
     _views: dict[str, _Kept] = field(factory=dict, init=False)
     _answers: Mapping[Hashable, _Answer] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands, self.questions = Lent(self.connect), Lent(self.connect)
+        self.retention = Retention(self._retention)
 
     def snapshot(self) -> Snapshot:
         """
@@ -131,13 +135,18 @@ class Desk:
         view = self._view(snapshot, group)
         return view.aged(snapshot.age) if snapshot.is_old else view
 
-    def looked(self, snapshot: Snapshot, group: str) -> View:
+    def looked(self, snapshot: Snapshot) -> dict[str, View]:
         """
-        Say everything of one group that is there, for whoever is no person.
+        Say everything of each group that is held, for whoever is no person.
 
-        Nothing more is asked about it for that.
+        Nothing more is asked about them for that.
         """
-        return self._view(snapshot, group)
+        self._forget(snapshot)
+        return {
+            group: self._view(snapshot, group)
+            for group, picture in snapshot.pictures.items()
+            if picture.standing
+        }
 
     def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
         """
@@ -186,6 +195,10 @@ class Desk:
             self._answers = {**kept, key: known}
         value: T = known.value
         return value
+
+    def _retention(self, names: Sequence[str]) -> Mapping[str, float | None]:
+        with self.questions.lend() as operator:
+            return operator.retention(names)
 
     def close(self) -> None:
         """

@@ -2,18 +2,17 @@
 ``/metrics``: what the console knows of groups, for Prometheus.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from attrs import frozen
-from kafka.errors import KafkaError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from safeconsumer.console.desk import Desk
-from safeconsumer.console.problems import Problem
-from safeconsumer.console.views import PartitionRow, View
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.console.retention import Limits
+from safeconsumer.console.views import GroupRow, PartitionRow, View
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.judging import Judge, Seat
 from safeconsumer.group.picture import Picture
@@ -23,6 +22,8 @@ from safeconsumer.metrics.prometheus import Base, answers_of, family
 from safeconsumer.metrics.reading import Sample
 
 _METRICS = {one.name: one for one in table.of("console")}
+
+_Topics: TypeAlias = Mapping[str, Sequence[PartitionRow]]
 
 
 @frozen
@@ -37,14 +38,19 @@ def metrics(request: Request) -> Response:
     Answer Prometheus; nothing of groups where what is known is too old.
     """
     desk: Desk = request.app.state.desk
-    answer = answers_of(_Figures(desk))
+    answer = answers_of(Figures(desk))
     kind, text = answer(request.headers.get("accept", ""))
     return Response(text, media_type=kind)
 
 
-class _Figures(Base):
+class Figures(Base):
     """
-    One scrape's figures.
+    What a console knows, for a registry of prometheus-client.
+
+    Args:
+        desk: what it works with.
+
+    Thread rules: any.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -70,75 +76,99 @@ class _Figures(Base):
 
 
 def _all(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
+    is_told = snapshot.is_complete and not snapshot.is_old
+    figures = list(_groups(desk, snapshot)) if is_told else []
     yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
-    if not snapshot.is_complete or snapshot.is_old:
-        return
-    shown = omitted = 0
-    ours = [one for one in snapshot.pictures.values() if one.standing or one.reports]
-    # Held ones first: they are what it is for.
-    ours.sort(key=lambda one: (not one.standing, one.group))
-    views = {
-        one.group: desk.looked(snapshot, one.group) for one in ours if one.standing
-    }
-    limits = _retention(desk, views.values())
-    for picture in ours:
-        figures = list(_group(picture, views.get(picture.group), limits))
-        if shown + len(figures) > table.MOST_CONSOLE_SERIES:
-            omitted += len(figures)
-            continue
-        shown += len(figures)
+    if not snapshot.is_old:  # it may have become so meanwhile
         yield from figures
+
+
+def _groups(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
+    views = desk.looked(snapshot)
+    held = {
+        group: _held_topics(view.partitions) for group, view in sorted(views.items())
+    }
+    limits = desk.retention.of({topic for topics in held.values() for topic in topics})
+    shown = 0
+    for group, topics in held.items():
+        # Alerts rest on these: they are never left out. There are few for each group.
+        for one in _of_held(snapshot.pictures[group], views[group], topics, limits):
+            shown += 1
+            yield one
+    omitted = 0
+    for several in _omissible(snapshot, held):
+        if shown + len(several) > table.MOST_CONSOLE_SERIES:
+            omitted += len(several)
+            continue
+        shown += len(several)
+        yield from several
     yield _Figure("console_omitted_series", {}, omitted)
 
 
-def _retention(desk: Desk, views: Iterable[View]) -> Mapping[str, float | None]:
-    # One question for all of them, whose answer stands for a minute.
-    held = (row for view in views for row in view.partitions if row.holds)
-    names = sorted({row.tp.topic for row in held})
-    try:
-        return desk.asked(
-            ("retention", *names), lambda operator: operator.retention(names)
-        )
-    except (ControlTopicError, KafkaError, OSError, Problem):
-        return {}  # nobody can tell
+def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
+    held: dict[str, list[PartitionRow]] = {}
+    for row in rows:
+        if row.holds:
+            held.setdefault(row.tp.topic, []).append(row)
+    return held
 
 
-def _group(
-    picture: Picture, view: View | None, limits: Mapping[str, float | None]
+def _omissible(
+    snapshot: Snapshot, held: Mapping[str, _Topics]
+) -> Iterator[list[_Figure]]:
+    # What keeps lag alerts from waking people comes first.
+    for ask in (_topic_held, _topic_lag):
+        for group, topics in held.items():
+            for topic, rows in topics.items():
+                yield list(ask({"group": group, "topic": topic}, rows))
+    for group, picture in sorted(snapshot.pictures.items()):
+        if group not in held and picture.reports:
+            yield list(_of_free(picture))
+
+
+def _of_held(
+    picture: Picture, view: View, topics: _Topics, limits: Limits
 ) -> Iterator[_Figure]:
-    group = {"group": picture.group}
-    judge = Judge(picture)
-    if picture.is_heard:
-        states = dict.fromkeys(table.MEMBER_STATES, 0)
-        for seat in judge.seats:
-            states[_state(seat)] += 1
-        for state, count in states.items():
-            yield _Figure("group_members", {**group, "state": state}, count)
-    if picture.ends is not None:
-        yield from _holds(picture, group)
-    if view is None:
-        flowing = len({*picture.facts.partitions, *judge.owned()})
-        counts = {**dict.fromkeys(table.PARTITION_STATES, 0), "flowing": flowing}
-        yield from _partitions(counts, group)
-        return
+    yield from _members(picture, Judge(picture))
+    yield from _holds(picture)
     counts = dict.fromkeys(table.PARTITION_STATES, 0)
     for row in view.partitions:
         counts[_partition_state(row)] += 1
-    yield from _partitions(counts, group)
-    held: dict[str, list[PartitionRow]] = {}
-    for row in view.partitions:
-        if row.holds:
-            held.setdefault(row.tp.topic, []).append(row)
-    yield from _topics(held, group)
-    yield from _margin(picture, held, limits)
+    yield from _partitions(picture, counts)
+    yield from _quiet(view.row)
+    yield from _margin(picture, topics, limits)
 
 
-def _state(seat: Seat) -> str:
+def _of_free(picture: Picture) -> Iterator[_Figure]:
+    judge = Judge(picture)
+    yield from _members(picture, judge)
+    yield from _holds(picture)
+    flowing = len({*picture.facts.partitions, *judge.owned()})
+    counts = {**dict.fromkeys(table.PARTITION_STATES, 0), "flowing": flowing}
+    yield from _partitions(picture, counts)
+
+
+def _members(picture: Picture, judge: Judge) -> Iterator[_Figure]:
+    states = dict.fromkeys(table.MEMBER_STATES, 0)
+    for seat in judge.seats:
+        states[_state(picture, seat)] += 1
+    for state, count in states.items():
+        labels = {"group": picture.group, "state": state}
+        yield _Figure("group_members", labels, count)
+
+
+def _state(picture: Picture, seat: Seat) -> str:
     if seat.report is None:
-        return "silent"
+        return "silent" if picture.is_heard else "unknown"
     if seat.report.state != "ready":
         return "unavailable"
-    return "obeys" if seat.obeys else "behind"
+    return {True: "obeys", False: "behind", None: "unknown"}[seat.obeys]
+
+
+def _quiet(row: GroupRow) -> Iterator[_Figure]:
+    if row.held or row.level is not Level.WAITING:
+        is_quiet = row.level is Level.QUIET
+        yield _Figure("group_quiet", {"group": row.group}, int(is_quiet))
 
 
 def _partition_state(row: PartitionRow) -> str:
@@ -147,12 +177,16 @@ def _partition_state(row: PartitionRow) -> str:
     return {Level.ALARM: "held_flowing", Level.QUIET: "quiet"}.get(row.level, "unknown")
 
 
-def _partitions(counts: dict[str, int], group: dict[str, str]) -> Iterator[_Figure]:
+def _partitions(picture: Picture, counts: Mapping[str, int]) -> Iterator[_Figure]:
     for state, count in counts.items():
-        yield _Figure("group_partitions", {**group, "state": state}, count)
+        labels = {"group": picture.group, "state": state}
+        yield _Figure("group_partitions", labels, count)
 
 
-def _holds(picture: Picture, group: dict[str, str]) -> Iterator[_Figure]:
+def _holds(picture: Picture) -> Iterator[_Figure]:
+    if picture.ends is None:
+        return
+    group = {"group": picture.group}
     endless = [one for one in picture.standing if one.hold and one.hold.ttl_ms is None]
     for source in table.SOURCES:
         labels = {**group, "source": source}
@@ -169,28 +203,26 @@ def _holds(picture: Picture, group: dict[str, str]) -> Iterator[_Figure]:
         yield _Figure("group_next_expiry_timestamp_seconds", group, min(ends))
 
 
-def _topics(
-    held: dict[str, list[PartitionRow]], group: dict[str, str]
-) -> Iterator[_Figure]:
-    for topic, rows in held.items():
-        labels = {**group, "topic": topic}
-        yield _Figure("group_topic_held", labels, 1)
-        lags = [one.lag for one in rows if one.lag is not None]
-        if len(lags) == len(rows):
-            yield _Figure("group_held_lag_records", labels, sum(lags))
+def _topic_held(labels: dict[str, str], _: object) -> Iterator[_Figure]:
+    yield _Figure("group_topic_held", labels, 1)
 
 
-def _margin(
-    picture: Picture,
-    held: Mapping[str, list[PartitionRow]],
-    limits: Mapping[str, float | None],
+def _topic_lag(
+    labels: dict[str, str], rows: Sequence[PartitionRow]
 ) -> Iterator[_Figure]:
+    lags = [one.lag for one in rows if one.lag is not None]
+    if len(lags) == len(rows):
+        yield _Figure("group_held_lag_records", labels, sum(lags))
+
+
+def _margin(picture: Picture, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
     now = picture.now
     if now is None:
-        return
+        # Nobody reports: our own clock, if it is not behind what a broker wrote.
+        now = max(time.time(), *(one.at or 0.0 for one in picture.standing))
     margins = [
         hold.since + limit - now
-        for topic, rows in held.items()
+        for topic, rows in topics.items()
         if (limit := limits.get(topic)) is not None
         for row in rows
         for hold in row.holds

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from safeconsumer.console.app import create
 from safeconsumer.console.desk import Desk
+from safeconsumer.console.figures import Figures
 from safeconsumer.console.guard import LOGIN, Door
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.operator import Operator
@@ -72,13 +73,18 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(setup: Setup, tell: Callable[[str], object]) -> None:
+def serve(
+    setup: Setup,
+    tell: Callable[[str], object],
+    show: Callable[[Figures], object] | None = None,
+) -> None:
     """
     Serve until interrupted.
 
     Args:
         setup: how.
         tell: is given the link to open, once the console listens.
+        show: is given its figures before that, to show them elsewhere, too.
 
     Raises:
         OSError: the port is taken.
@@ -86,6 +92,8 @@ def serve(setup: Setup, tell: Callable[[str], object]) -> None:
     with listening(setup.port) as listener, follower(setup) as following:
         port = listener.getsockname()[1]
         desk = desk_of(setup, following, port)
+        if show is not None:
+            show(Figures(desk))
         tell(f"http://{HOST}:{port}{LOGIN}?token={desk.door.token}")
         try:
             Server(desk).run(sockets=[listener])

@@ -353,7 +353,8 @@ def _member(seat: Seat, loud: AbstractSet[TopicPartition]) -> MemberRow:
     }[seat.obeys]
     if report is not None and report.state != "ready":
         level, words = Level.UNKNOWN, "keeps its last state"
-    if seat.obeys and not loud.isdisjoint(owned):
+    is_judged = bool(seat.obeys) or report is None
+    if is_judged and not loud.isdisjoint(owned):
         level, words = Level.ALARM, "does not obey"
     quiet = None if report is None or report.is_partial else count_of(report.quiet)
     return MemberRow(

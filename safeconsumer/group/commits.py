@@ -1,18 +1,21 @@
 """
-Notes from look to look which committed offsets move though nobody owns the partition.
+Notes from look to look which committed offsets move though nobody reports of them.
 
 Whoever assigns partitions to itself is no member for Kafka; what it commits is all that
-is seen of it. Kafka takes such commits only while the group has no members.
+is seen of it. Kafka takes such commits only while the group has no members. Of a member
+that does not report, what it commits is all that is seen, too.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from kafka import TopicPartition
 
-from safeconsumer.group.facts import UNKNOWN, GroupFacts
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
+from safeconsumer.group.report_wire import Report
 
 # Clients commit by themselves every 5 s, unless they are told otherwise.
 STILL_AFTER = 6.0
@@ -21,6 +24,8 @@ _MOVED_FOR = 30.0
 
 # States in which somebody may commit who is in no member list that Kafka tells.
 OPEN = frozenset({"Empty", "Dead", UNKNOWN})
+
+_NONE_SILENT: Mapping[TopicPartition, str] = MappingProxyType({})
 
 
 @frozen
@@ -36,16 +41,20 @@ class Move:
 @frozen(kw_only=True)
 class Commits:
     """
-    What several looks tell of the commits for partitions that nobody owns.
+    What several looks tell of commits for partitions of which no owner reports.
 
     Attributes:
-        moved: those whose committed offset went on lately, from look to look.
-        still: those whose committed offset stands for longer than clients that commit
-            by themselves let it stand.
+        moved: those that nobody owns and whose committed offset went on lately, from
+            look to look.
+        still: those that nobody owns and whose committed offset stands for longer than
+            clients that commit by themselves let it stand.
+        moved_by_silent: those that are held, and whose committed offset went on lately
+            while one and the same member that does not report owned them.
     """
 
     moved: Mapping[TopicPartition, Move] = field(factory=dict)
     still: AbstractSet[TopicPartition] = frozenset()
+    moved_by_silent: Mapping[TopicPartition, Move] = field(factory=dict)
 
 
 NOTHING_SEEN = Commits()
@@ -54,11 +63,35 @@ What one look tells.
 """
 
 
+def held_by_silent(
+    facts: GroupFacts, reports: Collection[Report], holds: Collection[Standing]
+) -> dict[TopicPartition, str]:
+    """
+    Return held partitions whose owner does not report, each with its member id.
+
+    An earlier version reports without its member id, and may be any of its client id.
+    """
+    ids = {one.member_id for one in reports}
+    names = {one.client_id for one in reports if one.member_id is None}
+    return {
+        tp: one.member_id
+        for one in facts.members
+        if one.member_id not in ids and one.client_id not in names
+        for tp in one.assigned
+        if any(hold.covers(tp) for hold in holds)
+    }
+
+
+# Nobody's; else the id of the member that does not report and owns what is held.
+_NOBODY = ""
+
+
 @frozen
 class _Seen:
     offset: int
     since: float
-    is_free: bool
+    # By whom alone it may be committed; None if others may, too.
+    by: str | None
     moved: Move | None = None
     moved_at: float = 0.0
 
@@ -73,10 +106,12 @@ class _Seen:
 class _Look:
     is_open: bool
     owned: AbstractSet[TopicPartition]
+    silent: Mapping[TopicPartition, str]
     seen: Mapping[TopicPartition, _Seen]
 
-    def is_free(self, tp: TopicPartition) -> bool:
-        return self.is_open and tp not in self.owned
+    def by(self, tp: TopicPartition) -> str | None:
+        is_free = self.is_open and tp not in self.owned
+        return _NOBODY if is_free else self.silent.get(tp)
 
 
 class CommitWatch:
@@ -94,38 +129,37 @@ class CommitWatch:
         self._looks: dict[str, _Look] = {}
 
     def note(
-        self, group: str, facts: GroupFacts, owned: AbstractSet[TopicPartition]
+        self,
+        group: str,
+        facts: GroupFacts,
+        owned: AbstractSet[TopicPartition],
+        silent: Mapping[TopicPartition, str] = _NONE_SILENT,
     ) -> Commits:
         """
         Note one look at a group; return what it and those before tell.
 
         A move counts only between two looks in both of which nobody owned the
-        partition: a member's last commit, with which it leaves, is none.
+        partition: a member's last commit, with which it leaves, is none. Or in both of
+        which it was held and the same silent member's: what it had before the hold, and
+        what its predecessor left, is none.
 
         Args:
             group: its name.
             facts: what the cluster says.
             owned: what somebody owns, by the cluster's word or by a member's own.
+            silent: of :func:`held_by_silent`; nothing where reports are not read.
         """
         if not facts.has_committed:
             self._looks.pop(group, None)
             return NOTHING_SEEN
         now, before = self._clock(), self._looks.get(group)
-        look = _Look(is_open=facts.state in OPEN, owned=owned, seen={})
+        look = _Look(facts.state in OPEN, owned, silent, {})
         seen = {
-            tp: _next(before, tp, offset, now, is_free=look.is_free(tp))
+            tp: _next(before, tp, offset, now, look.by(tp))
             for tp, offset in facts.committed.items()
         }
-        self._looks[group] = _Look(look.is_open, owned, seen)
-        free = {tp: one for tp, one in seen.items() if one.is_free}
-        return Commits(
-            moved={
-                tp: one.moved
-                for tp, one in free.items()
-                if one.moved is not None and one.has_moved(now)
-            },
-            still=frozenset(tp for tp, one in free.items() if one.is_still(now)),
-        )
+        self._looks[group] = evolve(look, seen=seen)
+        return _commits(seen, now)
 
     def keep(self, groups: AbstractSet[str]) -> None:
         """
@@ -144,14 +178,26 @@ class CommitWatch:
         }
 
 
+def _commits(seen: Mapping[TopicPartition, _Seen], now: float) -> Commits:
+    moved: dict[bool, dict[TopicPartition, Move]] = {True: {}, False: {}}
+    for tp, one in seen.items():
+        if one.moved is not None and one.has_moved(now):
+            moved[one.by == _NOBODY][tp] = one.moved
+    free = (tp for tp, one in seen.items() if one.by == _NOBODY and one.is_still(now))
+    return Commits(
+        moved=moved[True], still=frozenset(free), moved_by_silent=moved[False]
+    )
+
+
 def _next(
-    before: _Look | None, tp: TopicPartition, offset: int, now: float, *, is_free: bool
+    before: _Look | None, tp: TopicPartition, offset: int, now: float, by: str | None
 ) -> _Seen:
     known = before.seen.get(tp) if before else None
-    if known is not None and known.offset == offset and known.is_free == is_free:
+    if known is not None and known.offset == offset and known.by == by:
         return known
     at = None if known is None else known.offset
-    went_on = at is None or offset > at
-    if is_free and went_on and before is not None and before.is_free(tp):
-        return _Seen(offset, now, is_free, Move(at, offset), now)
-    return _Seen(offset, now, is_free)
+    # Its first commit may be the position that it begins at.
+    went_on = by == _NOBODY if at is None else offset > at
+    if by is not None and went_on and before is not None and before.by(tp) == by:
+        return _Seen(offset, now, by, Move(at, offset), now)
+    return _Seen(offset, now, by)

@@ -20,7 +20,12 @@ from safeconsumer._kafka.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients, report_wire, topics, whole
 from safeconsumer.group.asking import AWAY, facts_of_groups, listed_groups
-from safeconsumer.group.commits import NOTHING_SEEN, Commits, CommitWatch
+from safeconsumer.group.commits import (
+    NOTHING_SEEN,
+    Commits,
+    CommitWatch,
+    held_by_silent,
+)
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.judging import assigned
@@ -441,17 +446,33 @@ class Follower:
         self._commits.keep(facts.keys())
         return {
             group: self._commits.note(
-                group, one, one.assigned | assigned(reports.get(group, ()))
+                group,
+                one,
+                one.assigned | assigned(reports.get(group, ())),
+                self._silent(group, one, reports.get(group, ())),
             )
             for group, one in facts.items()
         }
 
+    def _silent(
+        self, group: str, facts: GroupFacts, reports: Sequence[Report]
+    ) -> dict[TopicPartition, str]:
+        # Who was not listened to is not silent.
+        is_heard = self._is_listened_to and not self._unread
+        known = self._snapshot.pictures.get(group)
+        if known is None or not is_heard:
+            return {}
+        return held_by_silent(facts, reports, known.standing)
+
     # ------------------------------------------------------------ publishing
+
+    @property
+    def _is_listened_to(self) -> bool:
+        return self._read_at is not None and self._reading_trouble is None
 
     def _live(self) -> list[_Heard]:
         # Who was not listened to is not silent.
-        is_heard = self._read_at is not None and self._reading_trouble is None
-        if is_heard and self._reports:
+        if self._is_listened_to and self._reports:
             now = self._clock.now(self._newest, lambda: None)
             self._reports = {
                 member: one

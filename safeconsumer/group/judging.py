@@ -270,7 +270,9 @@ class Judge:
 
     def _said(self, tp: TopicPartition, seat: Seat) -> tuple[Answer, str]:
         report = seat.report
-        if report is None or seat.obeys is None:
+        if report is None:
+            return self._of_silent(tp, seat)
+        if seat.obeys is None:
             return Answer.UNKNOWN, seat.why
         if report.is_partial:
             return Answer.UNKNOWN, _TOO_MANY
@@ -281,6 +283,14 @@ class Judge:
         # Kafka's word and its own are of two moments; a rebalance comes in between.
         is_claimed = _has(self._claims, tp, report)
         return (Answer.FLOWING, seat.why) if is_claimed else (Answer.UNKNOWN, _UNTOLD)
+
+    def _of_silent(self, tp: TopicPartition, seat: Seat) -> tuple[Answer, str]:
+        # All that is seen of it is what it commits. Who reports, unheard or in an older
+        # way, may obey all the same: it commits what it had in its hands.
+        move = self.picture.commits.moved_by_silent.get(tp)
+        if seat.why != _SILENT or move is None:
+            return Answer.UNKNOWN, seat.why
+        return Answer.FLOWING, f"{_went_on(move)}; it {seat.why}"
 
     def owned(self) -> frozenset[TopicPartition]:
         """
@@ -389,11 +399,15 @@ def _unsettled(facts: GroupFacts) -> str:
 
 
 def _moved_text(move: Move) -> str:
-    since = "" if move.before is None else f"from {move.before:,} "
     return (
-        f"its committed offset went on {since}to {move.after:,}, and nobody who owns "
-        "it is known: somebody reads it who assigned it itself"
+        f"{_went_on(move)}, and nobody who owns it is known: somebody reads it who "
+        "assigned it itself"
     )
+
+
+def _went_on(move: Move) -> str:
+    since = "" if move.before is None else f"from {move.before:,} "
+    return f"its committed offset went on {since}to {move.after:,}"
 
 
 def _ids(seat: Seat) -> set[int]:

@@ -26,6 +26,7 @@ from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.hold import (
     GROUP,
     Hold,
+    HoldKey,
     checked_duration,
     checked_owner,
     checked_reason,
@@ -130,7 +131,10 @@ class GroupControl:
         reason = checked_reason(reason)
         seconds = checked_duration(for_)
         found = tuple(str(patterns.target(one)) for one in targets)
-        wanted = changes(self._group, owner, found, new_hold(reason, seconds))
+        wanted = tuple(
+            self._held_since(one)
+            for one in changes(self._group, owner, found, new_hold(reason, seconds))
+        )
         here = [hold for one in wanted if (hold := self._as_hold(one)) is not None]
         self._ledger.follow(self._longer(here), ())
         self._ledger.deliver()
@@ -202,12 +206,17 @@ class GroupControl:
             )
         ]
 
+    def _held_since(self, change: Change) -> Change:
+        # Renewed again and again, a hold may stand for longer than retention.
+        there = {hold.key: hold.placed_at for hold in self._ledger.view().state}
+        key = _key_of(change)
+        return change.held_since(None if key is None else there.get(key))
+
     def _as_hold(self, change: Change) -> Hold | None:
-        read = patterns.read(change.key.scope)
-        if read is None:  # it was made of a scope
+        key = _key_of(change)
+        if key is None:
             return None
         moment = self._ledger.now()
-        key = (read.scope, GROUP + change.key.owner)
         body = change.hold or ControlHold()
         at, skew = moment[1], self._settings.clock_skew
         return as_hold(key, body, at, at, moment, skew)
@@ -239,3 +248,9 @@ class GroupControl:
             applied=self._reader.positions(),
             kept=self._state.kept(),
         )
+
+
+def _key_of(change: Change) -> HoldKey | None:
+    read = patterns.read(change.key.scope)
+    # None never is: it was made of a scope.
+    return None if read is None else (read.scope, GROUP + change.key.owner)

@@ -16,7 +16,7 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group import apart, clients, judging, report_wire, topics, whole
 from safeconsumer.group.asking import AWAY, facts_of, facts_of_groups, listed_groups
-from safeconsumer.group.commits import CommitWatch
+from safeconsumer.group.commits import CommitWatch, held_by_silent
 from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
@@ -416,7 +416,11 @@ class Operator:
                 lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
             )
         owned = seen.facts.assigned | judging.assigned(seen.reports)
-        return evolve(seen, commits=self._commits.note(group, seen.facts, owned))
+        silent = {}
+        if seen.is_heard:
+            silent = held_by_silent(seen.facts, seen.reports, seen.standing)
+        noted = self._commits.note(group, seen.facts, owned, silent)
+        return evolve(seen, commits=noted)
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """

@@ -230,6 +230,10 @@ def placing(
     seconds = wish.ending.seconds_from(picture.now)
     hold = new_hold(wish.reason, seconds, host, principal)
     wanted = changes(wish.group, wish.owner, map(str, wish.scopes), hold)
+    standing = own_of(picture, wanted)
+    own = {change.held_since(one.since): one for change, one in standing.items()}
+    stays = {change.key: change for change in own}
+    wanted = tuple(stays.get(one.key, one) for one in wanted)
     return Placing(
         picture=picture,
         wish=wish,
@@ -237,7 +241,7 @@ def placing(
         seconds=seconds,
         skew=skew,
         covers=scopes.covered(wish.scopes, scopes.partitions_of(picture)),
-        own=own_of(picture, wanted),
+        own=own,
     )
 
 

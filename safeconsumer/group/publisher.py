@@ -46,6 +46,17 @@ class Change:
     key: ControlKey
     hold: ControlHold | None
 
+    def held_since(self, at: float | None) -> "Change":
+        """
+        Return it for where its owner holds the scope already.
+
+        Args:
+            at: since when, seconds since the epoch; None if nobody knows.
+        """
+        if self.hold is None or at is None:
+            return self
+        return evolve(self, hold=evolve(self.hold, since_ms=int(at * 1000)))
+
 
 @frozen
 class Acknowledged:

@@ -240,7 +240,7 @@ def as_hold(  # noqa: PLR0913, PLR0917 - two clocks
         scope=scope,
         owner=owner,
         reason=body.reason,
-        placed_at=at,
+        placed_at=at if body.since_ms is None else body.since_ms / 1000,
         expires_at=expires_at,
         deadline=deadline,
     )

@@ -65,8 +65,9 @@ class ControlHold:
         host: where it was placed, as that machine calls itself, or None.
         principal: how its writer logged in, as it says itself, or None. The broker
             knows better: who may write a topic is a matter of its ACLs.
-        since_ms: the broker's time of the record that placed it, where a later one only
-            lets it last longer; else None.
+        since_ms: the broker's time of the record that placed it, where a later one of
+            its owner and scope came while it stood: it was extended, renewed or
+            replaced, and what it covers is held since then. Else None.
     """
 
     hold_id: str = ""

@@ -52,8 +52,10 @@ ALERTS = (
         severity="critical",
         summary="Held partitions of {{ $labels.group }} that are delivered all the "
         "same: {{ $value }}",
-        meaning="A hold covers the partitions, their owner has read it or is no "
-        "member that reads holds, and records are delivered all the same.",
+        meaning="A hold covers the partitions, and records are delivered all the same: "
+        "their owner says so and has read the hold, or it reports nothing, as a plain "
+        "client, and commits further and further. Of a plain client that commits "
+        "nothing to Kafka nobody can tell: MembersSilentWhileHeld fires for it.",
         action="`safeconsumer status --group GROUP` names partitions and owners. A "
         "plain client: stop it, or give it safeconsumer. A member of ours: a handler "
         "that still works ends by itself; else stop the process, and report a defect.",
@@ -71,6 +73,22 @@ ALERTS = (
         "cannot read the control topics. Nobody can tell whether they are quiet.",
         action="`safeconsumer doctor --group GROUP` says why: a plain client, a "
         "missing ACL on a control topic, an older version, a member that hangs.",
+    ),
+    Alert(
+        name="HoldUnconfirmed",
+        expr="max without (instance, pod) ({p}group_quiet) == 0 "
+        "unless max without (instance, pod, state) "
+        '({p}group_partitions{state="held_flowing"}) > 0 '
+        "unless max without (instance, pod) (sum without (state) "
+        '({p}group_members{state=~"silent|unavailable"})) > 0',
+        for_="5m",
+        severity="warning",
+        summary="What is held of {{ $labels.group }} is not known to be quiet",
+        meaning="The group has been held for five minutes, and nobody can tell whether "
+        "it obeys, or it has not got there yet.",
+        action="`safeconsumer status --group GROUP` and `safeconsumer doctor --group "
+        "GROUP` say why: the console may not read the status topic or describe the "
+        "group, a member is behind, or a handler still works on a record.",
     ),
     Alert(
         name="ControlUnavailable",
@@ -140,7 +158,8 @@ ALERTS = (
         "may begin to delete{{ else }}Retention may have deleted{{ end }} records that "
         "{{ $labels.group }} has not read",
         meaning="Records that came since the hold was placed reach the retention of "
-        "their topic. What is deleted is never delivered.",
+        "their topic by age. What is deleted is never delivered. Where the topic has "
+        "`retention.bytes`, that may delete them earlier, and no alert tells of it.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "
         "`safeconsumer archive --help`.",
     ),
@@ -168,8 +187,9 @@ ALERTS = (
         severity="warning",
         summary="The console of {{ $labels.job }} does not say all of each group",
         meaning="It has heard nothing new for a minute, and then it says nothing of "
-        "groups; or there are too many series, and it leaves some out. What it does "
-        "not say no rule about groups sees, and no lag alert is mute about it.",
+        "groups; or there are too many series, and it leaves out some of held topics "
+        "and of groups that are not held. What it does not say no rule about groups "
+        "sees, and no lag alert is mute about it.",
         action="Its pages say why it hears nothing; `safeconsumer doctor` looks at "
         "topics and ACLs. How many series are left out is "
         "`safeconsumer_console_omitted_series`; for such a group ask `safeconsumer "
@@ -316,6 +336,13 @@ def runbook() -> str:
 def _runbook() -> Iterator[str]:
     yield "# Runbook\n"
     yield "What each alert of `alerts.yml` means, and what to do.\n"
+    yield (
+        "What tells of groups is asked of `safeconsumer console`, which Prometheus "
+        "reaches with `--metrics-port 9101 --metrics-host 0.0.0.0`, without a token, "
+        "or on the same machine at the console's own port, with `authorization: "
+        "{credentials_file: ...}` and the token of `--token-file`: that one may place "
+        "holds, too, unless the console is `--read-only`.\n"
+    )
     for one in ALERTS:
         yield f"## {one.name}\n"
         yield f"*{one.severity}*, after {one.for_}: `{one.query}`\n"

@@ -44,7 +44,7 @@ _WORKER_OWNERS = (
     "worker:outage",
     "worker:breaker",
 )
-MEMBER_STATES = ("obeys", "behind", "unavailable", "silent")
+MEMBER_STATES = ("obeys", "behind", "unavailable", "silent", "unknown")
 PARTITION_STATES = ("flowing", "quiet", "held_flowing", "unknown")
 SOURCES = ("operator", "group")
 DEMO_CLIENTS = ("stock", "safe")
@@ -459,12 +459,14 @@ def _console() -> Iterator[Metric]:
     )
     yield metric(
         "console_omitted_series",
-        f"Series of groups beyond {MOST_CONSOLE_SERIES:,}, which are left out.",
+        f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out: of topics that "
+        "are held, and of groups that are not.",
     )
     yield metric(
         "group_members",
         "Members of a group by what they report: they obey all holds, have some to "
-        "read, cannot read them, or say nothing.",
+        "read, cannot read them, say nothing, or nobody can tell, as where reports "
+        "cannot be read.",
         group,
         Label("state", MEMBER_STATES),
         unit="members",
@@ -476,6 +478,13 @@ def _console() -> Iterator[Metric]:
         group,
         Label("state", PARTITION_STATES),
         unit="partitions",
+    )
+    yield metric(
+        "group_quiet",
+        "1 if all that is held of a group is quiet, as status and wait say it; 0 if it "
+        "is not, not yet, or nobody can tell. None where nothing is held, or holds "
+        "cover nothing.",
+        group,
     )
     yield metric(
         "group_holds",
@@ -504,8 +513,9 @@ def _console() -> Iterator[Metric]:
     )
     yield metric(
         "group_retention_margin_seconds",
-        "Until retention may delete what came since the group's holds were placed: the "
-        "least of its held topics; below 0 it may have. None without a limit.",
+        "Until retention by age may delete what came since the group's holds were "
+        "placed: the least of its held topics; below 0 it may have. None without "
+        "retention.ms, or where nobody tells it; retention.bytes is not looked at.",
         group,
         unit="seconds",
     )

@@ -118,6 +118,13 @@ def big() -> Still:
         picture(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
         for number in range(GROUPS)
     ]
+    return alone(*pictures)
+
+
+def alone(*pictures: Picture) -> Still:
+    """
+    Make a cluster with these groups, and no other.
+    """
     return Still(
         Snapshot(
             version=1,

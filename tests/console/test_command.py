@@ -75,7 +75,7 @@ def test_what_a_token_is_for_is_said(
     file = tmp_path / "token"
     file.write_text("a token of many characters\n")
 
-    def serve(_: object, tell: Callable[[str], object]) -> None:
+    def serve(_: object, tell: Callable[[str], object], __: object) -> None:
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
 

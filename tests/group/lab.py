@@ -22,13 +22,16 @@ def written(  # noqa: PLR0913 - a record has that many properties
     owner: str = "alice",
     ttl: float | None = None,
     at: float = 0.0,
+    since: float | None = None,
     reason: str | None = None,
 ) -> Written:
     """
     Make a control record.
     """
     ttl_ms = None if ttl is None else int(ttl * 1000)
-    value = wire.encode_hold(ControlHold("id", reason, ttl_ms)) if held else None
+    since_ms = None if since is None else int(since * 1000)
+    hold = ControlHold("id", reason, ttl_ms, since_ms=since_ms)
+    value = wire.encode_hold(hold) if held else None
     key = wire.encode_key(ControlKey(group, owner, scope))
     return Written(key, value, offset, int(at * 1000))
 

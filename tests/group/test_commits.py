@@ -1,6 +1,8 @@
 """
-Committed offsets from look to look: what moves though nobody owns it.
+Committed offsets from look to look: what moves though nobody reports of it.
 """
+
+from typing import Any
 
 from kafka import TopicPartition
 
@@ -10,8 +12,11 @@ from safeconsumer.group.commits import (
     Commits,
     CommitWatch,
     Move,
+    held_by_silent,
 )
-from safeconsumer.group.facts import GroupFacts
+from safeconsumer.group.facts import GroupFacts, MemberFacts
+from safeconsumer.group.report_wire import Report
+from tests.console.synthetic import standing
 
 TP = TopicPartition("t", 0)
 NOBODY: frozenset[TopicPartition] = frozenset()
@@ -33,12 +38,17 @@ class Looker:
         *,
         state: str = "Empty",
         owned: frozenset[TopicPartition] = NOBODY,
+        silent: str | None = None,
         after: float = 1.0,
     ) -> Commits:
         self.now += after
         committed = {} if offset is None else {TP: offset}
         facts = GroupFacts(state=state, members=(), committed=committed)
-        return self.watch.note("g", facts, owned)
+        found = {} if silent is None else {TP: silent}
+        return self.watch.note("g", facts, owned, found)
+
+    def silent(self, offset: int | None, member: str = "m", **more: Any) -> Commits:  # noqa: ANN401 - of look
+        return self.look(offset, state="Stable", owned=OWNED, silent=member, **more)
 
 
 def test_one_look_tells_nothing() -> None:
@@ -102,6 +112,64 @@ def test_offsets_that_are_set_back_are_no_reading() -> None:
     looker.look(5)
     looker.look(5, after=STILL_AFTER)
     assert looker.look(0) == NOTHING_SEEN
+
+
+def test_what_a_silent_member_commits_while_it_is_held() -> None:
+    """For a while: it may commit seldom."""
+    looker = Looker()
+    looker.silent(5)
+    assert looker.silent(9) == Commits(moved_by_silent={TP: Move(5, 9)})
+    assert looker.silent(9, after=20.0).moved_by_silent == {TP: Move(5, 9)}
+    assert looker.silent(9, after=20.0) == NOTHING_SEEN
+
+
+def test_what_was_committed_before_the_hold_is_no_disobeying() -> None:
+    looker = Looker()
+    looker.look(5, state="Stable", owned=OWNED)
+    assert looker.silent(9) == NOTHING_SEEN
+
+
+def test_what_another_member_left_is_its_own() -> None:
+    looker = Looker()
+    looker.silent(5, "first")
+    assert looker.silent(9, "second") == NOTHING_SEEN
+
+
+def test_where_a_silent_member_begins_is_no_delivery() -> None:
+    """kafka-python commits the position of who has not read anything yet."""
+    looker = Looker()
+    looker.silent(None)
+    assert looker.silent(5) == NOTHING_SEEN
+
+
+def test_who_reports_again_is_believed_at_once() -> None:
+    looker = Looker()
+    looker.silent(5)
+    looker.silent(9)
+    assert looker.look(9, state="Stable", owned=OWNED) == NOTHING_SEEN
+
+
+def report(**said: Any) -> Report:  # noqa: ANN401 - of Report
+    return Report(group="g", member="x", applied={}, assigned={}, quiet={}, **said)
+
+
+def test_whose_partitions_are_watched() -> None:
+    """What is held, of members that report neither now nor in an older way."""
+    tps = [TopicPartition("t", number) for number in range(4)]
+    names = ("silent", "reports", "older", "free")
+    members = tuple(
+        MemberFacts(
+            member_id=f"{name}-1", client_id=name, host="", assigned=frozenset({tp})
+        )
+        for name, tp in zip(names, tps, strict=True)
+    )
+    facts = GroupFacts(state="Stable", members=members, committed={})
+    reports = (
+        report(client_id="reports", member_id="reports-1"),
+        report(client_id="older", member_id=None),
+    )
+    holds = [standing("g", f"t:{number}") for number in range(3)]
+    assert held_by_silent(facts, reports, holds) == {tps[0]: "silent-1"}
 
 
 def test_what_cannot_be_read_is_no_look() -> None:

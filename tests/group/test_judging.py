@@ -216,6 +216,42 @@ def test_nobody_owns_it_and_somebody_commits(state: str) -> None:
     assert "flowing: t:0" in found.sentence()
 
 
+def moved_by_silent(*seen: MemberFacts | Report) -> Picture:
+    moves = Commits(moved_by_silent={ONE: Move(5, 9)})
+    return evolve(picture(A, B, report("a", 0), *seen), commits=moves)
+
+
+def test_a_plain_client_commits_what_is_held() -> None:
+    """It delivers it all the same, and that is known."""
+    seen = moved_by_silent()
+    place = Judge(seen).place(ONE)
+    assert (place.answer, place.member) == (Answer.FLOWING, "b")
+    assert place.why == (
+        "its committed offset went on from 5 to 9; it does not report: a plain client "
+        "obeys no hold"
+    )
+    assert Judge(seen).place(ZERO).answer is Answer.QUIET
+    found = Judge(seen).quietness([Everything()])
+    assert found.sentence() == (
+        "1 of 2 members quiet; 1 do not report: plain clients obey no hold; "
+        "flowing: t:1"
+    )
+
+
+def test_who_has_reported_since_is_believed() -> None:
+    """What was committed may have been in its hands before."""
+    judge = Judge(moved_by_silent(report("b", 1)))
+    assert judge.place(ONE).answer is Answer.QUIET
+
+
+def test_who_cannot_be_heard_may_obey() -> None:
+    """Its handlers may have ended just now: nobody can tell."""
+    deaf = evolve(moved_by_silent(), is_heard=False)
+    assert Judge(deaf).place(ONE).answer is Answer.UNKNOWN
+    older = report("b", 1, member_id=None)
+    assert Judge(moved_by_silent(older)).place(ONE).answer is Answer.UNKNOWN
+
+
 def test_what_is_committed_cannot_be_read() -> None:
     """Then nobody can tell of a group without members whether somebody reads it."""
     seen = picture(state="Empty")

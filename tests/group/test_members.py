@@ -17,6 +17,7 @@ from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeCon
 from safeconsumer.events import group as control_events
 from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Barrier
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
@@ -335,6 +336,32 @@ def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
         consumer.pause_group(team.topic, reason="for a moment", for_=0.1)
     (hold,) = consumer.holds()
     assert (hold.reason, hold.expires_at) == ("for good", None)
+
+
+def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> None:
+    """A lease comes nearer to retention, however often and by whom it is renewed."""
+    control = team.with_settings(status_topic=None)
+    consumer = team.subscribed(control=control)
+    team.settled(consumer)
+
+    def standing() -> Standing:
+        with Operator(team.broker.client_config, team.settings) as operator:
+            (one,) = operator.standing(team.group)
+        return one
+
+    consumer.pause_group(team.topic, reason="lease", for_=600)
+    first = standing()
+    consumer.pause_group(team.topic, reason="lease", for_=601)
+    other = team.subscribed("b", control=control)
+    poll_until(other, lambda: bool(other.holds()))
+    other.pause_group(team.topic, reason="lease", for_=602)
+    last = standing()
+    assert (last.since, last.offset) == (first.at, first.offset + 2)
+    assert other.holds()[0].placed_at == consumer.holds()[0].placed_at == first.at
+    consumer.resume_group(team.topic)
+    consumer.pause_group(team.topic, reason="lease", for_=600)
+    again = standing()
+    assert again.since == again.at
 
 
 @embedded

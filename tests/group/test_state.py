@@ -24,6 +24,15 @@ def test_a_record_holds_and_a_tombstone_lifts() -> None:
     assert (lab.held(), lab.quiet()) == (set(), set())
 
 
+def test_an_extended_hold_was_placed_when_it_was_placed() -> None:
+    """And ends as long after the extension as that says."""
+    lab = ControlLab()
+    lab.hear(written("orders", 0, ttl=600.0, at=1.0))
+    lab.hear(written("orders", 1, ttl=600.0, at=301.0, since=1.0))
+    (hold,) = lab.ledger.view().state
+    assert (hold.placed_at, hold.expires_at) == (1.0, 901.0)
+
+
 def test_the_topic_tells_whose_hold_it_is() -> None:
     """A member cannot forge an operator's hold by what it writes."""
     lab = ControlLab()

@@ -2,24 +2,34 @@
 What the console says of groups to Prometheus.
 """
 
+import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event
 from typing import Any, cast
 
+import httpx
 import pytest
 from attrs import evolve
+from click.testing import CliRunner, Result
+from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 from prometheus_client.parser import text_string_to_metric_families
 
-from safeconsumer.console import serve
+from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.cli.errors import Status
+from safeconsumer.console import retention, serve
 from safeconsumer.console.desk import Desk
-from safeconsumer.console.figures import _all
+from safeconsumer.console.figures import Figures, _all
 from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
-from safeconsumer.group.facts import Standing
+from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.follower import Follower
+from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
+from safeconsumer.testing._ports import free_port
 from tests.console.harness import (
     TOKEN,
     Polled,
@@ -30,7 +40,7 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import Still, big
+from tests.console.synthetic import Still, alone, big, picture, standing
 from tests.group.team import Team
 from tests.metrics.scraping import PREFIX, needs_promtool, promtool
 from tests.worker.lab import wait_for
@@ -126,6 +136,33 @@ def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any
 
 
 @pytest.mark.any_broker
+def test_a_plain_client_that_is_delivered_what_is_held(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """HoldNotObeyed has what it fires for; its member is named on the page."""
+    with Team(kafka_broker) as team, console(team) as served:
+        until_complete(served)
+        members = settled(team, "billing-1", plain=("plain",))
+        plain = members[1]
+        theirs = len(plain.assignment())
+
+        def is_loud() -> bool:
+            team.produce(1)
+            plain.poll(100)
+            plain.commit()
+            return read(text(served)).get("group_partitions held_flowing") == theirs
+
+        with Polled(members[0]):
+            until_settled(served, team.group, members=2, reporting=1)
+            team.operator_holds("@all")
+            wait_for(is_loud, "what is delivered")
+            view = served.desk.looked(served.desk.snapshot())[team.group]
+            figures = read(text(served))
+        levels = {one.name: one.level for one in view.members}
+    assert levels == {"billing-1": "good", "plain": "alarm"}
+    assert figures["group_partitions quiet"] == 4 - theirs
+    assert figures["group_members silent"] == 1
+
+
+@pytest.mark.any_broker
 def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
     """Names of groups and topics are for those who have the token."""
     with (
@@ -134,6 +171,47 @@ def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN40
         served.stranger() as stranger,
     ):
         assert stranger.get("/metrics").status_code == 401
+
+
+def run_console(
+    monkeypatch: pytest.MonkeyPatch, port: int, inside: Callable[[], None]
+) -> Result:
+    """
+    Type the command, with a cluster that is not there.
+    """
+
+    def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
+        with served_still(big()) as (_still, served):
+            show(Figures(served.desk))
+            inside()
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
+    where = ("--bootstrap", "127.0.0.1:1", "--metrics-port", str(port))
+    return CliRunner().invoke(safeconsumer, ["console", *where])
+
+
+def test_figures_at_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the token that places holds, and under whatever name."""
+    port = free_port()
+
+    def scraped() -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            told = client.get("/metrics", headers={"host": "console.internal:9100"})
+            figures = read(told.text)
+            assert figures["console_omitted_series"] > 0
+
+    ended = run_console(monkeypatch, port, scraped)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
+
+
+def test_their_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run_console(monkeypatch, port, lambda: None)
+    assert ended.exit_code == Status.USAGE
+    assert f"127.0.0.1:{port}: Address already in use" in ended.stderr
+    assert "choose another --metrics-port" in ended.stderr
 
 
 @needs_promtool
@@ -157,6 +235,34 @@ def test_a_thousand_series_and_no_more() -> None:
     assert lags == [3 * 25] * 40
     states = [one for one in figures if one.labels.get("state") == "held_flowing"]
     assert sum(one.value for one in states) == 4 * 25
+
+
+def test_a_group_with_more_held_topics_than_there_is_room_for() -> None:
+    """What alerts rest on is there all the same; topics are left out, and counted."""
+    wide = picture(0, is_held=True)
+    partitions = [TopicPartition(f"topic-{number}", 0) for number in range(1500)]
+    facts = evolve(wide.facts, committed=dict.fromkeys(partitions, 1))
+    wide = evolve(wide, facts=facts, lags=dict.fromkeys(partitions, 3))
+    with served_still(alone(wide)) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    names = Counter(one.name for one in figures)
+    (omitted,) = [one for one in figures if one.name == "console_omitted_series"]
+    assert names["group_partitions"] == len(table.PARTITION_STATES)
+    assert names["group_members"] == len(table.MEMBER_STATES)
+    assert names["group_retention_margin_seconds"] == 1
+    assert 900 < names["group_topic_held"] < 1000
+    assert len(figures) - 2 == table.MOST_CONSOLE_SERIES
+    # Of the member's own topic the lag is unknown.
+    assert omitted.value == 1501 + 1500 - names["group_topic_held"]
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Also by a console that nobody looks at but Prometheus."""
+    with served_still(alone(picture(0, is_held=True))) as (still, served):
+        list(_all(served.desk, still.snapshot()))
+        still.known = evolve(still.known, pictures={})
+        list(_all(served.desk, still.snapshot()))
+        assert not served.desk._views
 
 
 def test_every_figure_is_in_the_table() -> None:
@@ -183,6 +289,89 @@ def test_retention_is_asked_once_for_all() -> None:
     ]
     assert len(margins) == 40
     assert all(3500 < one <= 3600 for one in margins)
+
+
+def figures_of(seen: Picture) -> dict[str, float]:
+    """
+    Return figures by name and state.
+    """
+    with served_still(alone(seen)) as (still, served):
+        figures = list(_all(served.desk, still.snapshot()))
+    return {
+        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
+        for one in figures
+    }
+
+
+def test_reports_that_cannot_be_read() -> None:
+    """Members are there, and nothing is said to be well."""
+    held = picture(0, is_held=True)
+    assert figures_of(held)["group_quiet"] == 1
+    deaf = figures_of(evolve(held, is_heard=False, reports=()))
+    assert deaf["group_members unknown"] == 5
+    assert deaf["group_members silent"] == 0
+    assert deaf["group_partitions unknown"] == 25
+    assert deaf["group_quiet"] == 0
+
+
+def test_a_group_that_the_cluster_does_not_describe() -> None:
+    """No partition is known, and its hold counts for nothing."""
+    held = picture(0, is_held=True)
+    unknown = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
+    found = figures_of(evolve(held, facts=unknown, reports=()))
+    assert found["group_partitions unknown"] == 0
+    assert found["group_quiet"] == 0
+
+
+def test_what_is_not_quiet_yet_is_not_quiet() -> None:
+    """One of five members has not read the hold."""
+    held = picture(0, is_held=True)
+    late, *others = held.reports
+    late = evolve(late, applied={}, quiet={})
+    found = figures_of(evolve(held, reports=(late, *others)))
+    assert found["group_members behind"] == 1
+    assert found["group_quiet"] == 0
+
+
+def test_a_hold_that_covers_nothing_is_neither() -> None:
+    """Nothing is promised of it."""
+    held = picture(0, is_held=True)
+    found = figures_of(evolve(held, standing=(standing(held.group, "other"),)))
+    assert found["group_partitions flowing"] == 25
+    assert "group_quiet" not in found
+
+
+def margin_of(seen: Picture) -> float:
+    return figures_of(seen)["group_retention_margin_seconds"]
+
+
+def test_the_margin_of_a_group_whose_members_are_all_gone() -> None:
+    """Nobody tells the broker's time, and data waits all the same."""
+    held = picture(0, is_held=True)
+    facts = evolve(held.facts, state="Empty", members=())
+    gone = evolve(held, now=None, reports=(), facts=facts)
+    margin = margin_of(gone)
+    assert 3500 < margin <= 3600
+
+
+def test_the_margin_by_a_clock_that_is_behind() -> None:
+    """What a broker wrote is not in the future."""
+    held = evolve(picture(0, is_held=True), now=None)
+    (hold,) = held.standing
+    later = evolve(hold, at=time.time() + 7200, offset=10)
+    body = evolve(later.hold, since_ms=int(hold.at * 1000))
+    margin = margin_of(evolve(held, standing=(evolve(later, hold=body),)))
+    assert -3700 < margin <= -3600
+
+
+def test_the_margin_of_what_was_renewed() -> None:
+    """It counts from the first."""
+    held = picture(0, is_held=True)
+    (hold,) = held.standing
+    since = time.time() - 3000
+    body = evolve(hold.hold, since_ms=int(since * 1000))
+    margin = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
+    assert 500 < margin <= 600
 
 
 def test_when_the_oldest_endless_hold_was_placed() -> None:
@@ -218,6 +407,81 @@ def test_retention_that_nobody_tells() -> None:
         names = {one.name for one in _all(served.desk, still.snapshot())}
     assert "group_retention_margin_seconds" not in names
     assert "group_partitions" in names
+
+
+class Frozen(Limited):
+    """
+    Does not answer until it is let go.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = Event()
+
+    def retention(self, names: Sequence[str]) -> dict[str, float | None]:
+        known = super().retention(names)
+        self.may_answer.wait(30)
+        return known
+
+
+def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question is underway, and no scrape is late for it; its answer counts."""
+    monkeypatch.setattr(retention, "_MOMENT", 0.0)
+    cluster = Frozen()
+    with served_still(big(), lambda: cluster) as (still, served):
+
+        def margins() -> int:
+            found = Counter(one.name for one in _all(served.desk, still.snapshot()))
+            assert found["group_topic_held"] == 40
+            return found["group_retention_margin_seconds"]
+
+        assert [margins() for _ in range(3)] == [0, 0, 0]
+        cluster.may_answer.set()
+        wait_for(lambda: margins() == 40, "the answer")
+    assert len(cluster.asked) == 1
+
+
+def test_a_refusal_is_remembered() -> None:
+    """For a minute, as an answer is."""
+    asked = []
+
+    def fails() -> Any:  # noqa: ANN401 - never
+        asked.append(1)
+        raise KafkaTimeoutError
+
+    with served_still(big(), fails) as (still, served):
+        for _ in range(3):
+            list(_all(served.desk, still.snapshot()))
+    assert len(asked) == 1
+
+
+def test_what_was_answered_stands_until_there_is_more() -> None:
+    """While the next question waits, or fails."""
+    answers: list[dict[str, float | None]] = [{"a": 3600.0}]
+    known = retention.Retention(lambda _: answers.pop() if answers else _refuse())
+    assert known.of({"a"}) == {"a": 3600.0}
+    assert known.of({"a", "b"}) == {"a": 3600.0}  # asked again, for the new one
+
+
+def _refuse() -> dict[str, float | None]:
+    raise KafkaTimeoutError
+
+
+def test_what_gets_old_while_it_is_asked_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot is judged once more when all is there."""
+    with served_still(big()) as (still, served):
+        seen = still.snapshot()
+        ages = iter((0.0, 0.0))
+        monkeypatch.setattr(
+            follower.Snapshot,
+            "is_old",
+            property(lambda _: next(ages, follower.OLD_AFTER) >= follower.OLD_AFTER),
+        )
+        next(ages)
+        found = [one.name for one in _all(served.desk, seen)]
+    assert found == ["console_snapshot_age_seconds"]
 
 
 def test_what_is_old_says_nothing_of_groups() -> None:

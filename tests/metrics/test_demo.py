@@ -49,6 +49,15 @@ def asked(port: int) -> str:
         return ""
 
 
+def test_the_console_of_the_demo_is_there_too() -> None:
+    """What it knows of groups, without its token."""
+    with demo("--console") as (port, _):
+        wait_for(lambda: value(asked(port), "group_quiet", group="billing") == 1, "it")
+        text = asked(port)
+    assert value(text, "group_topic_held", group="shipping", topic="orders") == 1
+    assert value(text, "consumer_assigned_partitions", client_id="ledger-1") == 4
+
+
 def value(text: str, name: str, **labels: str) -> float:
     """
     Return the sum of the samples with these labels; -1 if there is none.

@@ -82,6 +82,7 @@ OMITTED = of_console("console_omitted_series")
 LEAKED = of_member("worker_leaked_total")
 RESETS = of_member("control_resets_total")
 LOUD = of_group("group_partitions", ',state="held_flowing"')
+QUIET = of_group("group_quiet")
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
 HELD = of_group("group_holds", ',source="operator"')
@@ -119,6 +120,18 @@ SCENARIOS = {
         at="5m",
         labels=GROUP,
         summary="Members of billing that do not say whether they obey its holds: 1",
+    ),
+    "HoldUnconfirmed": Scenario(
+        fires={QUIET: "1 0x15", SILENT: "0x15", LOUD: "0x15"},
+        silent=(
+            {QUIET: "0x4 1x15", SILENT: "0x15", LOUD: "0x15"},
+            {QUIET: "0x15", SILENT: "2x15", LOUD: "0x15"},
+            {QUIET: "0x15", SILENT: "0x15", LOUD: "2x15"},
+            {},
+        ),
+        at="10m",
+        labels=GROUP,
+        summary="What is held of billing is not known to be quiet",
     ),
     "ControlUnavailable": Scenario(
         fires={READY: "1 0x10"},
@@ -260,9 +273,9 @@ def checks(folder: Path, tests: list[dict[str, Any]], rules: str) -> str:
 
 
 def test_there_is_a_scenario_for_each_alert() -> None:
-    """Fifteen, of different names."""
+    """Sixteen, of different names."""
     assert list(SCENARIOS) == [one.name for one in ALERTS]
-    assert len(ALERTS) == 15
+    assert len(ALERTS) == 16
 
 
 def given(
