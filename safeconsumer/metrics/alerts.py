@@ -228,15 +228,15 @@ ALERTS = (
     ),
     Alert(
         name="CommitsFailing",
-        expr="increase({p}worker_commits_failed_total[10m]) > 0 unless "
-        "increase({p}worker_commits_total[10m]) > 0 and "
-        "{p}worker_commit_lag_offsets > 0",
+        expr="{p}worker_commits_failing_seconds > 300 and "
+        "time() - {p}worker_last_poll_timestamp_seconds < 60",
         for_="5m",
         severity="critical",
-        summary="No commit of {{ $labels.instance }} goes through",
-        meaning="Within ten minutes a commit was refused or not sent, none went "
-        "through, and there is something to commit. After a restart everything since "
-        "comes again.",
+        summary="No commit of {{ $labels.instance }} has gone through for "
+        "{{ $value | humanizeDuration }}",
+        meaning="Something is to be committed, and for ten minutes each commit was "
+        "refused or not sent. After a restart everything since comes again; where not "
+        "even the beginning is committed, nothing is handled.",
         action="`commit_rejected` in the log has the error. Mind ACLs on the group, "
         "and handlers that are slower than `max.poll.interval.ms`.",
     ),

@@ -94,11 +94,7 @@ UNREAD = of_member("gates_opened_unread_total")
 FORGOTTEN = of_member("alarms_total", ',event="pause_forgotten"')
 SLOW = of_member("alarms_total", ',event="pattern_is_slow"')
 POLLED = of_member("worker_last_poll_timestamp_seconds")
-FAILED, DONE = (
-    of_member("worker_commits_failed_total"),
-    of_member("worker_commits_total"),
-)
-UNCOMMITTED = of_member("worker_commit_lag_offsets")
+FAILING = of_member("worker_commits_failing_seconds")
 LETTERS = of_member("worker_dead_letters_total")
 HOOKS = of_member("hook_failures_total")
 WORKER_HOOKS = of_member("worker_hook_failures_total")
@@ -219,16 +215,18 @@ SCENARIOS = {
         summary="The worker of i has not polled for 5m 0s",
     ),
     "CommitsFailing": Scenario(
-        fires={FAILED: "0+1x20", DONE: "7x20", UNCOMMITTED: "0+9x20"},
+        fires={FAILING: "0x4 60+60x20", POLLED: "0+60x30"},
         silent=(
-            {FAILED: "0+1x20", DONE: "0+1x20", UNCOMMITTED: "9x20"},
-            {FAILED: "3x20", DONE: "7x20", UNCOMMITTED: "9x20"},
+            {FAILING: "0x30", POLLED: "0+60x30"},
             # One was refused as its partition went away, and nothing came since.
-            {FAILED: "0x7 1x20", DONE: "7x20", UNCOMMITTED: "0x20"},
+            {FAILING: "0x4 60 0x20", POLLED: "0+60x30"},
+            # It was stopped, or stands still; then the last commit is not tried again.
+            {FAILING: "0x4 60+60x20"},
+            {FAILING: "0x4 60+60x20", POLLED: "0+60x4 240x20"},
         ),
-        at="15m",
+        at="16m",
         labels=MEMBER,
-        summary="No commit of i goes through",
+        summary="No commit of i has gone through for 12m 0s",
     ),
     "DeadLetters": Scenario(
         fires={LETTERS: "2x5 3x5"},
