@@ -49,7 +49,7 @@ WORKER_ALARMS = (
     "worker_process_died",
 )
 """
-The same of a worker.
+The same of a worker. That a breaker closes ends what was counted as it opened.
 """
 
 # By the names of the events.
