@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import frozen
 
 from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
 from safeconsumer.audit.reading import TopicPartition, covering, tp_text
 from safeconsumer.errors import JournalError
 
 _BEFORE, _AFTER = 6, 3
-_OF_OPERATORS = frozenset({"group-hold", "group-lift"})
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
 
 
@@ -62,7 +61,7 @@ def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[E
     # operators said of this group, may stand in any journal.
     for one in _concerning(journal, tp):
         whose = journal.group
-        if one.event in _OF_OPERATORS and one["group"] is not None:
+        if one.event in OF_OPERATORS and one["group"] is not None:
             whose = one["group"]
         if one.event == "acked" or whose == group:
             yield one

@@ -19,7 +19,7 @@ from attrs import evolve, field, frozen
 from safeconsumer.audit import fleet
 from safeconsumer.audit.facts import Address, Fact, docket, facts
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.journal import OF_OPERATORS, Source
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.starts import (
@@ -136,7 +136,7 @@ class Trial:
         """
         if fact.event == "acked":
             self._acked.add(fact)
-        elif fact.event in {"group-hold", "group-lift"}:
+        elif fact.event in OF_OPERATORS:
             if covering(fact["scope"])((self._case.topic, self._case.partition)):
                 self._control.append(fact)
         else:
@@ -160,8 +160,12 @@ class Trial:
         """
         members = dict(sorted(self._members.items()))
         findings: list[Finding] = []
-        spans = fleet.spans_of(self._control, members, self._settings.clock_skew)
+        skew = self._settings.clock_skew
+        wrong = fleet.misdated(self._control, skew)
+        spans = [] if wrong else fleet.spans_of(self._control, members, skew)
         unjudged = dict(self._unjudged(members, spans))
+        if wrong:
+            unjudged |= dict.fromkeys(_of_operators(members), wrong)
         for one in self._findings(members, spans):
             if isinstance(one, Finding):
                 findings.append(one)
@@ -208,10 +212,10 @@ class Trial:
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
     ) -> Iterator[tuple[str, str]]:
         near = self._settings.patience + self._settings.clock_skew
-        heard = sorted({two for one in members.values() for two in one.heard})
-        for (scope, owner), at in heard:
-            is_remote = ":" in owner
-            if is_remote and not fleet.is_known((scope, owner), at, spans, near):
+        for member in members.values():
+            heard = [one for one in member.heard if ":" in one.key[1]]
+            for one in fleet.unknown_holds(heard, spans, near):
+                scope, owner = one.key
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 return
 
@@ -245,6 +249,15 @@ class Trial:
             yield from fleet.not_done(case, members, self._acked)
         yield from fleet.slow_resumes(case, members, self._acked, patience, skew)
         yield from fleet.though_held(case, members, spans, patience, skew)
+
+
+def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
+    # Checks that compare what members did with what operators say.
+    yield "G2"
+    if any(one.let_go for one in members.values()):
+        yield "S1"
+    if any(one.is_working for one in members.values()):
+        yield "W10"
 
 
 def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@ One member and one partition: its facts, followed one by one.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import define, frozen
@@ -53,6 +54,22 @@ class Waited:
     created: float | None = None
     is_delivered: bool = True
     was_sought: bool = False
+
+
+@frozen
+class Heard:
+    """
+    That a hold from elsewhere is in force.
+
+    Attributes:
+        key: its scope and owner.
+        at: when that was heard.
+        ends: how many ends of holds of that key had been heard before.
+    """
+
+    key: Key
+    at: float
+    ends: int
 
 
 @define
@@ -149,7 +166,7 @@ class Replay:
         strays: what it committed before it ever had the partition.
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
-        heard: of holds from elsewhere, by scope and owner, and when.
+        heard: of holds from elsewhere.
         lifted: of those that it took for lifted, and when.
         delivered: when polls returned records, and the first of each.
         was_hidden: whether it ever paused or resumed and does not say what ``paused()``
@@ -190,7 +207,8 @@ class Replay:
         self.let_go: list[Let] = []
         self._let: list[Let] = []
         self._let_work: list[tuple[Placed, Let]] = []
-        self.heard: list[tuple[Key, float]] = []
+        self.heard: list[Heard] = []
+        self._ends: Counter[Key] = Counter()
         self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_hidden = False
@@ -458,7 +476,7 @@ class Replay:
 
     def _heard_of(self, hold: Placed) -> None:
         # It was in force a little before it was written down.
-        self.heard.append((hold.key, hold.at))
+        self.heard.append(Heard(hold.key, hold.at, self._ends[hold.key]))
         self._changed = hold.number
         for fact, take_back in self._unheld:
             if hold.at - fact.at <= _WRITTEN_WITHIN:
@@ -480,6 +498,7 @@ class Replay:
             self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
         remote = [hold for hold in ended if hold.is_remote]
+        self._ends.update(hold.key for hold in remote)
         if fact["why"] != EXPIRED:
             self.lifted += ((hold.key, ended_at(fact)) for hold in remote)
         self._let += [_let(hold, fact) for hold in remote]
