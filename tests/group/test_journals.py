@@ -14,7 +14,7 @@ from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.errors import JournalError
+from safeconsumer.errors import JournalError, ScopeSyntaxError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from tests.group.operating import Polled, run
@@ -231,3 +231,28 @@ def test_two_operators_share_a_journal(team: Team, path: Path) -> None:
     assert len(entries) == 6
     assert [len({*ids[n : n + 2]}) for n in (0, 2, 4)] == [1, 1, 1]
     assert len({*ids}) == 3
+
+
+@embedded_broker
+def test_what_a_member_asks_for_the_group_is_written_down_before(
+    team: Team, tmp_path: Path
+) -> None:
+    """What came of it follows; where that is not known, nothing does."""
+    settings = team.with_settings(status_topic=None)
+    consumer = team.subscribed(control=settings, journal=tmp_path)
+    team.settled(consumer)
+    consumer.pause_group(team.topic)
+    consumer.resume_group(team.topic)
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError):
+        consumer.pause_group("orders")
+    with pytest.raises(ScopeSyntaxError):
+        consumer.pause_group("orders:x")
+    consumer.close()
+    (path,) = tmp_path.glob("*.journal")
+    said = [one for one in read(path).entries if one.event.startswith("group-")]
+    assert [one.event for one in said] == [
+        *("group-asked", "group-hold", "group-lift", "group-lifted"),
+        "group-asked",
+    ]
+    assert [len({one["id"] for one in said[n : n + 2]}) for n in (0, 2)] == [1, 1]
