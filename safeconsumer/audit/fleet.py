@@ -9,8 +9,9 @@ only if it is so by more than that.
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from attrs import define, evolve, field, frozen
 
@@ -42,12 +43,16 @@ class Acknowledged:
     runs: Spans = field(factory=Spans)
     _last: "array[int]" = field(factory=lambda: array("q"))
     _at: "array[float]" = field(factory=lambda: array("d"))
+    # Made when they are asked for first.
+    _times: "_Least | None" = None
+    _offsets: "_Least | None" = None
 
     def add(self, fact: Fact) -> None:
         """
         Take note of a run.
         """
         self.runs.add(fact["first"], fact["last"] + 1)
+        self._times = self._offsets = None
         if self._at and self._at[-1] == fact.at:  # one look at a topic
             self._last[-1] = max(self._last[-1], fact["last"])
         else:
@@ -60,10 +65,9 @@ class Acknowledged:
 
         A log is written in the order of its offsets, so every later one tells, too.
         """
-        found = (
-            at for last, at in zip(self._last, self._at, strict=True) if last >= offset
-        )
-        return min(found, default=None)
+        if self._times is None:
+            self._times = _Least("qd", self._last, self._at)
+        return self._times.at_or_after(offset)
 
     def next_after(self, at: float) -> int | None:
         """
@@ -71,10 +75,30 @@ class Acknowledged:
 
         Where nothing was written at all, the first.
         """
-        later = (
-            last for last, then in zip(self._last, self._at, strict=True) if then > at
-        )
-        return min(later, default=None if self._last else 0)
+        if not self._last:
+            return 0
+        if self._offsets is None:
+            self._offsets = _Least("dq", self._at, self._last)
+        found = self._offsets.at_or_after(math.nextafter(at, math.inf))
+        return None if found is None else int(found)
+
+
+class _Least:
+    """
+    Finds the least value of all keys from one on, without looking at each.
+    """
+
+    def __init__(
+        self, kinds: str, keys: Sequence[float], values: Sequence[float]
+    ) -> None:
+        pairs = sorted(zip(keys, values, strict=True))
+        self._keys = array(kinds[0], (key for key, _ in pairs))
+        least = accumulate((value for _, value in reversed(pairs)), min)
+        self._least = array(kinds[1], least)[::-1]
+
+    def at_or_after(self, key: float) -> float | None:
+        found = bisect_left(self._keys, key)
+        return self._least[found] if found < len(self._least) else None
 
 
 def missing(
@@ -162,9 +186,12 @@ def slow_resumes(
     that a record at that offset or a later one is there. A producer's own time for it
     can only excuse: events are dated as their producer likes.
     """
+    if not any(one.waits for one in members.values()):
+        return
+    reached = _Reached(members.values())
     for member, one in members.items():
         for wait in one.waits:
-            offset = _expected(wait, members.values(), acknowledged, skew)
+            offset = _expected(wait, reached, acknowledged, skew)
             if offset is None:
                 yield "L1", "nobody tells from where on what was resumed was to be read"
                 continue
@@ -195,21 +222,31 @@ def slow_resumes(
             )
 
 
+class _Reached:
+    """
+    How far members had come, or had committed, in ownerships that began before.
+    """
+
+    def __init__(self, members: Iterable[Replay]) -> None:
+        epochs = [epoch for one in members for epoch in one.epochs]
+        epochs.sort(key=lambda one: one.at)
+        self._at = [one.at for one in epochs]
+        most = (max(one.commits.most, one.end) for one in epochs)
+        self._most = list(accumulate(most, max))
+
+    def before(self, at: float) -> int:
+        found = bisect_left(self._at, at)
+        return self._most[found - 1] if found else -1
+
+
 def _expected(
-    wait: Waited, members: Iterable[Replay], acknowledged: Acknowledged, skew: float
+    wait: Waited, reached: _Reached, acknowledged: Acknowledged, skew: float
 ) -> int | None:
     # Where nothing came in an ownership, it was to begin no later than what others had
     # before, and no later than what was written once it was resumed.
     if wait.offset is not None:
         return wait.offset
-    known = [
-        most
-        for one in members
-        for epoch in one.epochs
-        if epoch.at < wait.resumed - skew
-        for most in (epoch.commits.most, *(run.end for run in epoch.runs))
-    ]
-    most = -1 if wait.was_sought else max(known, default=-1)
+    most = -1 if wait.was_sought else reached.before(wait.resumed - skew)
     return most if most >= 0 else acknowledged.next_after(wait.resumed + skew)
 
 
