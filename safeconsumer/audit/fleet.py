@@ -11,7 +11,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 from attrs import define, evolve, field, frozen
 
@@ -20,6 +20,7 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Heard, Let, Replay, Waited
+from safeconsumer.audit.spans import Span as Stretch
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
 
 Members = Mapping[str, Replay]
@@ -37,10 +38,10 @@ class Acknowledged:
     Records that producers were told of, or that were found in a topic.
 
     Attributes:
-        runs: which, without their times.
+        told: which, by who tells of them, without their times.
     """
 
-    runs: Spans = field(factory=Spans)
+    told: dict[str, Spans] = field(factory=dict)
     _last: "array[int]" = field(factory=lambda: array("q"))
     _at: "array[float]" = field(factory=lambda: array("d"))
     # Made when they are asked for first.
@@ -51,13 +52,21 @@ class Acknowledged:
         """
         Take note of a run.
         """
-        self.runs.add(fact["first"], fact["last"] + 1)
+        known = self.told.setdefault(fact.member, Spans())
+        known.add(fact["first"], fact["last"] + 1)
         self._times = self._offsets = None
         if self._at and self._at[-1] == fact.at:  # one look at a topic
             self._last[-1] = max(self._last[-1], fact["last"])
         else:
             self._last.append(fact["last"])
             self._at.append(fact.at)
+
+    @property
+    def runs(self) -> Iterator[Stretch]:
+        """
+        Which, without their times.
+        """
+        return chain.from_iterable(self.told.values())
 
     def time_of(self, offset: int) -> float | None:
         """

@@ -13,7 +13,7 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
 from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED
-from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
+from safeconsumer.audit.ownerships import Commits, Dated, Delivered, Epoch, Moments
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
 _WORKERS_OWN = frozenset(
@@ -197,6 +197,8 @@ class Replay:
         self._seeks: dict[object, _Sought] = {}
         self._sought_at = 0
         self._peeked = -1  # up to where records came that are to come again
+        self._dated_up_to = -1
+        self._starts = 0  # how many are dated up to the last that did not go on
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
@@ -518,7 +520,7 @@ class Replay:
         if not self._is_owned:
             self._is_owned = True
             self._leave_position()
-            self._peeked = -1
+            self._peeked = self._dated_up_to = -1
             self._sought_times = 0
             self._seeks.clear()
             generation = fact["generation"]
@@ -550,6 +552,7 @@ class Replay:
             self.epochs.append(now)
             self._is_owned = True
         self.delivered.add(fact.at, fact["first"])
+        self._date(fact)
         self._check_held(fact)
         if fact["peek"]:  # it is to come again, whatever is committed until then
             self._peeked = max(self._peeked, fact["next"])
@@ -566,6 +569,22 @@ class Replay:
         self._came(fact)
         if self.is_working:
             self.handled.delivered(fact)
+
+    def _date(self, fact: Fact) -> None:
+        at = fact["created"] if fact["written"] is None else fact["written"]
+        if at is None:
+            return
+        known, first = self.epochs[-1].dated, fact["first"]
+        is_brokers = fact["written"] is not None
+        now = Dated(offset=first, at=at, is_brokers=is_brokers, seen=fact.at)
+        goes_on = self._dated_up_to == fact["from"] == self._position
+        if goes_on and len(known) > self._starts:
+            known[-1] = now  # of what goes on only the last is kept
+        else:
+            known.append(now)
+        if not goes_on:
+            self._starts = len(known)
+        self._dated_up_to = fact["next"]
 
     def _moved(self, fact: Fact) -> None:
         # Over what is no record: markers of transactions, what was compacted away.

@@ -3,7 +3,7 @@ The audit as a Spark job, over packs.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.spark.auditing import SparkPacks, _said
 from tests.audit import bad
-from tests.audit.bad import BAD, GOOD, TP
+from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
 from tests.audit.test_packs import packed, written
 
