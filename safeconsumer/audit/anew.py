@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
+from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.ownerships import Dated, Epoch
 from safeconsumer.audit.spans import Spans, merged
 
@@ -32,6 +33,41 @@ class Anew:
 
     why: str
     since: float
+
+
+class Dating:
+    """
+    Takes note of the times of records in one ownership.
+
+    Memory grows with starts and seeks: of what goes on only the last one is kept.
+    """
+
+    def __init__(self) -> None:
+        self._up_to = -1
+        self._starts = 0  # how many were known with the last that did not go on
+
+    def take(self, fact: Fact, known: list[Dated], position: int | None) -> None:
+        """
+        Take note of a delivery.
+
+        Args:
+            fact: that tells of it.
+            known: what was noted in its ownership, which is added to.
+            position: where its member stood before; None: nobody tells.
+        """
+        is_brokers = fact["written"] is not None
+        at = fact["written"] if is_brokers else fact["created"]
+        if at is None:
+            return
+        now = Dated(offset=fact["first"], at=at, is_brokers=is_brokers, seen=fact.at)
+        goes_on = self._up_to == fact["from"] == position
+        if goes_on and len(known) > self._starts:
+            known[-1] = now
+        else:
+            known.append(now)
+        if not goes_on:
+            self._starts = len(known)
+        self._up_to = fact["next"]
 
 
 def made_anew(

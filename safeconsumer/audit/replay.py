@@ -4,16 +4,17 @@ One member and one partition: its facts, followed one by one.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, frozen
 
+from safeconsumer.audit.anew import Dating
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
 from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED
-from safeconsumer.audit.ownerships import Commits, Dated, Delivered, Epoch, Moments
+from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
 # Holds by which a worker limits what it takes; its handlers work on (W9).
 _WORKERS_OWN = frozenset(
@@ -197,8 +198,7 @@ class Replay:
         self._seeks: dict[object, _Sought] = {}
         self._sought_at = 0
         self._peeked = -1  # up to where records came that are to come again
-        self._dated_up_to = -1
-        self._starts = 0  # how many are dated up to the last that did not go on
+        self._dating = Dating()
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
@@ -221,7 +221,10 @@ class Replay:
         self.late: list[tuple[int, Finding]] = []
         self.generations: set[int] = set()
         self._excused: set[tuple[int, int]] = set()
-        self._takers: dict[str, Callable[[Fact], None]] = {
+        self._takers = self._by_event()
+
+    def _by_event(self) -> Mapping[str, Callable[[Fact], None]]:
+        return {
             "assigned": self._assigned,
             "begins": self._begins,
             "call": self._call,
@@ -520,7 +523,8 @@ class Replay:
         if not self._is_owned:
             self._is_owned = True
             self._leave_position()
-            self._peeked = self._dated_up_to = -1
+            self._peeked = -1
+            self._dating = Dating()
             self._sought_times = 0
             self._seeks.clear()
             generation = fact["generation"]
@@ -552,7 +556,7 @@ class Replay:
             self.epochs.append(now)
             self._is_owned = True
         self.delivered.add(fact.at, fact["first"])
-        self._date(fact)
+        self._dating.take(fact, self.epochs[-1].dated, self._position)
         self._check_held(fact)
         if fact["peek"]:  # it is to come again, whatever is committed until then
             self._peeked = max(self._peeked, fact["next"])
@@ -569,22 +573,6 @@ class Replay:
         self._came(fact)
         if self.is_working:
             self.handled.delivered(fact)
-
-    def _date(self, fact: Fact) -> None:
-        at = fact["created"] if fact["written"] is None else fact["written"]
-        if at is None:
-            return
-        known, first = self.epochs[-1].dated, fact["first"]
-        is_brokers = fact["written"] is not None
-        now = Dated(offset=first, at=at, is_brokers=is_brokers, seen=fact.at)
-        goes_on = self._dated_up_to == fact["from"] == self._position
-        if goes_on and len(known) > self._starts:
-            known[-1] = now  # of what goes on only the last is kept
-        else:
-            known.append(now)
-        if not goes_on:
-            self._starts = len(known)
-        self._dated_up_to = fact["next"]
 
     def _moved(self, fact: Fact) -> None:
         # Over what is no record: markers of transactions, what was compacted away.
