@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.audit.journal import read
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console.api import CALLS
 from safeconsumer.console.serve import Setup
 from safeconsumer.group import wire
@@ -235,6 +238,26 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         until_level(served, group, "flows")
         past = served.get("history", group=group)["records"]
         assert [one["is_held"] for one in past] == [True, True, False, False]
+
+
+def test_what_is_held_here_is_written_down(team: Team, tmp_path: Path) -> None:
+    """For audits; a journal that cannot be written keeps anything from being held."""
+    path = tmp_path / "ops.journal"
+    members = settled(team, "a")
+    with console(team, journal=SharedJournal(path)) as served, Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": f"{team.topic}:0", "reason": "db"}
+        assert served.pause(**wish).status_code == 200
+        ended = served.post("resume", group=team.group, scope=f"{team.topic}:0")
+        assert ended.status_code == 200
+        said = [one.event for one in read(path).entries]
+        assert said == ["group-asked", "group-hold", "group-lift", "group-lifted"]
+        path.write_text("something else")
+        refused = served.pause(**wish)
+        assert (refused.status_code, refused.json()["title"]) == (
+            *(500, "Nothing was written."),
+        )
+        assert served.get("holds")["holds"] == []
 
 
 @pytest.mark.embedded_broker
