@@ -147,4 +147,4 @@ def test_an_older_shim_is_refused_by_this_wheel(
         timeout=LIMIT,
         check=False,
     )
-    assert "speaks protocol 1, the installed safeconsumer 3" in done.stdout, done
+    assert "speaks protocol 1, the installed safeconsumer 4" in done.stdout, done

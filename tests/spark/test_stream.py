@@ -87,10 +87,17 @@ class Lab:
         self.elsewhere = Elsewhere()
         made = SourceOptions(fails_on_loss=fails_on_loss)
         self.opened: list[str] = []
+        self.gone: set[str] = set()  # changed in place
         self.controller = Controller(
             lambda name, _: (
                 self.opened.append(name)
-                or Stream(name, made, ledgers=(own,), followers=(self.elsewhere,))
+                or Stream(
+                    name,
+                    made,
+                    ledgers=(own,),
+                    followers=(self.elsewhere,),
+                    gone=self.gone.intersection,
+                )
             ),
             own,
         )
@@ -332,6 +339,48 @@ def test_a_held_topic_that_is_gone_fails_the_query() -> None:
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
     assert len(lab.named("spark_held_data_lost")) == 1
+
+
+UNKNOWN = "java.util.concurrent.ExecutionException: UnknownTopicOrPartitionException"
+
+
+@pytest.mark.parametrize("fails_on_loss", [True, False])
+def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
+    *, fails_on_loss: bool
+) -> None:
+    """
+    Its own words name none; the query ends either way.
+    """
+    lab = Lab(fails_on_loss=fails_on_loss)
+    lab.controller.pause("orders")
+    lab.ask("plan", start=offsets.render(START))
+    lab.gone.update(("orders", "returns"))
+    with pytest.raises(Refused, match=f"orders:0: it is gone; offset 5 .*{UNKNOWN}"):
+        lab.ask("failed", why=UNKNOWN)
+    (event,) = lab.named("spark_held_data_lost")
+    assert "returns" not in str(event)
+
+
+@pytest.mark.parametrize(
+    ("held", "gone", "why"),
+    [
+        ("orders", "returns", UNKNOWN),
+        ("returns", "orders", UNKNOWN),
+        ("orders", "orders", "java.lang.InterruptedException"),
+    ],
+)
+def test_where_it_fails_for_another_reason_its_own_words_stand(
+    held: str, gone: str, why: str
+) -> None:
+    """
+    What is held is there, only what flows is gone, or the query is being stopped.
+    """
+    lab = Lab()
+    lab.controller.pause(held)
+    lab.ask("plan", start=offsets.render(START))
+    lab.gone.add(gone)
+    assert lab.ask("failed", why=why)["verdict"] == "go"
+    assert lab.named("spark_held_data_lost") == []
 
 
 def test_without_fail_on_data_loss_it_is_only_told() -> None:
