@@ -83,9 +83,9 @@ def archive(  # noqa: PLR0913 - one parameter per option
     Started again with the same --checkpoint it goes on where it stood. SIGTERM and
     Ctrl-C end it cleanly. Where it cannot be told what is held, a run by --trigger once
     fails with status 1, and one that goes on waits. It is also 1 where no broker
-    answers, or refuses: what ends the query is said. Spark's Kafka connector, and Delta,
-    are taken from --connector, a folder with their jars, or else fetched by Spark from
-    Maven Central.
+    answers, or refuses: what ends the query is said. Spark's Kafka connector, and
+    Delta, are taken from --connector, a folder with their jars, or else fetched by
+    Spark from Maven Central.
 
     --table reads the whole archive at the end, and counts rows by partition.
     """

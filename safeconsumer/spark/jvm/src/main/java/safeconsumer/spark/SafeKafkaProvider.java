@@ -43,6 +43,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
     DECIDERS.put(name, new Decider(name, ask));
   }
 
+  /** Its streams keep it; there will be no others. */
+  public static void forget(String name) { DECIDERS.remove(name); }
+
   /** Fails if there is no decider of that name, or it does not answer; says if it is late. */
   public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
 
