@@ -93,7 +93,8 @@ class Controller:
                 ``TopicPartition`` or compiled patterns over whole topic names.
             owner: whose holds they are; two owners never lift each other's.
             reason: for people.
-            for_: seconds or a ``timedelta`` after which they end by themselves.
+            for_: seconds or a ``timedelta`` after which they end by themselves, by the
+                clock of this process.
             query: hold only streams of queries of this name (``queryName``), also of
                 those that start later; a name that no query has now holds nothing,
                 and is warned of.

@@ -154,10 +154,12 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
 
 def test_an_older_wheel_is_refused_by_this_shim(lake: Lake) -> None:
     """
-    It registers by a call that this shim knows only to refuse.
+    One of the first protocol calls what is not there; others ask for the protocol.
+
+    That one was never released.
     """
     gateway = lake.spark.sparkContext._gateway
-    with pytest.raises(Exception, match="newer safeconsumer than the one"):
+    with pytest.raises(Exception, match="decideBy does not exist"):
         _static(gateway, _SHIM).decideBy(None)
 
 

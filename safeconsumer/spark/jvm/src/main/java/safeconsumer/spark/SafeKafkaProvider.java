@@ -39,8 +39,9 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
 
   /** Makes a decider known under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
-    new Decider(name, ask).askSoon("hello", Map.of());
-    DECIDERS.put(name, new Decider(name, ask));
+    Decider made = new Decider(name, ask);
+    made.askSoon("hello", Map.of());
+    DECIDERS.put(name, made);
   }
 
   /** Its streams keep it; there will be no others. */
@@ -48,12 +49,6 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
 
   /** Fails if there is no decider of that name, or it does not answer; says if it is late. */
   public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
-
-  /** What safeconsumer called when it spoke the first protocol. */
-  public static void decideBy(BiFunction<String, Map<String, String>, String> python) {
-    throw new IllegalStateException("this session's safekafka jar is of a newer safeconsumer than "
-        + "the one that is installed: they must be of one version");
-  }
 
   @Override public String shortName() { return "safekafka"; }
   @Override public String keyPrefix() { return "safekafka"; } // spark.datasource.safekafka.*
