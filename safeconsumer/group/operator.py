@@ -306,7 +306,7 @@ class Operator:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
                 last[report.member] = (at, report)
         there = [one for one in last.values() if one[1].state != "stopped"]
-        stopped = [one for _, one in last.values() if _stopped_in_a_batch(one)]
+        stopped = [one for _, one in last.values() if stopped_in_a_batch(one)]
         if not there and not self._clock.knows(newest):
             return (), _Times(newest=newest, gone=tuple(stopped))  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
@@ -643,7 +643,10 @@ def _coordinated(ask: Callable[[], T]) -> T:
             time.sleep(_COORDINATOR_BACKOFF)
 
 
-def _stopped_in_a_batch(one: Report) -> bool:
+def stopped_in_a_batch(one: Report) -> bool:
+    """
+    Tell whether a stream was stopped in a batch, which is run again when it is back.
+    """
     is_stopped = one.state == "stopped" and bool(one.busy)
     return is_stopped and one.kind == report_wire.STREAM
 
