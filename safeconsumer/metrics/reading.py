@@ -68,9 +68,9 @@ class Listener(Protocol):
     Hears of Spark's queries, as :func:`safeconsumer.spark.listener` returns it.
     """
 
-    def queries(self) -> Iterable[Any]:
+    def heard(self) -> tuple[Iterable[Any], Iterable[Any]]:
         """
-        Return the queries that run, as they were last heard of.
+        Return the queries that run, and of each name what ended ones have done.
         """
 
 
@@ -343,18 +343,24 @@ def _more(ended: Any, since: Any) -> Any:  # noqa: ANN401 - a counter, as it is 
 def _of_queries(
     listeners: Iterable[Listener],
 ) -> Iterator[tuple[Metric, Mapping[str, float]]]:
-    # Sessions may have queries of one name each: what they have is added up.
-    found: dict[str, dict[str, float]] = {}
-    for query in (one for listener in listeners for one in listener.queries()):
-        for name, of in _QUERY_FIELDS.items():
-            value = getattr(query, of)
-            sums = found.setdefault(name, {})
+    # Sessions may have queries of one name each: what they have is added up. So is what
+    # ended ones of that name have read, or the counters would go back.
+    heard = [one.heard() for one in listeners]
+    running = [query for queries, _ in heard for query in queries]
+    ended = [query for _, queries in heard for query in queries]
+    for metric in table.of("spark"):
+        sums: dict[str, float] = {}
+        for query in running:
+            value = getattr(query, _QUERY_FIELDS[metric.name])
             before = sums.get(query.query, 0.0)
             is_text = isinstance(value, str)
             sums[query.query] = max(before, bool(value)) if is_text else before + value
-    for metric in table.of("spark"):
-        if metric.name in found:
-            yield metric, found[metric.name]
+        if metric.kind == "counter":
+            for query in ended:
+                if query.query in sums:
+                    sums[query.query] += getattr(query, _QUERY_FIELDS[metric.name])
+        if sums:
+            yield metric, sums
 
 
 def _samples(

@@ -494,7 +494,7 @@ def _console() -> Iterator[Metric]:
     )
     yield metric(
         "group_unlimited_holds",
-        "Those of them that never expire.",
+        "Holds of a group that never expire, by the topic they are on.",
         group,
         Label("source", SOURCES),
     )

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -16,6 +16,8 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events, left
 from safeconsumer.spark.controller import ledger
 
+# Of how many names it is known what ended queries have done.
+_MOST_ENDED = 1000
 # What the source says besides: who is no ``safekafka`` source says nothing of it.
 _HELD = "heldPartitions"
 
@@ -27,7 +29,7 @@ class QueryProgress:
 
     Attributes:
         query: its name, or its id.
-        batches: how many have read something, since this is listened to.
+        batches: how many have read something, since this is listened to; of one run.
         rows: how many they have read.
         held: how many partitions the last plan left alone.
         partitions: which, as ``orders:0-3``.
@@ -44,6 +46,9 @@ class QueryProgress:
     because: str = ""
 
 
+Heard: TypeAlias = tuple[tuple[QueryProgress, ...], tuple[QueryProgress, ...]]
+
+
 class Progress:
     """
     Keeps the progress of queries, and tells when what they hold has changed.
@@ -57,6 +62,7 @@ class Progress:
     def __init__(self, hooks: tuple[Hook, ...] | None = None) -> None:
         self._lock = threading.Lock()
         self._queries: dict[str, QueryProgress] = {}
+        self._ended: dict[str, QueryProgress] = {}
         self._ledger: PauseLedger = ledger(hooks)
 
     def queries(self) -> tuple[QueryProgress, ...]:
@@ -65,6 +71,13 @@ class Progress:
         """
         with self._lock:
             return tuple(self._queries.values())
+
+    def heard(self) -> Heard:
+        """
+        Return the queries that run, and of each name what ended ones have done.
+        """
+        with self._lock:
+            return tuple(self._queries.values()), tuple(self._ended.values())
 
     def take(self, progress: Mapping[str, Any]) -> None:
         """
@@ -101,10 +114,20 @@ class Progress:
         planned = left.by(run)
         with self._lock:
             last = self._queries.pop(run, None)
+            if last is not None:
+                self._keep(last)
         if last is not None and planned is not None:
             last = evolve(last, **_held(planned))
         if last is not None and (last.held or last.because):
             self._tell(events.QueryEndedHeld, last)
+
+    def _keep(self, last: QueryProgress) -> None:
+        before = self._ended.pop(last.query, QueryProgress(query=last.query))
+        self._ended[last.query] = evolve(
+            before, batches=before.batches + last.batches, rows=before.rows + last.rows
+        )
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def _tell(self, kind: Any, one: QueryProgress) -> None:  # noqa: ANN401 - an event
         self._ledger.emit(
@@ -160,9 +183,15 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
 
         def queries(self) -> tuple[QueryProgress, ...]:
             """
-            Return the queries that run, as they were last heard of: for metrics.
+            Return the queries that run, as they were last heard of.
             """
             return self.progress.queries()
+
+        def heard(self) -> Heard:
+            """
+            Return as well what ended ones have done: counters never go back.
+            """
+            return self.progress.heard()
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """

@@ -53,6 +53,29 @@ def test_sessions_whose_queries_have_one_name() -> None:
     assert found['spark_undecided{query="nightly"}'] == 1
 
 
+def test_counters_never_go_back() -> None:
+    """
+    Neither where a query is begun again, nor where one session of two ends its own.
+    """
+    one, other = Progress(()), Progress(())
+    one.take(progress(5, heldPartitions="1", heldLag="4"))
+    other.take(progress(6, heldPartitions="2", heldLag="3"))
+    read = 'spark_read_records_total{query="nightly"}'
+    assert values(one, other)[read] == 11
+    one.end("3-4")
+    found = values(one, other)
+    assert (found[read], found['spark_batches_total{query="nightly"}']) == (11, 2)
+    assert found['spark_held_partitions{query="nightly"}'] == 2
+    one.take(progress(1, heldPartitions="1", heldLag="4"))
+    assert values(one, other)[read] == 12
+    for _ in range(2):
+        other.end("3-4")
+        one.end("3-4")
+    assert values(one, other) == {}
+    one.take(progress(1, heldPartitions="1", heldLag="4"))
+    assert values(one)[read] == 7
+
+
 def test_beside_consumers(safe: Maker) -> None:
     """
     Their labels are their own; a source is there once, and can be left out again.
