@@ -31,7 +31,6 @@ try:
     from opentelemetry import context as contexts
     from opentelemetry import propagate, trace
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
-    from opentelemetry.propagators.composite import CompositePropagator
     from opentelemetry.propagators.textmap import Getter
     from opentelemetry.trace.propagation.tracecontext import (
         TraceContextTextMapPropagator,
@@ -51,9 +50,7 @@ _ASKED = (Pause, RetryLater, StopWorker)
 _BAGGAGE = "baggage"
 
 # To other processes, which may have been told of other propagators.
-_between = CompositePropagator(
-    [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
-)
+_between = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
 log = logging.getLogger("safeconsumer")
 
@@ -94,10 +91,12 @@ class Attempt:
     Attributes:
         span: OpenTelemetry's.
         context: with the span as the current one, and the baggage of a single record.
+        failed: is told what was raised while the context was written.
     """
 
     span: trace.Span
     context: contexts.Context
+    failed: Callable[[Exception], None]
 
     def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
         """
@@ -116,28 +115,48 @@ class Attempt:
         Those to be left out are None. Baggage stays as the record has it. Nothing where
         no span was made, as without an SDK.
         """
-        said: dict[str, str] = {}
-        names: set[str] = set()
-        if self.span.get_span_context().is_valid:
-            with suppress(Exception):  # a propagator's: the record's own stay
-                propagate.inject(said, self.context)
-                names = {*propagate.get_global_textmap().fields, *said} - {_BAGGAGE}
-        return {name: said[name].encode() if name in said else None for name in names}
+        try:
+            return self._headers()
+        except Exception as error:  # noqa: BLE001 - a propagator's: its own ones stay
+            self.failed(error)
+            return {}
+
+    def _headers(self) -> dict[str, bytes | None]:
+        if not self.span.get_span_context().is_valid:
+            return {}
+        said: dict[str, str | bytes] = {}
+        propagate.inject(said, self.context)
+        names = {*propagate.get_global_textmap().fields, *said} - {_BAGGAGE}
+        return {name: _header(name, said.get(name)) for name in names}
 
     def carrier(self) -> dict[str, str]:
         """
-        Return what :func:`within` takes in another process.
+        Return what :func:`within` takes in another process: what can be written of it.
         """
         said: dict[str, str] = {}
-        _between.inject(said, self.context)
+        for one in _between:
+            try:
+                one.inject(said, self.context)
+            except Exception as error:  # noqa: BLE001 - such as a text that is none
+                self.failed(error)
         return said
+
+
+def _header(name: object, value: str | bytes | None) -> bytes | None:
+    # A propagator that was written for Kafka has bytes, as Kafka has.
+    if not isinstance(name, str) or not isinstance(value, str | bytes | None):
+        message = f"a propagator wrote {name!r:.60}: {value!r:.60}, which is no header"
+        raise TypeError(message)
+    return value.encode() if isinstance(value, str) else value
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
     """
     Return the handler, called in the context that has arrived here.
     """
-    here = _between.extract(carrier)
+    here = contexts.Context()
+    for one in _between:
+        here = one.extract(carrier, here)
 
     def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
         token = contexts.attach(here)
@@ -274,7 +293,7 @@ class Tracer:
         span = self._tracer.start_span(
             f"process {tp.topic}", base, trace.SpanKind.CONSUMER, attributes, links
         )
-        return Attempt(span, trace.set_span_in_context(span, came))
+        return Attempt(span, trace.set_span_in_context(span, came), self._failed)
 
     def _place(self, tp: TopicPartition) -> dict[str, Any]:
         place = self._places.get(tp)

@@ -4,29 +4,54 @@ Spans of a worker's attempts: what they say, where they live, and what carries t
 
 import asyncio
 import importlib
+import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from opentelemetry import baggage, trace
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.propagators.textmap import (
+    Getter,
+    Setter,
+    TextMapPropagator,
+    default_getter,
+    default_setter,
+)
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+)
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_trace_id
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from safeconsumer import (
     BatchFailure,
@@ -43,6 +68,8 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.events.trace_ids import add_trace_ids
+from safeconsumer.worker.handlers import Context
+from safeconsumer.worker.tracing import tracer_of
 from tests.worker.lab import Lab, wait_for
 from tests.worker.test_contract import read_all
 
@@ -965,6 +992,186 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
     running.wait_done(2)
     running.end()
     assert running.worker.hook_failures["trace"] == 3
+
+
+class Careless(Sampler):
+    """
+    Its state is no ``TraceState``, which nobody notices before it is written.
+    """
+
+    def should_sample(self, *_: object, **__: object) -> SamplingResult:
+        """
+        Record all.
+        """
+        state: Any = {"vendor": "1"}
+        return SamplingResult(Decision.RECORD_AND_SAMPLE, None, state)
+
+    def get_description(self) -> str:
+        """
+        Say which one it is.
+        """
+        return "careless"
+
+
+class House(TextMapPropagator):
+    """
+    A house's own: what its header says becomes baggage as it is.
+
+    Args:
+        written: what it writes as its header.
+    """
+
+    def __init__(self, written: object = None) -> None:
+        self._written = written
+
+    @property
+    def fields(self) -> set[str]:
+        """
+        Its header.
+        """
+        return {"house"}
+
+    def extract(
+        self,
+        carrier: Any,  # noqa: ANN401 - any, with a getter
+        context: contexts.Context | None = None,
+        getter: Getter[Any] = default_getter,
+    ) -> contexts.Context:
+        """
+        Read it, with texts that were cut in the middle of an emoji.
+        """
+        found = getter.get(carrier, "house")
+        user = json.loads(found[0]) if found else "nobody"
+        return baggage.set_baggage("user", user, context)
+
+    def inject(
+        self,
+        carrier: Any,  # noqa: ANN401 - any, with a setter
+        context: contexts.Context | None = None,  # noqa: ARG002 - its signature
+        setter: Setter[Any] = default_setter,
+    ) -> None:
+        """
+        Write it.
+        """
+        if self._written is not None:
+            setter.set(carrier, "house", self._written)  # type: ignore[arg-type]  # that is the point
+
+
+HALF_AN_EMOJI = r'"\ud83d"'
+
+
+@pytest.fixture
+def propagating() -> Iterator[Callable[..., None]]:
+    """
+    Lend what has W3C's context and others propagated.
+    """
+    before = propagate.get_global_textmap()
+
+    def use(*others: TextMapPropagator) -> None:
+        every = [TraceContextTextMapPropagator(), W3CBaggagePropagator(), *others]
+        propagate.set_global_textmap(CompositePropagator(every))
+
+    yield use
+    propagate.set_global_textmap(before)
+
+
+def test_baggage_that_cannot_be_written_is_no_records_fault(
+    lab: Lab,
+    spans: Spans,
+    place: Any,  # noqa: ANN401 - any executor
+    propagating: Callable[..., None],
+) -> None:
+    """
+    Its handler is called once, in its trace, wherever it runs.
+    """
+    propagating(House())
+    lab.new_topic(partitions=1)
+    send(lab, "one", house=HALF_AN_EMOJI)
+    running = lab.run(
+        handler_for(place),
+        executor=place,
+        concurrency=1,
+        trace=spans.tracing(),
+        retry=TWICE,
+    )
+    running.wait_done(1)
+    running.end()
+    assert spans.one.status.status_code is StatusCode.UNSET
+    is_elsewhere = place == "process" or isinstance(place, ProcessPoolExecutor)
+    assert running.worker.hook_failures.get("trace", 0) == int(is_elsewhere)
+
+
+def test_a_state_that_cannot_be_written_is_no_records_fault(lab: Lab) -> None:
+    """
+    What a sampler says, on its way to another process.
+    """
+    spans = Spans(Careless())
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(nothing, executor="process", trace=spans.tracing(), retry=ONCE)
+    running.wait_done(1)
+    running.end()
+    assert spans.one.status.status_code is StatusCode.UNSET
+    assert running.worker.hook_failures["trace"] == 1
+
+
+def without_the_extra() -> None:
+    """
+    Have this process as one in whose image OpenTelemetry is missing.
+    """
+    for name in [one for one in sys.modules if one.startswith("opentelemetry")]:
+        del sys.modules[name]
+    sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # as if it was not there
+    sys.modules.pop("safeconsumer.worker.tracing", None)
+
+
+def test_a_pool_without_the_extra_handles_records(lab: Lab, spans: Spans) -> None:
+    """
+    Without their span being current there.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", "two")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        1, mp_context=context, initializer=without_the_extra
+    ) as pool:
+        running = lab.run(nothing, executor=pool, trace=spans.tracing(), retry=ONCE)
+        running.wait_done(2)
+        running.end()
+    codes = [span.status.status_code for span in spans.all]
+    assert codes == 2 * [StatusCode.UNSET]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected", "failures"), [(b"abc", ["abc"], 0), (7, [], 1)]
+)
+def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fixtures
+    lab: Lab,
+    spans: Spans,
+    propagating: Callable[..., None],
+    written: object,
+    expected: list[str],
+    failures: int,
+) -> None:
+    """
+    Bytes are what Kafka has; with what is neither the record's own headers stay.
+    """
+    propagating(House(written))
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT)
+    dead = lab.other_topic()
+    running = lab.run(
+        obey,
+        retry=ONCE,
+        dead_letter=DeadLetter(lab.producer, dead, max_ratio=None),
+        trace=spans.tracing(),
+    )
+    running.wait_done(1)
+    running.end()
+    (letter,) = read_all(lab, dead, 1)
+    assert contexts_of(letter, "house") == expected
+    assert contexts_of(letter) == [SENT if failures else as_header(spans.one)]
+    assert running.worker.hook_failures.get("trace", 0) == failures
 
 
 def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
