@@ -359,7 +359,8 @@ class Tracer:
                 answer = await handle(given, context)
                 if answer is not None:
                     refuse_undone(answer)
-            except GeneratorExit:  # nobody awaits it any more, and it may be elsewhere
+            except GeneratorExit as error:  # nobody awaits it; it may be elsewhere
+                end(attempt, error)
                 raise
             except BaseException as error:
                 contexts.detach(token)

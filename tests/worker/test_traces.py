@@ -1174,6 +1174,79 @@ def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fix
     assert running.worker.hook_failures.get("trace", 0) == failures
 
 
+class Cluster(Executor):
+    """
+    One whose node has died: its own error is in the future.
+    """
+
+    def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
+        """
+        Fail.
+        """
+        future: Future[Any] = Future()
+        future.set_exception(ConnectionError("node 7 died"))
+        return future
+
+
+def test_an_attempt_that_its_executor_fails_has_its_span(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    With the executor's error; the letter names it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    letter = dead_letter_of(
+        lab,
+        lab.producer,
+        handle=nothing,
+        executor=Cluster(),
+        concurrency=1,
+        trace=spans.tracing(),
+    )
+    kinds = [(span.attributes or {})["error.type"] for span in spans.all]
+    assert kinds == ["ConnectionError", "ConnectionError"]
+    assert contexts_of(letter) == [as_header(spans.all[-1])]
+
+
+def dies(_record: object, _context: object) -> None:
+    """
+    End this process.
+    """
+    os._exit(3)
+
+
+def test_an_attempt_that_breaks_its_executor_has_its_span(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    The one that one looks for.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    with ProcessPoolExecutor(1) as pool:
+        running = lab.run(dies, executor=pool, trace=spans.tracing())
+        running.wait_end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlersFailError")
+
+
+def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
+    spans: Spans,
+) -> None:
+    """
+    Somebody's loop is closed over a handler.
+    """
+    config = {"group_id": "g", "client_id": "c", "bootstrap_servers": "localhost"}
+    tracer = tracer_of(spans.tracing(), config, is_batch=False)
+    record = SimpleNamespace(headers=[], offset=0, value=b"")
+    context = Context(TopicPartition("t", 0), 1, 1, threading.Event(), lambda: None)
+    call = tracer.around(nothing_async)(record, context)
+    call.send(None)
+    call.close()
+    assert (spans.one.attributes or {})["error.type"] == "GeneratorExit"
+
+
 def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
     """
     Nothing stands between the loop and the handler, so nothing costs anything.

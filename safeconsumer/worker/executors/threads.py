@@ -173,7 +173,14 @@ class Elsewhere(Threads, ABC):
         attempt = slot.trace = tracer.begin(given, epoch.tp, task.attempt)
         carrier = None if attempt is None else attempt.carrier()
         about = (epoch.tp, task.attempt, epoch.number, carrier)
-        count, error = answer = self._ask(slot, records, about)
+        try:
+            count, error = answer = self._ask(slot, records, about)
+        except NotBegunError:
+            raise
+        except BaseException as wrong:
+            if attempt is not None:
+                tracer.end(attempt, wrong)
+            raise
         if attempt is not None and (count or error is not None):
             tracer.end(attempt, error)
         return answer
