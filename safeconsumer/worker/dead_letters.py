@@ -4,16 +4,19 @@ The dead letters: posted one by one, acknowledged before their record is complet
 
 import contextlib
 import heapq
+import inspect
 import itertools
 import queue
 import random
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
+from kafka import KafkaProducer
 from kafka.errors import (
     InvalidRecordError,
     MessageSizeTooLargeError,
@@ -53,7 +56,8 @@ class Failure:
         is_brief: whether a letter about it was too large: say less.
         trace: headers that carry the trace of the last attempt, instead of the
             record's own of these names; None for those to leave out. Empty without
-            ``Worker(trace=...)``. The attempt's span is current while you are called.
+            ``Worker(trace=...)``. The attempt's span is current while you are called,
+            and its record's baggage the first time.
     """
 
     error: BaseException
@@ -301,7 +305,7 @@ class DeadLetters:
         post.since = time.monotonic()
         self._sending = (post, post.since)
         try:
-            answer = self._send(letter, failure)
+            answer = self._send(post, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
                 self._wait(post, answer)
@@ -311,10 +315,13 @@ class DeadLetters:
         finally:
             self._sending = None
 
-    def _send(self, letter: Letter, failure: Failure) -> object:
+    def _send(self, post: _Post, failure: Failure) -> object:
+        letter = post.letter
         if letter.trace is None:
             return self._sink(letter.record, failure)
-        return letter.trace.run(self._sink, letter.record, failure)
+        # Baggage that cannot be written fails each send that is made in it.
+        attempt = letter.trace if post.tries == 1 else letter.trace.without_baggage()
+        return attempt.run(self._sink, letter.record, failure)
 
     def _listen(self, post: _Post, ticket: object, answer: Any) -> bool:  # noqa: ANN401 - any
         # False if it is no future that calls back.
@@ -455,10 +462,23 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
                 headers=OneTrace(headers, failure.trace),
             )
         except (TypeError, ValueError, AssertionError) as error:
+            if _is_a_tracers(error):
+                raise
             why = f"the producer cannot write it: {shown(error)}"
             raise UnsendableError(why) from error
 
     return send
+
+
+def _is_a_tracers(error: BaseException) -> bool:
+    # What OpenTelemetry's instrumentor has put around upstream's send runs samplers and
+    # propagators of anybody's: they say nothing about the record.
+    upstream = inspect.unwrap(KafkaProducer.send).__code__
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return all(frame.f_code is not upstream for frame in frames) and any(
+        str(frame.f_globals.get("__name__")).startswith("opentelemetry.")
+        for frame in frames
+    )
 
 
 def _headers(record: Any, failure: Failure) -> Headers:  # noqa: ANN401 - upstream's record

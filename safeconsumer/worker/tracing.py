@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
 
-from attrs import define
+from attrs import define, evolve
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
@@ -107,6 +107,13 @@ class Attempt:
             return call(*args, **settings)
         finally:
             contexts.detach(token)
+
+    def without_baggage(self) -> "Attempt":
+        """
+        Return the same, with its span as the only current thing.
+        """
+        alone = trace.set_span_in_context(self.span, contexts.Context())
+        return evolve(self, context=alone)
 
     def headers(self) -> dict[str, bytes | None]:
         """

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.partitioner.default import DefaultPartitioner
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -1172,6 +1173,117 @@ def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fix
     assert contexts_of(letter, "house") == expected
     assert contexts_of(letter) == [SENT if failures else as_header(spans.one)]
     assert running.worker.hook_failures.get("trace", 0) == failures
+
+
+class Refusing(Sampler):
+    """
+    Raises at the first send of a letter, and records the rest.
+
+    Args:
+        error: what.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def should_sample(
+        self,
+        _context: object,
+        _trace_id: int,
+        name: str,
+        *_: object,
+        **__: object,
+    ) -> SamplingResult:
+        """
+        Raise, or record.
+        """
+        if name.endswith(" send") and self._errors:
+            raise self._errors.pop()
+        return SamplingResult(Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        """
+        Say which one it is.
+        """
+        return "refusing"
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError, OSError])
+def test_a_tracer_that_fails_in_send_loses_no_letter(
+    lab: Lab,
+    kind: type[Exception],
+    traced: bool,  # noqa: FBT001
+) -> None:
+    """
+    It says nothing about the record: the letter is sent again.
+    """
+    spans = Spans(Refusing(kind()))
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    with instrumented(spans):
+        letter = dead_letter_of(
+            lab,
+            lab.producer,
+            trace=spans.tracing() if traced else False,
+            on_exhausted="skip",
+        )
+    assert letter.value == b"bad"
+
+
+def test_a_letter_whose_baggage_cannot_be_written_is_sent_without(
+    lab: Lab, spans: Spans, propagating: Callable[..., None]
+) -> None:
+    """
+    It is current for the instrumentor only since we have made it so.
+    """
+    propagating(House())
+    lab.new_topic(partitions=1)
+    send(lab, "bad", house=HALF_AN_EMOJI)
+    with instrumented(spans):
+        letter = dead_letter_of(
+            lab, lab.producer, trace=spans.tracing(), on_exhausted="skip"
+        )
+    sent = spans.all[-1]
+    assert sent.name.endswith(" send")
+    assert contexts_of(letter) == [as_header(sent)]
+
+
+def test_what_upstream_cannot_write_stays_final(
+    lab: Lab,
+    spans: Spans,
+    make_producer: Any,  # noqa: ANN401 - a fixture
+) -> None:
+    """
+    Also where an instrumentor has wrapped what refuses it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    producer = make_producer(partitioner=RefusesAll())
+    with instrumented(spans):
+        running = lab.run(
+            obey,
+            retry=ONCE,
+            dead_letter=DeadLetter(producer, lab.other_topic(), max_ratio=None),
+            trace=spans.tracing(),
+            on_exhausted="skip",
+        )
+        running.wait_done(1)
+        running.end()
+    stats = running.worker.stats()
+    assert (stats.skipped, stats.dead_letters) == (1, 0)
+
+
+class RefusesAll(DefaultPartitioner):  # type: ignore[misc]  # upstream is untyped
+    """
+    A partitioner that takes nothing.
+    """
+
+    def partition(self, *_: object) -> int:
+        """
+        Refuse.
+        """
+        raise ValueError
 
 
 class Cluster(Executor):
