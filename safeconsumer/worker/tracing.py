@@ -16,16 +16,20 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker.handlers import (
+    BatchFailure,
     Context,
     Handler,
     Pause,
     RetryLater,
     StopWorker,
+    blamed,
     is_async,
+    misfit,
     refuse_undone,
 )
+from safeconsumer.worker.outages import sound
 from safeconsumer.worker.settings import Tracing
-from safeconsumer.worker.tracebacks import message
+from safeconsumer.worker.tracebacks import chain, message
 
 try:
     from opentelemetry import context as contexts
@@ -92,11 +96,13 @@ class Attempt:
         span: OpenTelemetry's.
         context: with the span as the current one, and the baggage of a single record.
         failed: is told what was raised while the context was written.
+        count: of records that are handed over together; None where there is no batch.
     """
 
     span: trace.Span
     context: contexts.Context
     failed: Callable[[Exception], None]
+    count: int | None = None
 
     def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
         """
@@ -188,7 +194,8 @@ class Tracer:
         is_batch: whether the handler takes several records at a time.
 
     Attributes:
-        failures: how often no span could be made, or ended.
+        failures: how often no span could be made, or ended, or its context written.
+        gives_up: whether it is the worker that cancels handlers from now on.
     """
 
     def __init__(
@@ -209,6 +216,7 @@ class Tracer:
             self._common["messaging.client.id"] = client
         self._places: dict[TopicPartition, dict[str, Any]] = {}
         self.failures = 0
+        self.gives_up = False
 
     # ------------------------------------------------------------ one attempt
 
@@ -239,16 +247,23 @@ class Tracer:
         """
         span = attempt.span
         try:
-            if isinstance(error, _ASKED):
-                span.set_attribute("safeconsumer.asked", type(error).__name__)
-            elif error is not None and span.is_recording():
-                _record(span, error)
+            if error is not None and span.is_recording():
+                self._record(attempt, error)
         except Exception as wrong:  # noqa: BLE001 - as above
             self._failed(wrong)
         try:
             span.end()
         except Exception as wrong:  # noqa: BLE001 - as above
             self._failed(wrong)
+
+    def _record(self, attempt: Attempt, error: BaseException) -> None:
+        if not self.gives_up:
+            error = _meant(error, attempt.count)
+        asked = _asked(error, attempt.count)
+        if asked:
+            attempt.span.set_attribute("safeconsumer.asked", ",".join(asked))
+        else:
+            _record(attempt.span, error)
 
     def _begin_one(self, record: Any, tp: TopicPartition, attempt: int) -> Attempt:  # noqa: ANN401 - upstream's
         base = came = _ambient()
@@ -287,7 +302,9 @@ class Tracer:
                 if sent.is_valid:
                     at = {"messaging.kafka.offset": record.offset}
                     links.append(trace.Link(sent, at))
-        return self._begin(tp, base, base, attributes, links)
+        begun = self._begin(tp, base, base, attributes, links)
+        begun.count = len(records)
+        return begun
 
     def _begin(
         self,
@@ -404,10 +421,41 @@ def _ambient() -> contexts.Context:
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
+def _meant(error: BaseException, count: int | None) -> BaseException:
+    # What the worker takes it for, so that its events name the same.
+    error = blamed(error)
+    if isinstance(error, Pause):
+        taken = sound(error)
+        return error if isinstance(taken, Pause) else taken
+    if count is not None and isinstance(error, BatchFailure):
+        return misfit(getattr(error, "errors", None), count) or error
+    return error
+
+
+def _asked(error: BaseException, count: int | None) -> list[str]:
+    # What is asked for where nothing has failed: of a batch, for each that it names.
+    every = [error]
+    if count is not None and isinstance(error, BatchFailure):
+        every = [_meant(one, None) for one in error.errors.values()]
+    if not all(isinstance(one, _ASKED) for one in every):
+        return []
+    return sorted({type(one).__name__ for one in every})
+
+
 def _record(span: trace.Span, error: BaseException) -> None:
     kind = type(error)
     is_built_in = kind.__module__ == "builtins"
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    span.set_attribute("error.type", kind.__qualname__ if is_built_in else name)
-    span.set_status(trace.Status(trace.StatusCode.ERROR, message(error)))
-    span.record_exception(error)
+    name = (
+        kind.__qualname__ if is_built_in else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    text = message(error)
+    span.set_attribute("error.type", name)
+    span.set_status(trace.Status(trace.StatusCode.ERROR, text))
+    # As record_exception, which asks an error for its text without a guard, and keeps
+    # all of it: a record's value, say, once for each attempt.
+    said = {
+        "exception.type": name,
+        "exception.message": text,
+        "exception.stacktrace": chain(error),
+    }
+    span.add_event("exception", said)

@@ -70,6 +70,7 @@ from safeconsumer import (
 )
 from safeconsumer.events.trace_ids import add_trace_ids
 from safeconsumer.worker.handlers import Context
+from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import tracer_of
 from tests.worker.lab import Lab, wait_for
 from tests.worker.test_contract import read_all
@@ -513,6 +514,157 @@ def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
     running.end()
     attributes = spans.one.attributes or {}
     assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
+
+
+class Odd(Exception):  # noqa: N818 - a test's
+    """
+    One whose text ends the process.
+    """
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Huge(Exception):  # noqa: N818 - a test's
+    """
+    One whose text has all of its record.
+    """
+
+    def __str__(self) -> str:
+        return 1_000_000 * "x"
+
+
+def test_an_error_without_a_text_is_its_records_alone(lab: Lab, spans: Spans) -> None:
+    """
+    Asking it for one changes nothing.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", "good")
+
+    def handle(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+        if record.value == b"bad":
+            raise Odd
+
+    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
+    running.wait_done(2)
+    running.end()
+    bad, good = spans.all
+    assert bad.status.description == "<Odd that cannot be shown>"
+    assert good.status.status_code is StatusCode.UNSET
+
+
+def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
+    """
+    As everywhere: it waits in an exporter's queue, once for each attempt.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+
+    def handle(_record: object, _context: object) -> None:
+        raise Huge
+
+    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
+    running.wait_done(1)
+    running.end()
+    (event,) = spans.one.events
+    said = event.attributes or {}
+    assert len(str(said["exception.message"])) == MESSAGE_BYTES
+    assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+    assert "in handle" in str(said["exception.stacktrace"])
+    assert str(said["exception.type"]).endswith(".Huge")
+
+
+async def awaits_cancelled(_record: object, _context: object) -> None:
+    """
+    Await what somebody has cancelled.
+    """
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    task.cancel()
+    await task
+
+
+def test_one_that_somebody_cancels_fails_as_its_record(lab: Lab, spans: Spans) -> None:
+    """
+    With the class that the worker's events and letters name.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(
+        awaits_cancelled,
+        executor="asyncio",
+        trace=spans.tracing(),
+        retry=ONCE,
+        on_exhausted="skip",
+    )
+    running.wait_done(1)
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlerCancelledError")
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked", "kind"),
+    [
+        ({1: RetryLater(0.01)}, "RetryLater", None),
+        ({0: Pause(0.01), 1: RetryLater(0.01)}, "Pause,RetryLater", None),
+        ({0: ValueError(), 1: RetryLater(0.01)}, None, ".BatchFailure"),
+        ({7: RetryLater(0.01)}, None, "IndexError"),
+    ],
+)
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fixtures
+    lab: Lab,
+    spans: Spans,
+    executor: Any,  # noqa: ANN401 - a name
+    errors: dict[int, Exception],
+    asked: str | None,
+    kind: str | None,
+) -> None:
+    """
+    If all that it names do, and it names what there is.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", "two")
+    handle = FailsOnce(errors)
+    running = lab.run(
+        handle,
+        batch=2,
+        batch_within=10.0,
+        executor=executor,
+        concurrency=1,
+        trace=spans.tracing(),
+        retry=TWICE,
+        on_exhausted="skip",
+    )
+    running.wait_done(2)
+    running.end()
+    first = spans.all[0]
+    attributes = first.attributes or {}
+    assert attributes.get("safeconsumer.asked") == asked
+    is_error = first.status.status_code is StatusCode.ERROR
+    assert is_error is (asked is None)
+    assert str(attributes.get("error.type", "")).endswith(kind or "")
+    assert is_error is ("error.type" in attributes)
+
+
+class FailsOnce:
+    """
+    A handler of batches.
+
+    Args:
+        errors: with which the first of its calls in a process fails.
+    """
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        self._errors: dict[int, Exception] | None = errors
+
+    def __call__(self, _records: object, _context: object) -> None:
+        """
+        Fail, or not.
+        """
+        errors, self._errors = self._errors, None
+        if errors is not None:
+            raise BatchFailure(errors)
 
 
 def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
