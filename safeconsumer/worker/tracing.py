@@ -52,6 +52,8 @@ _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 # What a handler raises to steer its worker, and is no failure.
 _ASKED = (Pause, RetryLater, StopWorker)
 _BAGGAGE = "baggage"
+# Of partitions whose attributes are kept at a time, some 500 bytes each.
+_MOST_PLACES = 4_096
 
 # To other processes, which may have been told of other propagators.
 _between = TraceContextTextMapPropagator(), W3CBaggagePropagator()
@@ -322,6 +324,8 @@ class Tracer:
     def _place(self, tp: TopicPartition) -> dict[str, Any]:
         place = self._places.get(tp)
         if place is None:
+            if len(self._places) >= _MOST_PLACES:  # topics come and go
+                self._places.clear()
             place = self._places[tp] = {
                 **self._common,
                 "messaging.destination.name": tp.topic,

@@ -69,6 +69,7 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.events.trace_ids import add_trace_ids
+from safeconsumer.worker import tracing
 from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import tracer_of
@@ -82,6 +83,8 @@ SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 NOT_SAMPLED = SENT[:-1] + "0"
 TWICE = Retry(attempts=2, first=0.05, most=0.05)
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
+CONFIG = {"group_id": "g", "client_id": "c", "bootstrap_servers": "localhost"}
+RECORD = SimpleNamespace(headers=[], offset=0, value=b"")
 
 
 class Spans:
@@ -731,6 +734,25 @@ def refuse_bad(records: list[Any], _context: object) -> None:
     if any(record.value == b"bad" for record in records):
         message = "planted"
         raise ValueError(message)
+
+
+def test_what_is_kept_of_partitions_is_bounded(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A subscription by pattern sees topics that come and go.
+    """
+    monkeypatch.setattr(tracing, "_MOST_PLACES", 3)
+    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
+    for number in [*range(10), 0, 9]:
+        begun = tracer.begin(RECORD, TopicPartition(f"t{number}", number), 1)
+        assert begun is not None
+        tracer.end(begun)
+        assert len(tracer._places) <= 3
+        attributes = spans.all[-1].attributes or {}
+        assert attributes[names.MESSAGING_DESTINATION_NAME] == f"t{number}"
+        assert attributes[names.MESSAGING_DESTINATION_PARTITION_ID] == str(number)
+    assert len(spans.all) == 12
 
 
 # ------------------------------------------------------------ what did not start
@@ -1501,11 +1523,9 @@ def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
     """
     Somebody's loop is closed over a handler.
     """
-    config = {"group_id": "g", "client_id": "c", "bootstrap_servers": "localhost"}
-    tracer = tracer_of(spans.tracing(), config, is_batch=False)
-    record = SimpleNamespace(headers=[], offset=0, value=b"")
+    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
     context = Context(TopicPartition("t", 0), 1, 1, threading.Event(), lambda: None)
-    call = tracer.around(nothing_async)(record, context)
+    call = tracer.around(nothing_async)(RECORD, context)
     call.send(None)
     call.close()
     assert (spans.one.attributes or {})["error.type"] == "GeneratorExit"
