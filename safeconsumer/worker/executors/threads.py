@@ -164,7 +164,7 @@ class Elsewhere(Threads, ABC):
 
     def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
         # The span lives here, and its context travels. One that is not ended was not
-        # begun for anybody: nothing hears of it.
+        # begun for anybody: no exporter gets it.
         epoch, tracer = task.epoch, self._calls.trace
         if tracer is None or self._is_here:
             about: About = (epoch.tp, task.attempt, epoch.number, None)
