@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
 
 from attrs import define, evolve
+from kafka.cluster import collect_hosts
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
@@ -195,26 +196,34 @@ class Tracer:
         client: the consumer's ``client_id``.
         is_batch: whether the handler takes several records at a time.
 
+        servers: the consumer's ``bootstrap_servers``.
     Attributes:
         failures: how often no span could be made, or ended, or its context written.
         gives_up: whether it is the worker that cancels handlers from now on.
     """
 
     def __init__(
-        self, setting: Tracing, group: str, client: str | None, *, is_batch: bool
+        self,
+        setting: Tracing,
+        group: str,
+        client: str | None,
+        servers: str | Sequence[str],
+        *,
+        is_batch: bool,
     ) -> None:
         self._tracer = trace.get_tracer(
             "safeconsumer", version("safeconsumer"), setting.provider, _SCHEMA
         )
         self._is_parent = setting.parent
         self._is_batch = is_batch
-        self._common = {
+        self._common: dict[str, str | int] = {
             "messaging.system": "kafka",
             "messaging.operation.name": "process",
             "messaging.operation.type": "process",
             "messaging.consumer.group.name": group,
         }
         if client is not None:
+            **_server(servers),
             self._common["messaging.client.id"] = client
         self._places: dict[TopicPartition, dict[str, Any]] = {}
         self.failures = 0
@@ -415,7 +424,17 @@ def tracer_of(
         is_batch: whether the handler takes several records at a time.
     """
     setting = setting if isinstance(setting, Tracing) else Tracing()
-    return Tracer(setting, config["group_id"], config["client_id"], is_batch=is_batch)
+    names = config["group_id"], config["client_id"], config["bootstrap_servers"]
+    return Tracer(setting, *names, is_batch=is_batch)
+
+
+def _server(servers: str | Sequence[str]) -> dict[str, str | int]:
+    # Of several nobody here knows which one a record came from.
+    hosts = {one[:2] for one in collect_hosts(servers, randomize=False)}
+    if len(hosts) != 1:
+        return {}
+    ((host, port),) = hosts
+    return {"server.address": host, "server.port": port}
 
 
 def _ambient() -> contexts.Context:

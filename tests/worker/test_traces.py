@@ -49,7 +49,7 @@ from opentelemetry.sdk.trace.sampling import (
     SamplingResult,
 )
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
-from opentelemetry.semconv.attributes import error_attributes
+from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -243,6 +243,7 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
         names.MESSAGING_CLIENT_ID: config["client_id"],
         names.MESSAGING_KAFKA_OFFSET: 0,
         "safeconsumer.attempt": 1,
+        **server_of(config["bootstrap_servers"]),
     }
     scope = span.instrumentation_scope
     assert (scope.name, scope.schema_url) == ("safeconsumer", Schemas.V1_44_0.value)
@@ -253,6 +254,45 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
     assert span.context.trace_id != TRACE_ID
     assert span.status.status_code is StatusCode.UNSET
     assert "secret" not in span.to_json()
+
+
+def server_of(servers: list[str]) -> dict[str, str | int]:
+    """
+    Return what the only one of these is said to be.
+    """
+    if servers[1:]:
+        return {}
+    host, port = servers[0].rsplit(":", 1)
+    return {
+        server_attributes.SERVER_ADDRESS: host,
+        server_attributes.SERVER_PORT: int(port),
+    }
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("kafka", ("kafka", 9092)),
+        (["SSL://kafka:9093"], ("kafka", 9093)),
+        (["[::1]:9094"], ("::1", 9094)),
+        ("kafka:9092,kafka:9092", ("kafka", 9092)),
+        (["a:9092", "b:9092"], (None, None)),
+    ],
+)
+def test_the_server_is_named_if_there_is_one(
+    spans: Spans, servers: str | list[str], expected: tuple[str | None, int | None]
+) -> None:
+    """
+    Of several nobody knows which one a record came from.
+    """
+    config = {**CONFIG, "bootstrap_servers": servers}
+    tracer = tracer_of(spans.tracing(), config, is_batch=False)
+    begun = tracer.begin(RECORD, TopicPartition("t", 0), 1)
+    assert begun is not None
+    tracer.end(begun)
+    attributes = spans.one.attributes or {}
+    address = attributes.get(server_attributes.SERVER_ADDRESS)
+    assert (address, attributes.get(server_attributes.SERVER_PORT)) == expected
 
 
 def test_the_record_is_the_parent_by_option(lab: Lab, spans: Spans) -> None:
