@@ -56,8 +56,8 @@ class Failure:
         is_brief: whether a letter about it was too large: say less.
         trace: headers that carry the trace of the last attempt, instead of the
             record's own of these names; None for those to leave out. Empty without
-            ``Worker(trace=...)``. The attempt's span is current while you are called,
-            and its record's baggage the first time.
+            ``Worker(trace=...)``, and where that attempt is not sampled. Its span is
+            current while you are called, and its record's baggage the first time.
     """
 
     error: BaseException

@@ -129,7 +129,8 @@ class Attempt:
         Return what takes the place of a record's own headers in its dead letter.
 
         Those to be left out are None. Baggage stays as the record has it. Nothing where
-        no span was made, as without an SDK.
+        no span was made, as without an SDK, or none is kept: then the sender's is the
+        one that can be found.
         """
         try:
             return self._headers()
@@ -138,7 +139,8 @@ class Attempt:
             return {}
 
     def _headers(self) -> dict[str, bytes | None]:
-        if not self.span.get_span_context().is_valid:
+        here = self.span.get_span_context()
+        if not (here.is_valid and here.trace_flags.sampled):
             return {}
         said: dict[str, str | bytes] = {}
         propagate.inject(said, self.context)
@@ -194,9 +196,9 @@ class Tracer:
         setting: the worker's.
         group: of its consumer.
         client: the consumer's ``client_id``.
+        servers: the consumer's ``bootstrap_servers``.
         is_batch: whether the handler takes several records at a time.
 
-        servers: the consumer's ``bootstrap_servers``.
     Attributes:
         failures: how often no span could be made, or ended, or its context written.
         gives_up: whether it is the worker that cancels handlers from now on.
@@ -221,9 +223,9 @@ class Tracer:
             "messaging.operation.name": "process",
             "messaging.operation.type": "process",
             "messaging.consumer.group.name": group,
+            **_server(servers),
         }
         if client is not None:
-            **_server(servers),
             self._common["messaging.client.id"] = client
         self._places: dict[TopicPartition, dict[str, Any]] = {}
         self.failures = 0
