@@ -5,8 +5,10 @@ Names of attributes are those of the semantic conventions 1.44 for messaging. Th
 written out, since the packages that have them are pinned to one version of them each.
 """
 
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
@@ -250,6 +252,12 @@ class Tracer:
             self._failed(error)
             return None
 
+    def carrier(self, given: Any, tp: TopicPartition, attempt: int) -> "Carrier":  # noqa: ANN401 - records
+        """
+        Return what carries an attempt to another process; :meth:`begin` has the rest.
+        """
+        return Carrier(self, functools.partial(self.begin, given, tp, attempt))
+
     def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """
         End its span.
@@ -409,6 +417,50 @@ class Tracer:
             end(attempt)
 
         return call
+
+
+class Carrier(Mapping[str, str]):
+    """
+    What carries an attempt to another process: it begins when this is packed.
+
+    A pool of processes packs what it will run, and can give back no more: what a hold
+    takes out of its queue has not begun. Any thread.
+    """
+
+    def __init__(self, tracer: Tracer, begin: Callable[[], Attempt | None]) -> None:
+        self._tracer = tracer
+        self._begin = begin
+        self._lock = threading.Lock()  # of a pool that breaks while it packs
+        self._attempt: Attempt | None = None
+        self._said: dict[str, str] | None = None
+
+    def end(self, error: BaseException | None) -> Attempt | None:
+        """
+        End the attempt, and return it; None if there is no span of it.
+        """
+        self._written()
+        if self._attempt is not None:
+            self._tracer.end(self._attempt, error)
+        return self._attempt
+
+    def _written(self) -> dict[str, str]:
+        with self._lock:
+            if self._said is None:
+                attempt = self._attempt = self._begin()
+                self._said = {} if attempt is None else attempt.carrier()
+            return self._said
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
+        return dict, (self._written(),)
+
+    def __getitem__(self, name: str) -> str:
+        return self._written()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._written())
+
+    def __len__(self) -> int:
+        return len(self._written())
 
 
 def tracer_of(

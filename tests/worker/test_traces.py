@@ -7,6 +7,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -838,6 +839,70 @@ def test_what_a_hold_puts_back_has_no_span(
     running.wait_done(20)
     running.end()
     assert begun == Counter(range(20))
+
+
+class Slow(Executor):
+    """
+    Packs its calls when it runs them, as a pool of processes does, and that when told.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[Any], tuple[Any, ...], dict[str, Any]]] = []
+
+    @property
+    def waiting(self) -> int:
+        """
+        How many calls wait.
+        """
+        return sum(not future.cancelled() for future, _, _ in self._waiting)
+
+    def submit(self, *call: Any, **settings: Any) -> Any:  # noqa: ANN401 - a future
+        """
+        Have it wait.
+        """
+        future: Future[Any] = Future()
+        self._waiting.append((future, call, settings))
+        return future
+
+    def work(self) -> None:
+        """
+        Run all that waits.
+        """
+        for future, call, settings in self._waiting:
+            if future.set_running_or_notify_cancel():
+                there = pickle.loads(pickle.dumps((call, settings)))  # noqa: S301 - ours
+                (function, *rest), settings_there = there
+                future.set_result(function(*rest, **settings_there))
+
+
+def test_what_a_hold_takes_out_of_a_pool_has_not_begun(lab: Lab, spans: Spans) -> None:
+    """
+    A processor that looks at what begins hears of the attempt, and of its end.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    begun: list[object] = []
+
+    class Noting(SpanProcessor):
+        def on_start(self, span: object, **_: object) -> None:  # type: ignore[override]  # by name
+            begun.append(span)
+
+    spans.provider.add_span_processor(Noting())
+    pool, consumer = Slow(), lab.consumer()
+    running = lab.run(
+        nothing, consumer, executor=pool, concurrency=1, trace=spans.tracing()
+    )
+    wait_for(lambda: pool.waiting, "a call")
+    consumer.pause(lab.topic)
+    wait_for(lambda: not pool.waiting, "it to be taken back")
+    assert not begun
+    consumer.resume(lab.topic)
+    wait_for(lambda: pool.waiting, "another call")
+    assert not begun
+    pool.work()
+    running.wait_done(1)
+    running.end()
+    assert len(begun) == len(spans.all) == 1
 
 
 def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
