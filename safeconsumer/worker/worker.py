@@ -416,7 +416,7 @@ class Worker:
         """
         How often ``on_event`` raised, by its ``repr``; the log has the first time.
 
-        Of spans that could not be made, or ended, under ``trace``.
+        Of spans that could not be made, or ended, or carried on, under ``trace``.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:
