@@ -84,6 +84,8 @@ Acknowledged: TypeAlias = Callable[[Letter], None]
 Refused: TypeAlias = Callable[[Letter, BaseException], None]
 Epochs: TypeAlias = Collection[Epoch] | None
 
+# Whose instrumentor puts something around a producer's send.
+_TRACERS = "opentelemetry."
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 
@@ -454,13 +456,9 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
             (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
             for name, text in _told(record, failure, group).items()
         ]
+        letter = {"key": record.key, "value": value}
         try:
-            return setting.producer.send(
-                setting.topic,
-                key=record.key,
-                value=value,
-                headers=OneTrace(headers, failure.trace),
-            )
+            return _send_to(setting, headers, failure, **letter)
         except (TypeError, ValueError, AssertionError) as error:
             if _is_a_tracers(error):
                 raise
@@ -470,14 +468,34 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
     return send
 
 
+def _send_to(
+    setting: DeadLetter,
+    headers: Headers,
+    failure: Failure,
+    **letter: Any,  # noqa: ANN401 - key and value
+) -> object:
+    # What fails in a tracer may have been sent by then, so it is sent once more, around
+    # it, and not again and again.
+    producer = setting.producer
+    kind: Any = type(producer)
+    try:
+        traced = OneTrace(headers, failure.trace)
+        return producer.send(setting.topic, headers=traced, **letter)
+    except (TypeError, ValueError, AssertionError) as error:
+        wrapper = getattr(getattr(kind, "send", None), "_self_wrapper", None)
+        is_around = str(getattr(wrapper, "__module__", "")).startswith(_TRACERS)
+        if not (is_around and _is_a_tracers(error)):
+            raise
+    return kind.send.__wrapped__(producer, setting.topic, headers=[*headers], **letter)
+
+
 def _is_a_tracers(error: BaseException) -> bool:
     # What OpenTelemetry's instrumentor has put around upstream's send runs samplers and
     # propagators of anybody's: they say nothing about the record.
     upstream = inspect.unwrap(KafkaProducer.send).__code__
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return all(frame.f_code is not upstream for frame in frames) and any(
-        str(frame.f_globals.get("__name__")).startswith("opentelemetry.")
-        for frame in frames
+        str(frame.f_globals.get("__name__")).startswith(_TRACERS) for frame in frames
     )
 
 

@@ -1243,6 +1243,29 @@ def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> N
     assert seen == [(expected, spans.one.context.span_id)]
 
 
+def test_a_callable_that_failed_is_called_without_the_baggage(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    It may be what no producer's tracer can write; the span is current as before.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, baggage="tenant=a")
+    seen: list[Any] = []
+
+    def sink(_record: object, _failure: object) -> None:
+        here = trace.get_current_span().get_span_context()
+        seen.append((dict(baggage.get_all()), here.span_id))
+        if not seen[1:]:
+            raise ValueError
+
+    running = lab.run(obey, retry=ONCE, dead_letter=sink, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    here = spans.one.context
+    assert seen == [({"tenant": "a"}, here.span_id), ({}, here.span_id)]
+
+
 # ------------------------------------------------------------ off, and out of order
 
 
@@ -1514,7 +1537,7 @@ def test_a_tracer_that_fails_in_send_loses_no_letter(
     assert letter.value == b"bad"
 
 
-def test_a_letter_whose_baggage_cannot_be_written_is_sent_without(
+def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
     lab: Lab, spans: Spans, propagating: Callable[..., None]
 ) -> None:
     """
@@ -1522,14 +1545,39 @@ def test_a_letter_whose_baggage_cannot_be_written_is_sent_without(
     """
     propagating(House())
     lab.new_topic(partitions=1)
-    send(lab, "bad", house=HALF_AN_EMOJI)
+    send(lab, "bad", house=HALF_AN_EMOJI, traceparent=SENT)
     with instrumented(spans):
         letter = dead_letter_of(
             lab, lab.producer, trace=spans.tracing(), on_exhausted="skip"
         )
-    sent = spans.all[-1]
-    assert sent.name.endswith(" send")
-    assert contexts_of(letter) == [as_header(sent)]
+    assert contexts_of(letter) == [SENT]
+
+
+def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
+    lab: Lab,
+    spans: Spans,
+    make_producer: Any,  # noqa: ANN401 - a fixture
+) -> None:
+    """
+    The instrumentor asks for servers that JSON can write, once upstream has sent.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    producer = make_producer()
+    producer.config["bootstrap_servers"] = set(producer.config["bootstrap_servers"])
+    with instrumented(spans):
+        dead = lab.other_topic()
+        running = lab.run(
+            obey,
+            retry=ONCE,
+            dead_letter=DeadLetter(producer, dead, max_ratio=None),
+            on_exhausted="skip",
+        )
+        running.wait_done(1)
+        running.end()
+    stats = running.worker.stats()
+    assert (stats.skipped, stats.dead_letters) == (0, 1)
+    assert len(read_all(lab, dead, 2)) == 2
 
 
 def test_what_upstream_cannot_write_stays_final(
