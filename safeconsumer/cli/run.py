@@ -177,6 +177,12 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     "shutdown",
     "How long handlers are waited for; a number: shutdown.",
 )
+@click.option(
+    "--trace",
+    is_flag=True,
+    help="Make an OpenTelemetry span of each attempt; where spans go says "
+    "opentelemetry-instrument, before safeconsumer run.",
+)
 @option(
     "--hook",
     "hooks",
@@ -406,6 +412,7 @@ _AS_GIVEN = (
     "handler_timeout",
     "lifespan",
     "on_exhausted",
+    "trace",
 )
 
 

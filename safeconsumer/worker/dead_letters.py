@@ -4,16 +4,19 @@ The dead letters: posted one by one, acknowledged before their record is complet
 
 import contextlib
 import heapq
+import inspect
 import itertools
 import queue
 import random
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
+from kafka import KafkaProducer
 from kafka.errors import (
     InvalidRecordError,
     MessageSizeTooLargeError,
@@ -53,7 +56,8 @@ class Failure:
         is_brief: whether a letter about it was too large: say less.
         trace: headers that carry the trace of the last attempt, instead of the
             record's own of these names; None for those to leave out. Empty without
-            ``Worker(trace=...)``. The attempt's span is current while you are called.
+            ``Worker(trace=...)``, and where that attempt is not sampled. Its span is
+            current while you are called, and its record's baggage the first time.
     """
 
     error: BaseException
@@ -80,6 +84,8 @@ Acknowledged: TypeAlias = Callable[[Letter], None]
 Refused: TypeAlias = Callable[[Letter, BaseException], None]
 Epochs: TypeAlias = Collection[Epoch] | None
 
+# Whose instrumentor puts something around a producer's send.
+_TRACERS = "opentelemetry."
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 
@@ -301,7 +307,7 @@ class DeadLetters:
         post.since = time.monotonic()
         self._sending = (post, post.since)
         try:
-            answer = self._send(letter, failure)
+            answer = self._send(post, failure)
             refuse_coroutine(answer)
             if not self._listen(post, ticket, answer):
                 self._wait(post, answer)
@@ -311,10 +317,13 @@ class DeadLetters:
         finally:
             self._sending = None
 
-    def _send(self, letter: Letter, failure: Failure) -> object:
+    def _send(self, post: _Post, failure: Failure) -> object:
+        letter = post.letter
         if letter.trace is None:
             return self._sink(letter.record, failure)
-        return letter.trace.run(self._sink, letter.record, failure)
+        # Baggage that cannot be written fails each send that is made in it.
+        attempt = letter.trace if post.tries == 1 else letter.trace.without_baggage()
+        return attempt.run(self._sink, letter.record, failure)
 
     def _listen(self, post: _Post, ticket: object, answer: Any) -> bool:  # noqa: ANN401 - any
         # False if it is no future that calls back.
@@ -447,18 +456,47 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
             (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
             for name, text in _told(record, failure, group).items()
         ]
+        letter = {"key": record.key, "value": value}
         try:
-            return setting.producer.send(
-                setting.topic,
-                key=record.key,
-                value=value,
-                headers=OneTrace(headers, failure.trace),
-            )
+            return _send_to(setting, headers, failure, **letter)
         except (TypeError, ValueError, AssertionError) as error:
+            if _is_a_tracers(error):
+                raise
             why = f"the producer cannot write it: {shown(error)}"
             raise UnsendableError(why) from error
 
     return send
+
+
+def _send_to(
+    setting: DeadLetter,
+    headers: Headers,
+    failure: Failure,
+    **letter: Any,  # noqa: ANN401 - key and value
+) -> object:
+    # What fails in a tracer may have been sent by then, so it is sent once more, around
+    # it, and not again and again.
+    producer = setting.producer
+    kind: Any = type(producer)
+    try:
+        traced = OneTrace(headers, failure.trace)
+        return producer.send(setting.topic, headers=traced, **letter)
+    except (TypeError, ValueError, AssertionError) as error:
+        wrapper = getattr(getattr(kind, "send", None), "_self_wrapper", None)
+        is_around = str(getattr(wrapper, "__module__", "")).startswith(_TRACERS)
+        if not (is_around and _is_a_tracers(error)):
+            raise
+    return kind.send.__wrapped__(producer, setting.topic, headers=[*headers], **letter)
+
+
+def _is_a_tracers(error: BaseException) -> bool:
+    # What OpenTelemetry's instrumentor has put around upstream's send runs samplers and
+    # propagators of anybody's: they say nothing about the record.
+    upstream = inspect.unwrap(KafkaProducer.send).__code__
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return all(frame.f_code is not upstream for frame in frames) and any(
+        str(frame.f_globals.get("__name__")).startswith(_TRACERS) for frame in frames
+    )
 
 
 def _headers(record: Any, failure: Failure) -> Headers:  # noqa: ANN401 - upstream's record

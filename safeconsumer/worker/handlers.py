@@ -3,7 +3,9 @@ What a handler is given and may raise, and calling it with the records of a task
 """
 
 import asyncio
+import functools
 import inspect
+import logging
 import math
 import threading
 import time
@@ -651,10 +653,25 @@ def call_in_process(
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if carrier is not None:
+        handle = _in_trace(handle, carrier)
+    return call_elsewhere(handle, records, context, **settings)
+
+
+def _in_trace(handle: Handler, carrier: Mapping[str, str]) -> Handler:
+    try:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
-        handle = within(carrier, handle)
-    return call_elsewhere(handle, records, context, **settings)
+        return within(carrier, handle)
+    except Exception as error:  # noqa: BLE001 - what is missing here is no record's fault
+        _tell_untraced(shown(error))
+        return handle
+
+
+@functools.cache
+def _tell_untraced(why: str) -> None:
+    logging.getLogger("safeconsumer").error(
+        "in this process handlers are called without their span: %s", why
+    )
 
 
 def outcome_of(

@@ -234,7 +234,9 @@ class Schedule:
         if outcome.finished:
             self._succeed(outcome, parts)
         if outcome.failing:
-            self.durations.add(outcome.failing, len(outcome.failed))
+            # Of a batch that asks for later the first has failed, and all were handled.
+            left = len(outcome.left) if self._policy.is_batch else 0
+            self.durations.add(outcome.failing, len(outcome.failed) + left)
         if task.bundle and len(outcome.finished) == len(task.indexes):
             self._next_all(task.bundle)
         else:

@@ -88,7 +88,9 @@ class Tracing:
         parent: whether a single record's own context, out of its headers, becomes the
             parent of its attempts, which are part of its sender's trace then, sampled
             as that is. Otherwise each attempt begins a trace of its own, linked to it,
-            as the attempts of a batch always do.
+            as the attempts of a batch always do: of a batch above 128 records
+            OpenTelemetry's SDK keeps the last links, with the number of those that it
+            drops, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` says more.
         provider: OpenTelemetry's ``TracerProvider``; None for the global one, which may
             be set later.
 

@@ -5,33 +5,39 @@ Names of attributes are those of the semantic conventions 1.44 for messaging. Th
 written out, since the packages that have them are pinned to one version of them each.
 """
 
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
 
-from attrs import define
+from attrs import define, evolve
+from kafka.cluster import collect_hosts
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
 from safeconsumer.worker.handlers import (
+    BatchFailure,
     Context,
     Handler,
     Pause,
     RetryLater,
     StopWorker,
+    blamed,
     is_async,
+    misfit,
     refuse_undone,
 )
+from safeconsumer.worker.outages import sound
 from safeconsumer.worker.settings import Tracing
-from safeconsumer.worker.tracebacks import message
+from safeconsumer.worker.tracebacks import chain, message
 
 try:
     from opentelemetry import context as contexts
     from opentelemetry import propagate, trace
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
-    from opentelemetry.propagators.composite import CompositePropagator
     from opentelemetry.propagators.textmap import Getter
     from opentelemetry.trace.propagation.tracecontext import (
         TraceContextTextMapPropagator,
@@ -49,11 +55,11 @@ _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 # What a handler raises to steer its worker, and is no failure.
 _ASKED = (Pause, RetryLater, StopWorker)
 _BAGGAGE = "baggage"
+# Of partitions whose attributes are kept at a time, some 500 bytes each.
+_MOST_PLACES = 4_096
 
 # To other processes, which may have been told of other propagators.
-_between = CompositePropagator(
-    [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
-)
+_between = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
 log = logging.getLogger("safeconsumer")
 
@@ -94,10 +100,14 @@ class Attempt:
     Attributes:
         span: OpenTelemetry's.
         context: with the span as the current one, and the baggage of a single record.
+        failed: is told what was raised while the context was written.
+        count: of records that are handed over together; None where there is no batch.
     """
 
     span: trace.Span
     context: contexts.Context
+    failed: Callable[[Exception], None]
+    count: int | None = None
 
     def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
         """
@@ -109,35 +119,64 @@ class Attempt:
         finally:
             contexts.detach(token)
 
+    def without_baggage(self) -> "Attempt":
+        """
+        Return the same, with its span as the only current thing.
+        """
+        alone = trace.set_span_in_context(self.span, contexts.Context())
+        return evolve(self, context=alone)
+
     def headers(self) -> dict[str, bytes | None]:
         """
         Return what takes the place of a record's own headers in its dead letter.
 
         Those to be left out are None. Baggage stays as the record has it. Nothing where
-        no span was made, as without an SDK.
+        no span was made, as without an SDK, or none is kept: then the sender's is the
+        one that can be found.
         """
-        said: dict[str, str] = {}
-        names: set[str] = set()
-        if self.span.get_span_context().is_valid:
-            with suppress(Exception):  # a propagator's: the record's own stay
-                propagate.inject(said, self.context)
-                names = {*propagate.get_global_textmap().fields, *said} - {_BAGGAGE}
-        return {name: said[name].encode() if name in said else None for name in names}
+        try:
+            return self._headers()
+        except Exception as error:  # noqa: BLE001 - a propagator's: its own ones stay
+            self.failed(error)
+            return {}
+
+    def _headers(self) -> dict[str, bytes | None]:
+        here = self.span.get_span_context()
+        if not (here.is_valid and here.trace_flags.sampled):
+            return {}
+        said: dict[str, str | bytes] = {}
+        propagate.inject(said, self.context)
+        names = {*propagate.get_global_textmap().fields, *said} - {_BAGGAGE}
+        return {name: _header(name, said.get(name)) for name in names}
 
     def carrier(self) -> dict[str, str]:
         """
-        Return what :func:`within` takes in another process.
+        Return what :func:`within` takes in another process: what can be written of it.
         """
         said: dict[str, str] = {}
-        _between.inject(said, self.context)
+        for one in _between:
+            try:
+                one.inject(said, self.context)
+            except Exception as error:  # noqa: BLE001 - such as a text that is none
+                self.failed(error)
         return said
+
+
+def _header(name: object, value: str | bytes | None) -> bytes | None:
+    # A propagator that was written for Kafka has bytes, as Kafka has.
+    if not isinstance(name, str) or not isinstance(value, str | bytes | None):
+        message = f"a propagator wrote {name!r:.60}: {value!r:.60}, which is no header"
+        raise TypeError(message)
+    return value.encode() if isinstance(value, str) else value
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
     """
     Return the handler, called in the context that has arrived here.
     """
-    here = _between.extract(carrier)
+    here = contexts.Context()
+    for one in _between:
+        here = one.extract(carrier, here)
 
     def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
         token = contexts.attach(here)
@@ -159,30 +198,40 @@ class Tracer:
         setting: the worker's.
         group: of its consumer.
         client: the consumer's ``client_id``.
+        servers: the consumer's ``bootstrap_servers``.
         is_batch: whether the handler takes several records at a time.
 
     Attributes:
-        failures: how often no span could be made, or ended.
+        failures: how often no span could be made, or ended, or its context written.
+        gives_up: whether it is the worker that cancels handlers from now on.
     """
 
     def __init__(
-        self, setting: Tracing, group: str, client: str | None, *, is_batch: bool
+        self,
+        setting: Tracing,
+        group: str,
+        client: str | None,
+        servers: str | Sequence[str],
+        *,
+        is_batch: bool,
     ) -> None:
         self._tracer = trace.get_tracer(
             "safeconsumer", version("safeconsumer"), setting.provider, _SCHEMA
         )
         self._is_parent = setting.parent
         self._is_batch = is_batch
-        self._common = {
+        self._common: dict[str, str | int] = {
             "messaging.system": "kafka",
             "messaging.operation.name": "process",
             "messaging.operation.type": "process",
             "messaging.consumer.group.name": group,
+            **_server(servers),
         }
         if client is not None:
             self._common["messaging.client.id"] = client
         self._places: dict[TopicPartition, dict[str, Any]] = {}
         self.failures = 0
+        self.gives_up = False
 
     # ------------------------------------------------------------ one attempt
 
@@ -203,6 +252,12 @@ class Tracer:
             self._failed(error)
             return None
 
+    def carrier(self, given: Any, tp: TopicPartition, attempt: int) -> "Carrier":  # noqa: ANN401 - records
+        """
+        Return what carries an attempt to another process; :meth:`begin` has the rest.
+        """
+        return Carrier(self, functools.partial(self.begin, given, tp, attempt))
+
     def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """
         End its span.
@@ -213,16 +268,23 @@ class Tracer:
         """
         span = attempt.span
         try:
-            if isinstance(error, _ASKED):
-                span.set_attribute("safeconsumer.asked", type(error).__name__)
-            elif error is not None and span.is_recording():
-                _record(span, error)
+            if error is not None and span.is_recording():
+                self._record(attempt, error)
         except Exception as wrong:  # noqa: BLE001 - as above
             self._failed(wrong)
         try:
             span.end()
         except Exception as wrong:  # noqa: BLE001 - as above
             self._failed(wrong)
+
+    def _record(self, attempt: Attempt, error: BaseException) -> None:
+        if not self.gives_up:
+            error = _meant(error, attempt.count)
+        asked = _asked(error, attempt.count)
+        if asked:
+            attempt.span.set_attribute("safeconsumer.asked", ",".join(asked))
+        else:
+            _record(attempt.span, error)
 
     def _begin_one(self, record: Any, tp: TopicPartition, attempt: int) -> Attempt:  # noqa: ANN401 - upstream's
         base = came = _ambient()
@@ -261,7 +323,9 @@ class Tracer:
                 if sent.is_valid:
                     at = {"messaging.kafka.offset": record.offset}
                     links.append(trace.Link(sent, at))
-        return self._begin(tp, base, base, attributes, links)
+        begun = self._begin(tp, base, base, attributes, links)
+        begun.count = len(records)
+        return begun
 
     def _begin(
         self,
@@ -274,11 +338,13 @@ class Tracer:
         span = self._tracer.start_span(
             f"process {tp.topic}", base, trace.SpanKind.CONSUMER, attributes, links
         )
-        return Attempt(span, trace.set_span_in_context(span, came))
+        return Attempt(span, trace.set_span_in_context(span, came), self._failed)
 
     def _place(self, tp: TopicPartition) -> dict[str, Any]:
         place = self._places.get(tp)
         if place is None:
+            if len(self._places) >= _MOST_PLACES:  # topics come and go
+                self._places.clear()
             place = self._places[tp] = {
                 **self._common,
                 "messaging.destination.name": tp.topic,
@@ -340,7 +406,8 @@ class Tracer:
                 answer = await handle(given, context)
                 if answer is not None:
                     refuse_undone(answer)
-            except GeneratorExit:  # nobody awaits it any more, and it may be elsewhere
+            except GeneratorExit as error:  # nobody awaits it; it may be elsewhere
+                end(attempt, error)
                 raise
             except BaseException as error:
                 contexts.detach(token)
@@ -350,6 +417,50 @@ class Tracer:
             end(attempt)
 
         return call
+
+
+class Carrier(Mapping[str, str]):
+    """
+    What carries an attempt to another process: it begins when this is packed.
+
+    A pool of processes packs what it will run, and can give back no more: what a hold
+    takes out of its queue has not begun. Any thread.
+    """
+
+    def __init__(self, tracer: Tracer, begin: Callable[[], Attempt | None]) -> None:
+        self._tracer = tracer
+        self._begin = begin
+        self._lock = threading.Lock()  # of a pool that breaks while it packs
+        self._attempt: Attempt | None = None
+        self._said: dict[str, str] | None = None
+
+    def end(self, error: BaseException | None) -> Attempt | None:
+        """
+        End the attempt, and return it; None if there is no span of it.
+        """
+        self._written()
+        if self._attempt is not None:
+            self._tracer.end(self._attempt, error)
+        return self._attempt
+
+    def _written(self) -> dict[str, str]:
+        with self._lock:
+            if self._said is None:
+                attempt = self._attempt = self._begin()
+                self._said = {} if attempt is None else attempt.carrier()
+            return self._said
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
+        return dict, (self._written(),)
+
+    def __getitem__(self, name: str) -> str:
+        return self._written()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._written())
+
+    def __len__(self) -> int:
+        return len(self._written())
 
 
 def tracer_of(
@@ -367,7 +478,17 @@ def tracer_of(
         is_batch: whether the handler takes several records at a time.
     """
     setting = setting if isinstance(setting, Tracing) else Tracing()
-    return Tracer(setting, config["group_id"], config["client_id"], is_batch=is_batch)
+    names = config["group_id"], config["client_id"], config["bootstrap_servers"]
+    return Tracer(setting, *names, is_batch=is_batch)
+
+
+def _server(servers: str | Sequence[str]) -> dict[str, str | int]:
+    # Of several nobody here knows which one a record came from.
+    hosts = {one[:2] for one in collect_hosts(servers, randomize=False)}
+    if len(hosts) != 1:
+        return {}
+    ((host, port),) = hosts
+    return {"server.address": host, "server.port": port}
 
 
 def _ambient() -> contexts.Context:
@@ -377,10 +498,41 @@ def _ambient() -> contexts.Context:
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
+def _meant(error: BaseException, count: int | None) -> BaseException:
+    # What the worker takes it for, so that its events name the same.
+    error = blamed(error)
+    if isinstance(error, Pause):
+        taken = sound(error)
+        return error if isinstance(taken, Pause) else taken
+    if count is not None and isinstance(error, BatchFailure):
+        return misfit(getattr(error, "errors", None), count) or error
+    return error
+
+
+def _asked(error: BaseException, count: int | None) -> list[str]:
+    # What is asked for where nothing has failed: of a batch, for each that it names.
+    every = [error]
+    if count is not None and isinstance(error, BatchFailure):
+        every = [_meant(one, None) for one in error.errors.values()]
+    if not all(isinstance(one, _ASKED) for one in every):
+        return []
+    return sorted({type(one).__name__ for one in every})
+
+
 def _record(span: trace.Span, error: BaseException) -> None:
     kind = type(error)
     is_built_in = kind.__module__ == "builtins"
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    span.set_attribute("error.type", kind.__qualname__ if is_built_in else name)
-    span.set_status(trace.Status(trace.StatusCode.ERROR, message(error)))
-    span.record_exception(error)
+    name = (
+        kind.__qualname__ if is_built_in else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    text = message(error)
+    span.set_attribute("error.type", name)
+    span.set_status(trace.Status(trace.StatusCode.ERROR, text))
+    # As record_exception, which asks an error for its text without a guard, and keeps
+    # all of it: a record's value, say, once for each attempt.
+    said = {
+        "exception.type": name,
+        "exception.message": text,
+        "exception.stacktrace": chain(error),
+    }
+    span.add_event("exception", said)

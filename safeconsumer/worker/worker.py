@@ -431,8 +431,8 @@ class Worker:
         """
         How often ``on_event`` raised, by its ``repr``; the log has the first time.
 
-        Of spans that could not be made, or ended, under ``trace``. ``stats()`` and the
-        metric ``worker_hook_failures_total`` have the sum.
+        Of spans that could not be made, or ended, or carried on, under ``trace``.
+        ``stats()`` and the metric ``worker_hook_failures_total`` have the sum.
         """
         failures = self._emit.failures
         if self._tracer is not None and self._tracer.failures:

@@ -663,6 +663,39 @@ def test_a_hook_gets_every_event(
     assert {"assignment_changed", "worker_stopped"} <= set(program.events())
 
 
+TRACED = """
+from handlers import note
+from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+class Noting(SpanProcessor):
+    def on_end(self, span):
+        with open("spans", "a") as file:
+            file.write(f"{span.name}\\n")
+
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(Noting())
+"""
+
+
+@pytest.mark.any_broker
+def test_each_attempt_is_a_span_if_wanted(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    By whatever provider there is, as ``opentelemetry-instrument`` sets one.
+    """
+    produce(b"v")
+    (program.folder / "traced.py").write_text(TRACED)
+    process = program.start("traced:note", "--trace")
+    program.wait_seen(1)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == Status.DONE, told
+    spans = (program.folder / "spans").read_text()
+    assert spans == f"process {program.topic}\n"
+
+
 @pytest.mark.any_broker
 def test_it_says_where_each_partition_starts(
     program: Program, produce: Callable[..., None]

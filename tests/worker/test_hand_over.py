@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from safeconsumer.worker import handlers as calls
-from safeconsumer.worker.handlers import Slot, call_each, context_of
+from safeconsumer.worker.handlers import (
+    BatchFailure,
+    RetryLater,
+    Slot,
+    batch_failed,
+    call_each,
+    context_of,
+)
 from safeconsumer.worker.queue import KEPT_LANES, KEYLESS, Order
+from safeconsumer.worker.results import BOUNDS
 from tests.worker.lab import wait_for
 from tests.worker.test_schedule import Desk
 
@@ -218,3 +226,22 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
     ((index, began),) = slot.seen
     assert index == task.indexes[0]
     assert began > 0
+
+
+@pytest.mark.parametrize(
+    "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
+)
+def test_a_batch_that_fails_counts_once_for_each_of_its_records(
+    error: Exception,
+) -> None:
+    """
+    With their mean, also where only the first of them has failed.
+    """
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
+    desk.admit(4)
+    (task,) = desk.schedule.queue.claim()
+    desk.schedule.complete([batch_failed(task, error, 2.0)])
+    taken = desk.schedule.durations.taken()
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert taken.total == pytest.approx(2.0)
+    assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}

@@ -4,29 +4,56 @@ Spans of a worker's attempts: what they say, where they live, and what carries t
 
 import asyncio
 import importlib
+import json
+import multiprocessing
+import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from opentelemetry import baggage, trace
+from kafka.partitioner.default import DefaultPartitioner
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry.propagators.textmap import (
+    Getter,
+    Setter,
+    TextMapPropagator,
+    default_getter,
+    default_setter,
+)
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+)
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
-from opentelemetry.semconv.attributes import error_attributes
+from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.semconv.schemas import Schemas
-from opentelemetry.trace import SpanKind, StatusCode, TraceFlags, format_trace_id
+from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from safeconsumer import (
     BatchFailure,
@@ -43,6 +70,10 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.events.trace_ids import add_trace_ids
+from safeconsumer.worker import tracing
+from safeconsumer.worker.handlers import Context
+from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
+from safeconsumer.worker.tracing import tracer_of
 from tests.worker.lab import Lab, wait_for
 from tests.worker.test_contract import read_all
 
@@ -53,6 +84,8 @@ SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 NOT_SAMPLED = SENT[:-1] + "0"
 TWICE = Retry(attempts=2, first=0.05, most=0.05)
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
+CONFIG = {"group_id": "g", "client_id": "c", "bootstrap_servers": "localhost"}
+RECORD = SimpleNamespace(headers=[], offset=0, value=b"")
 
 
 class Spans:
@@ -211,6 +244,7 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
         names.MESSAGING_CLIENT_ID: config["client_id"],
         names.MESSAGING_KAFKA_OFFSET: 0,
         "safeconsumer.attempt": 1,
+        **server_of(config["bootstrap_servers"]),
     }
     scope = span.instrumentation_scope
     assert (scope.name, scope.schema_url) == ("safeconsumer", Schemas.V1_44_0.value)
@@ -221,6 +255,45 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
     assert span.context.trace_id != TRACE_ID
     assert span.status.status_code is StatusCode.UNSET
     assert "secret" not in span.to_json()
+
+
+def server_of(servers: list[str]) -> dict[str, str | int]:
+    """
+    Return what the only one of these is said to be.
+    """
+    if servers[1:]:
+        return {}
+    host, port = servers[0].rsplit(":", 1)
+    return {
+        server_attributes.SERVER_ADDRESS: host,
+        server_attributes.SERVER_PORT: int(port),
+    }
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("kafka", ("kafka", 9092)),
+        (["SSL://kafka:9093"], ("kafka", 9093)),
+        (["[::1]:9094"], ("::1", 9094)),
+        ("kafka:9092,kafka:9092", ("kafka", 9092)),
+        (["a:9092", "b:9092"], (None, None)),
+    ],
+)
+def test_the_server_is_named_if_there_is_one(
+    spans: Spans, servers: str | list[str], expected: tuple[str | None, int | None]
+) -> None:
+    """
+    Of several nobody knows which one a record came from.
+    """
+    config = {**CONFIG, "bootstrap_servers": servers}
+    tracer = tracer_of(spans.tracing(), config, is_batch=False)
+    begun = tracer.begin(RECORD, TopicPartition("t", 0), 1)
+    assert begun is not None
+    tracer.end(begun)
+    attributes = spans.one.attributes or {}
+    address = attributes.get(server_attributes.SERVER_ADDRESS)
+    assert (address, attributes.get(server_attributes.SERVER_PORT)) == expected
 
 
 def test_the_record_is_the_parent_by_option(lab: Lab, spans: Spans) -> None:
@@ -267,11 +340,13 @@ def test_a_parent_that_is_not_sampled(lab: Lab, parent: bool) -> None:  # noqa: 
 def test_a_sampler_may_drop_all(lab: Lab) -> None:
     """
     Nothing is recorded, and records, failures and letters are as ever.
+
+    A letter keeps its sender's context, of which somebody may have a trace.
     """
     spans = Spans(ParentBased(ALWAYS_OFF))
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
-    send(lab, "one", "bad", traceparent=SENT)
+    send(lab, "one", "bad", traceparent=SENT, tracestate="vendor=1")
     running = lab.run(
         obey,
         trace=spans.tracing(),
@@ -282,8 +357,8 @@ def test_a_sampler_may_drop_all(lab: Lab) -> None:
     running.end()
     assert spans.all == ()
     (letter,) = read_all(lab, dead, 1)
-    (said,) = [one for name, one in letter.headers if name == "traceparent"]
-    assert not int(said[-2:], 16) & TraceFlags.SAMPLED
+    assert contexts_of(letter) == [SENT]
+    assert contexts_of(letter, "tracestate") == ["vendor=1"]
 
 
 @pytest.mark.parametrize(
@@ -487,6 +562,157 @@ def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
     assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
+class Odd(Exception):  # noqa: N818 - a test's
+    """
+    One whose text ends the process.
+    """
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Huge(Exception):  # noqa: N818 - a test's
+    """
+    One whose text has all of its record.
+    """
+
+    def __str__(self) -> str:
+        return 1_000_000 * "x"
+
+
+def test_an_error_without_a_text_is_its_records_alone(lab: Lab, spans: Spans) -> None:
+    """
+    Asking it for one changes nothing.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", "good")
+
+    def handle(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+        if record.value == b"bad":
+            raise Odd
+
+    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
+    running.wait_done(2)
+    running.end()
+    bad, good = spans.all
+    assert bad.status.description == "<Odd that cannot be shown>"
+    assert good.status.status_code is StatusCode.UNSET
+
+
+def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
+    """
+    As everywhere: it waits in an exporter's queue, once for each attempt.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+
+    def handle(_record: object, _context: object) -> None:
+        raise Huge
+
+    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
+    running.wait_done(1)
+    running.end()
+    (event,) = spans.one.events
+    said = event.attributes or {}
+    assert len(str(said["exception.message"])) == MESSAGE_BYTES
+    assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+    assert "in handle" in str(said["exception.stacktrace"])
+    assert str(said["exception.type"]).endswith(".Huge")
+
+
+async def awaits_cancelled(_record: object, _context: object) -> None:
+    """
+    Await what somebody has cancelled.
+    """
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    task.cancel()
+    await task
+
+
+def test_one_that_somebody_cancels_fails_as_its_record(lab: Lab, spans: Spans) -> None:
+    """
+    With the class that the worker's events and letters name.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(
+        awaits_cancelled,
+        executor="asyncio",
+        trace=spans.tracing(),
+        retry=ONCE,
+        on_exhausted="skip",
+    )
+    running.wait_done(1)
+    running.end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlerCancelledError")
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked", "kind"),
+    [
+        ({1: RetryLater(0.01)}, "RetryLater", None),
+        ({0: Pause(0.01), 1: RetryLater(0.01)}, "Pause,RetryLater", None),
+        ({0: ValueError(), 1: RetryLater(0.01)}, None, ".BatchFailure"),
+        ({7: RetryLater(0.01)}, None, "IndexError"),
+    ],
+)
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fixtures
+    lab: Lab,
+    spans: Spans,
+    executor: Any,  # noqa: ANN401 - a name
+    errors: dict[int, Exception],
+    asked: str | None,
+    kind: str | None,
+) -> None:
+    """
+    If all that it names do, and it names what there is.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", "two")
+    handle = FailsOnce(errors)
+    running = lab.run(
+        handle,
+        batch=2,
+        batch_within=10.0,
+        executor=executor,
+        concurrency=1,
+        trace=spans.tracing(),
+        retry=TWICE,
+        on_exhausted="skip",
+    )
+    running.wait_done(2)
+    running.end()
+    first = spans.all[0]
+    attributes = first.attributes or {}
+    assert attributes.get("safeconsumer.asked") == asked
+    is_error = first.status.status_code is StatusCode.ERROR
+    assert is_error is (asked is None)
+    assert str(attributes.get("error.type", "")).endswith(kind or "")
+    assert is_error is ("error.type" in attributes)
+
+
+class FailsOnce:
+    """
+    A handler of batches.
+
+    Args:
+        errors: with which the first of its calls in a process fails.
+    """
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        self._errors: dict[int, Exception] | None = errors
+
+    def __call__(self, _records: object, _context: object) -> None:
+        """
+        Fail, or not.
+        """
+        errors, self._errors = self._errors, None
+        if errors is not None:
+            raise BatchFailure(errors)
+
+
 def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
     """
     One for each record that says where it came from, and how many records there are.
@@ -553,6 +779,25 @@ def refuse_bad(records: list[Any], _context: object) -> None:
         raise ValueError(message)
 
 
+def test_what_is_kept_of_partitions_is_bounded(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A subscription by pattern sees topics that come and go.
+    """
+    monkeypatch.setattr(tracing, "_MOST_PLACES", 3)
+    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
+    for number in [*range(10), 0, 9]:
+        begun = tracer.begin(RECORD, TopicPartition(f"t{number}", number), 1)
+        assert begun is not None
+        tracer.end(begun)
+        assert len(tracer._places) <= 3
+        attributes = spans.all[-1].attributes or {}
+        assert attributes[names.MESSAGING_DESTINATION_NAME] == f"t{number}"
+        assert attributes[names.MESSAGING_DESTINATION_PARTITION_ID] == str(number)
+    assert len(spans.all) == 12
+
+
 # ------------------------------------------------------------ what did not start
 
 
@@ -594,6 +839,70 @@ def test_what_a_hold_puts_back_has_no_span(
     running.wait_done(20)
     running.end()
     assert begun == Counter(range(20))
+
+
+class Slow(Executor):
+    """
+    Packs its calls when it runs them, as a pool of processes does, and that when told.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[Any], tuple[Any, ...], dict[str, Any]]] = []
+
+    @property
+    def waiting(self) -> int:
+        """
+        How many calls wait.
+        """
+        return sum(not future.cancelled() for future, _, _ in self._waiting)
+
+    def submit(self, *call: Any, **settings: Any) -> Any:  # noqa: ANN401 - a future
+        """
+        Have it wait.
+        """
+        future: Future[Any] = Future()
+        self._waiting.append((future, call, settings))
+        return future
+
+    def work(self) -> None:
+        """
+        Run all that waits.
+        """
+        for future, call, settings in self._waiting:
+            if future.set_running_or_notify_cancel():
+                there = pickle.loads(pickle.dumps((call, settings)))  # noqa: S301 - ours
+                (function, *rest), settings_there = there
+                future.set_result(function(*rest, **settings_there))
+
+
+def test_what_a_hold_takes_out_of_a_pool_has_not_begun(lab: Lab, spans: Spans) -> None:
+    """
+    A processor that looks at what begins hears of the attempt, and of its end.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    begun: list[object] = []
+
+    class Noting(SpanProcessor):
+        def on_start(self, span: object, **_: object) -> None:  # type: ignore[override]  # by name
+            begun.append(span)
+
+    spans.provider.add_span_processor(Noting())
+    pool, consumer = Slow(), lab.consumer()
+    running = lab.run(
+        nothing, consumer, executor=pool, concurrency=1, trace=spans.tracing()
+    )
+    wait_for(lambda: pool.waiting, "a call")
+    consumer.pause(lab.topic)
+    wait_for(lambda: not pool.waiting, "it to be taken back")
+    assert not begun
+    consumer.resume(lab.topic)
+    wait_for(lambda: pool.waiting, "another call")
+    assert not begun
+    pool.work()
+    running.wait_done(1)
+    running.end()
+    assert len(begun) == len(spans.all) == 1
 
 
 @pytest.mark.any_broker
@@ -934,6 +1243,29 @@ def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> N
     assert seen == [(expected, spans.one.context.span_id)]
 
 
+def test_a_callable_that_failed_is_called_without_the_baggage(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    It may be what no producer's tracer can write; the span is current as before.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT, baggage="tenant=a")
+    seen: list[Any] = []
+
+    def sink(_record: object, _failure: object) -> None:
+        here = trace.get_current_span().get_span_context()
+        seen.append((dict(baggage.get_all()), here.span_id))
+        if not seen[1:]:
+            raise ValueError
+
+    running = lab.run(obey, retry=ONCE, dead_letter=sink, trace=spans.tracing())
+    running.wait_done(1)
+    running.end()
+    here = spans.one.context
+    assert seen == [({"tenant": "a"}, here.span_id), ({}, here.span_id)]
+
+
 # ------------------------------------------------------------ off, and out of order
 
 
@@ -968,6 +1300,393 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
     running.end()
     assert running.worker.hook_failures["trace"] == 3
     assert running.worker.stats().hook_failures == 3
+
+
+class Careless(Sampler):
+    """
+    Its state is no ``TraceState``, which nobody notices before it is written.
+    """
+
+    def should_sample(self, *_: object, **__: object) -> SamplingResult:
+        """
+        Record all.
+        """
+        state: Any = {"vendor": "1"}
+        return SamplingResult(Decision.RECORD_AND_SAMPLE, None, state)
+
+    def get_description(self) -> str:
+        """
+        Say which one it is.
+        """
+        return "careless"
+
+
+class House(TextMapPropagator):
+    """
+    A house's own: what its header says becomes baggage as it is.
+
+    Args:
+        written: what it writes as its header.
+    """
+
+    def __init__(self, written: object = None) -> None:
+        self._written = written
+
+    @property
+    def fields(self) -> set[str]:
+        """
+        Its header.
+        """
+        return {"house"}
+
+    def extract(
+        self,
+        carrier: Any,  # noqa: ANN401 - any, with a getter
+        context: contexts.Context | None = None,
+        getter: Getter[Any] = default_getter,
+    ) -> contexts.Context:
+        """
+        Read it, with texts that were cut in the middle of an emoji.
+        """
+        found = getter.get(carrier, "house")
+        user = json.loads(found[0]) if found else "nobody"
+        return baggage.set_baggage("user", user, context)
+
+    def inject(
+        self,
+        carrier: Any,  # noqa: ANN401 - any, with a setter
+        context: contexts.Context | None = None,  # noqa: ARG002 - its signature
+        setter: Setter[Any] = default_setter,
+    ) -> None:
+        """
+        Write it.
+        """
+        if self._written is not None:
+            setter.set(carrier, "house", self._written)  # type: ignore[arg-type]  # that is the point
+
+
+HALF_AN_EMOJI = r'"\ud83d"'
+
+
+@pytest.fixture
+def propagating() -> Iterator[Callable[..., None]]:
+    """
+    Lend what has W3C's context and others propagated.
+    """
+    before = propagate.get_global_textmap()
+
+    def use(*others: TextMapPropagator) -> None:
+        every = [TraceContextTextMapPropagator(), W3CBaggagePropagator(), *others]
+        propagate.set_global_textmap(CompositePropagator(every))
+
+    yield use
+    propagate.set_global_textmap(before)
+
+
+def test_baggage_that_cannot_be_written_is_no_records_fault(
+    lab: Lab,
+    spans: Spans,
+    place: Any,  # noqa: ANN401 - any executor
+    propagating: Callable[..., None],
+) -> None:
+    """
+    Its handler is called once, in its trace, wherever it runs.
+    """
+    propagating(House())
+    lab.new_topic(partitions=1)
+    send(lab, "one", house=HALF_AN_EMOJI)
+    running = lab.run(
+        handler_for(place),
+        executor=place,
+        concurrency=1,
+        trace=spans.tracing(),
+        retry=TWICE,
+    )
+    running.wait_done(1)
+    running.end()
+    assert spans.one.status.status_code is StatusCode.UNSET
+    is_elsewhere = place == "process" or isinstance(place, ProcessPoolExecutor)
+    assert running.worker.hook_failures.get("trace", 0) == int(is_elsewhere)
+
+
+def test_a_state_that_cannot_be_written_is_no_records_fault(lab: Lab) -> None:
+    """
+    What a sampler says, on its way to another process.
+    """
+    spans = Spans(Careless())
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    running = lab.run(nothing, executor="process", trace=spans.tracing(), retry=ONCE)
+    running.wait_done(1)
+    running.end()
+    assert spans.one.status.status_code is StatusCode.UNSET
+    assert running.worker.hook_failures["trace"] == 1
+
+
+def without_the_extra() -> None:
+    """
+    Have this process as one in whose image OpenTelemetry is missing.
+    """
+    for name in [one for one in sys.modules if one.startswith("opentelemetry")]:
+        del sys.modules[name]
+    sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # as if it was not there
+    sys.modules.pop("safeconsumer.worker.tracing", None)
+
+
+def test_a_pool_without_the_extra_handles_records(lab: Lab, spans: Spans) -> None:
+    """
+    Without their span being current there.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one", "two")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        1, mp_context=context, initializer=without_the_extra
+    ) as pool:
+        running = lab.run(nothing, executor=pool, trace=spans.tracing(), retry=ONCE)
+        running.wait_done(2)
+        running.end()
+    codes = [span.status.status_code for span in spans.all]
+    assert codes == 2 * [StatusCode.UNSET]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected", "failures"), [(b"abc", ["abc"], 0), (7, [], 1)]
+)
+def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fixtures
+    lab: Lab,
+    spans: Spans,
+    propagating: Callable[..., None],
+    written: object,
+    expected: list[str],
+    failures: int,
+) -> None:
+    """
+    Bytes are what Kafka has; with what is neither the record's own headers stay.
+    """
+    propagating(House(written))
+    lab.new_topic(partitions=1)
+    send(lab, "bad", traceparent=SENT)
+    dead = lab.other_topic()
+    running = lab.run(
+        obey,
+        retry=ONCE,
+        dead_letter=DeadLetter(lab.producer, dead, max_ratio=None),
+        trace=spans.tracing(),
+    )
+    running.wait_done(1)
+    running.end()
+    (letter,) = read_all(lab, dead, 1)
+    assert contexts_of(letter, "house") == expected
+    assert contexts_of(letter) == [SENT if failures else as_header(spans.one)]
+    assert running.worker.hook_failures.get("trace", 0) == failures
+
+
+class Refusing(Sampler):
+    """
+    Raises at the first send of a letter, and records the rest.
+
+    Args:
+        error: what.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def should_sample(
+        self,
+        _context: object,
+        _trace_id: int,
+        name: str,
+        *_: object,
+        **__: object,
+    ) -> SamplingResult:
+        """
+        Raise, or record.
+        """
+        if name.endswith(" send") and self._errors:
+            raise self._errors.pop()
+        return SamplingResult(Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        """
+        Say which one it is.
+        """
+        return "refusing"
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError, OSError])
+def test_a_tracer_that_fails_in_send_loses_no_letter(
+    lab: Lab,
+    kind: type[Exception],
+    traced: bool,  # noqa: FBT001
+) -> None:
+    """
+    It says nothing about the record: the letter is sent again.
+    """
+    spans = Spans(Refusing(kind()))
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    with instrumented(spans):
+        letter = dead_letter_of(
+            lab,
+            lab.producer,
+            trace=spans.tracing() if traced else False,
+            on_exhausted="skip",
+        )
+    assert letter.value == b"bad"
+
+
+def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
+    lab: Lab, spans: Spans, propagating: Callable[..., None]
+) -> None:
+    """
+    It is current for the instrumentor only since we have made it so.
+    """
+    propagating(House())
+    lab.new_topic(partitions=1)
+    send(lab, "bad", house=HALF_AN_EMOJI, traceparent=SENT)
+    with instrumented(spans):
+        letter = dead_letter_of(
+            lab, lab.producer, trace=spans.tracing(), on_exhausted="skip"
+        )
+    assert contexts_of(letter) == [SENT]
+
+
+def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
+    lab: Lab,
+    spans: Spans,
+    make_producer: Any,  # noqa: ANN401 - a fixture
+) -> None:
+    """
+    The instrumentor asks for servers that JSON can write, once upstream has sent.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    producer = make_producer()
+    producer.config["bootstrap_servers"] = set(producer.config["bootstrap_servers"])
+    with instrumented(spans):
+        dead = lab.other_topic()
+        running = lab.run(
+            obey,
+            retry=ONCE,
+            dead_letter=DeadLetter(producer, dead, max_ratio=None),
+            on_exhausted="skip",
+        )
+        running.wait_done(1)
+        running.end()
+    stats = running.worker.stats()
+    assert (stats.skipped, stats.dead_letters) == (0, 1)
+    assert len(read_all(lab, dead, 2)) == 2
+
+
+def test_what_upstream_cannot_write_stays_final(
+    lab: Lab,
+    spans: Spans,
+    make_producer: Any,  # noqa: ANN401 - a fixture
+) -> None:
+    """
+    Also where an instrumentor has wrapped what refuses it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "bad")
+    producer = make_producer(partitioner=RefusesAll())
+    with instrumented(spans):
+        running = lab.run(
+            obey,
+            retry=ONCE,
+            dead_letter=DeadLetter(producer, lab.other_topic(), max_ratio=None),
+            trace=spans.tracing(),
+            on_exhausted="skip",
+        )
+        running.wait_done(1)
+        running.end()
+    stats = running.worker.stats()
+    assert (stats.skipped, stats.dead_letters) == (1, 0)
+
+
+class RefusesAll(DefaultPartitioner):  # type: ignore[misc]  # upstream is untyped
+    """
+    A partitioner that takes nothing.
+    """
+
+    def partition(self, *_: object) -> int:
+        """
+        Refuse.
+        """
+        raise ValueError
+
+
+class Cluster(Executor):
+    """
+    One whose node has died: its own error is in the future.
+    """
+
+    def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
+        """
+        Fail.
+        """
+        future: Future[Any] = Future()
+        future.set_exception(ConnectionError("node 7 died"))
+        return future
+
+
+def test_an_attempt_that_its_executor_fails_has_its_span(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    With the executor's error; the letter names it.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    letter = dead_letter_of(
+        lab,
+        lab.producer,
+        handle=nothing,
+        executor=Cluster(),
+        concurrency=1,
+        trace=spans.tracing(),
+    )
+    kinds = [(span.attributes or {})["error.type"] for span in spans.all]
+    assert kinds == ["ConnectionError", "ConnectionError"]
+    assert contexts_of(letter) == [as_header(spans.all[-1])]
+
+
+def dies(_record: object, _context: object) -> None:
+    """
+    End this process.
+    """
+    os._exit(3)
+
+
+def test_an_attempt_that_breaks_its_executor_has_its_span(
+    lab: Lab, spans: Spans
+) -> None:
+    """
+    The one that one looks for.
+    """
+    lab.new_topic(partitions=1)
+    send(lab, "one")
+    with ProcessPoolExecutor(1) as pool:
+        running = lab.run(dies, executor=pool, trace=spans.tracing())
+        running.wait_end()
+    attributes = spans.one.attributes or {}
+    assert str(attributes["error.type"]).endswith(".HandlersFailError")
+
+
+def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
+    spans: Spans,
+) -> None:
+    """
+    Somebody's loop is closed over a handler.
+    """
+    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
+    context = Context(TopicPartition("t", 0), 1, 1, threading.Event(), lambda: None)
+    call = tracer.around(nothing_async)(RECORD, context)
+    call.send(None)
+    call.close()
+    assert (spans.one.attributes or {})["error.type"] == "GeneratorExit"
 
 
 def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:

@@ -189,6 +189,8 @@ class Coroutines:
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
         assert self._main is not None  # noqa: S101 - likewise
+        if self._calls.trace is not None:
+            self._calls.trace.gives_up = True
         for task in self._tasks:
             task.cancel()
         if not self._entered.is_set():

@@ -164,18 +164,22 @@ class Elsewhere(Threads, ABC):
 
     def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
         # The span lives here, and its context travels. One that is not ended was not
-        # begun for anybody: nothing hears of it.
+        # begun for anybody: no exporter gets it.
         epoch, tracer = task.epoch, self._calls.trace
+        about: About = (epoch.tp, task.attempt, epoch.number, None)
         if tracer is None or self._is_here:
-            about: About = (epoch.tp, task.attempt, epoch.number, None)
             return self._ask(slot, records, about)
         given = records if self._calls.is_batch else records[0]
-        attempt = slot.trace = tracer.begin(given, epoch.tp, task.attempt)
-        carrier = None if attempt is None else attempt.carrier()
-        about = (epoch.tp, task.attempt, epoch.number, carrier)
-        count, error = answer = self._ask(slot, records, about)
-        if attempt is not None and (count or error is not None):
-            tracer.end(attempt, error)
+        carrier = tracer.carrier(given, epoch.tp, task.attempt)
+        try:
+            count, error = answer = self._ask(slot, records, (*about[:3], carrier))
+        except NotBegunError:
+            raise
+        except BaseException as wrong:
+            slot.trace = carrier.end(wrong)
+            raise
+        if count or error is not None:
+            slot.trace = carrier.end(error)
         return answer
 
     def _first(self, task: Task) -> int:
