@@ -151,7 +151,7 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
-    Metrics were asked of something that is neither a ``SafeConsumer`` nor a ``Worker``.
+    Metrics were asked of what is no ``SafeConsumer``, ``Worker`` or Spark listener.
     """
 
 

@@ -2,6 +2,7 @@
 A consumer's figures of this moment, and their place among kafka-python's metrics.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -13,6 +14,8 @@ from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.holds.view import PauseView
+
+log = logging.getLogger("safeconsumer.metrics")
 
 GROUP = "safeconsumer-metrics"
 
@@ -69,14 +72,23 @@ class Figures:
         Have kafka-python's metrics tell what needs no label.
 
         KIP-1304 is to name metrics of paused partitions; its names become aliases here
-        once it is accepted.
+        once it is accepted. A reporter may know kafka-python's groups and no other:
+        where one raises, ours are left out from there, and the log says so.
         """
         from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
 
-        for metric in METRICS:
-            if metric.kafka is not None:
-                name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
-                metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
+        try:
+            for metric in METRICS:
+                if metric.kafka is not None:
+                    name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
+                    metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
+        except Exception:  # the application's: a stock consumer would be made
+            log.warning(
+                "a metric reporter raises: it goes without the metrics of the group "
+                "%r, and so may metrics()",
+                GROUP,
+                exc_info=True,
+            )
 
     def _total(self, name: str) -> Callable[[object, object], float]:
         def total(_config: object, _now: object) -> float:

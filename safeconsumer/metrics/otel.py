@@ -47,7 +47,8 @@ class Instruments:
     the ``count`` and the ``sum``.
 
     Args:
-        sources: consumers, and workers, each of which brings its consumer with it.
+        sources: consumers, workers, each of which brings its consumer with it, and
+            what ``safeconsumer.spark.listener()`` returns.
         provider: OpenTelemetry's ``MeterProvider``; None for the global one, which may
             be set later.
         is_labelled: whether every value has the attributes ``client_id`` and ``group``;
@@ -55,7 +56,7 @@ class Instruments:
             second is ``client_id#2``.
 
     Raises:
-        MetricsSourceError: something among them is neither.
+        MetricsSourceError: something among them is none of these.
 
     Thread rules: any; a collection never waits for a ``poll``, and works after
     ``close``. It keeps what it was given alive until :meth:`remove`.
@@ -78,16 +79,16 @@ class Instruments:
 
     def add(self, source: object) -> None:
         """
-        Observe a consumer or a worker too, from now on; nothing changes if it is there.
+        Observe one more source, from now on; nothing changes if it is there.
 
         Raises:
-            MetricsSourceError: it is neither.
+            MetricsSourceError: it is neither consumer nor worker nor listener.
         """
         self._readings.add(source)
 
     def remove(self, source: object) -> None:
         """
-        Leave out a consumer or a worker with its consumer; no error if it is not there.
+        Leave out a source, a worker with its consumer; no error if it is not there.
 
         The instruments stay, since OpenTelemetry's API cannot take them back.
         """

@@ -43,13 +43,14 @@ class Collector(Base):
     One collector for all that a registry is to have: two would give the same names.
 
     Args:
-        sources: consumers, and workers, each of which brings its consumer with it.
+        sources: consumers, workers, each of which brings its consumer with it, and
+            what ``safeconsumer.spark.listener()`` returns.
         is_labelled: whether every value has the labels ``client_id`` and ``group``;
             None: once there are several consumers. Of two with the same names the
             second is ``client_id#2``.
 
     Raises:
-        MetricsSourceError: something among them is neither.
+        MetricsSourceError: something among them is none of these.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
     keeps what it was given alive until :meth:`remove`.
@@ -60,16 +61,16 @@ class Collector(Base):
 
     def add(self, source: object) -> None:
         """
-        Show a consumer or a worker too, from now on; nothing changes if it is there.
+        Show one more source, from now on; nothing changes if it is there.
 
         Raises:
-            MetricsSourceError: it is neither.
+            MetricsSourceError: it is neither consumer nor worker nor listener.
         """
         self._readings.add(source)
 
     def remove(self, source: object) -> None:
         """
-        Leave out a consumer or a worker with its consumer; no error if it is not there.
+        Leave out a source, a worker with its consumer; no error if it is not there.
         """
         self._readings.remove(source)
 
@@ -198,6 +199,6 @@ def serve(
 
     Raises:
         OSError: the port is taken.
-        MetricsSourceError: a source is neither a consumer nor a worker.
+        MetricsSourceError: a source is neither consumer nor worker nor listener.
     """
     return Server(port, host, Collector(*sources, is_labelled=is_labelled))

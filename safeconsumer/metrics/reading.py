@@ -4,7 +4,7 @@ Reads what the table of metrics has of consumers and workers.
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
@@ -48,6 +48,28 @@ _FIELDS = {
 }
 
 
+# Where a query of Spark has what its metrics are.
+_QUERY_FIELDS = {
+    "spark_held_partitions": "held",
+    "spark_held_lag_offsets": "lag",
+    "spark_undecided": "because",
+    "spark_batches_total": "batches",
+    "spark_read_records_total": "rows",
+}
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """
+    Hears of Spark's queries, as :func:`safeconsumer.spark.listener` returns it.
+    """
+
+    def queries(self) -> Iterable[Any]:
+        """
+        Return the queries that run, as they were last heard of.
+        """
+
+
 @frozen
 class Sample:
     """
@@ -80,18 +102,19 @@ class _Member:
 
 class Readings:
     """
-    The figures of several consumers and workers, read when somebody asks.
+    The figures of consumers, workers and Spark's queries, read when somebody asks.
 
     Nothing is remembered, no lock is taken for longer than a worker needs to count
     what it holds, and nothing waits for a ``poll``.
 
     Args:
-        sources: consumers, and workers, each of which brings its consumer with it.
-        is_labelled: whether every value has the labels ``client_id`` and ``group``;
-            None: once there are several consumers.
+        sources: consumers, workers, each of which brings its consumer with it, and
+            listeners of Spark.
+        is_labelled: whether every value of a consumer or worker has the labels
+            ``client_id`` and ``group``; None: once there are several consumers.
 
     Raises:
-        MetricsSourceError: something among them is neither.
+        MetricsSourceError: something among them is none of these.
 
     Thread rules: any.
     """
@@ -99,23 +122,30 @@ class Readings:
     def __init__(self, *sources: object, is_labelled: bool | None = None) -> None:
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
+        self._listeners: tuple[Listener, ...] = ()
         self._is_labelled = is_labelled
         for one in sources:
             self.add(one)
 
     def add(self, source: object) -> None:
         """
-        Read a consumer or a worker too, from now on; nothing changes if it is there.
+        Read one more source, from now on; nothing changes if it is there.
 
         Raises:
-            MetricsSourceError: it is neither.
+            MetricsSourceError: it is neither consumer nor worker nor listener.
         """
+        if isinstance(source, Listener):
+            with self._lock:
+                if not any(one is source for one in self._listeners):
+                    self._listeners = (*self._listeners, source)
+            return
         worker = source if isinstance(source, Worker) else None
         consumer = source if worker is None else worker.consumer
         if not isinstance(consumer, SafeConsumer):
             message = (
-                f"metrics are those of a SafeConsumer or of a Worker, not of "
-                f"{source!r}; of a Pump give its consumer"
+                f"metrics are those of a SafeConsumer, of a Worker or of "
+                f"safeconsumer.spark.listener(), not of {source!r}; of a Pump give its "
+                f"consumer"
             )
             raise MetricsSourceError(message)
         with self._lock:
@@ -128,19 +158,20 @@ class Readings:
 
     def remove(self, source: object) -> None:
         """
-        Leave out a consumer or a worker with its consumer; no error if it is not there.
+        Leave out a source, a worker with its consumer; no error if it is not there.
         """
         consumer = source.consumer if isinstance(source, Worker) else source
         with self._lock:
             self._members = tuple(
                 one for one in self._members if one.consumer is not consumer
             )
+            self._listeners = tuple(one for one in self._listeners if one is not source)
 
     def metrics(self) -> tuple[Metric, ...]:
         """
         Return the metrics there may be, whatever has a value now.
         """
-        return table.of("consumer", "control", "worker")
+        return table.of("consumer", "control", "worker", "spark")
 
     def read(self) -> Iterator[tuple[Metric, tuple[Sample, ...]]]:
         """
@@ -152,6 +183,8 @@ class Readings:
         for member, labels in zip(members, names, strict=True):
             for metric, value in _values(member):
                 found[metric.name] += _samples(metric, value, labels)
+        for metric, value in _of_queries(self._listeners):
+            found[metric.name] += _samples(metric, value, {})
         for metric in self.metrics():
             if found[metric.name]:
                 yield metric, tuple(found[metric.name])
@@ -181,6 +214,23 @@ def _values(member: _Member) -> Iterator[tuple[Metric, Any]]:
         stats: Stats = member.worker.stats()
         for metric in table.of("worker"):
             yield metric, getattr(stats, _FIELDS[metric.name])
+
+
+def _of_queries(
+    listeners: Iterable[Listener],
+) -> Iterator[tuple[Metric, Mapping[str, float]]]:
+    # Sessions may have queries of one name each: what they have is added up.
+    found: dict[str, dict[str, float]] = {}
+    for query in (one for listener in listeners for one in listener.queries()):
+        for name, of in _QUERY_FIELDS.items():
+            value = getattr(query, of)
+            sums = found.setdefault(name, {})
+            before = sums.get(query.query, 0.0)
+            is_text = isinstance(value, str)
+            sums[query.query] = max(before, bool(value)) if is_text else before + value
+    for metric in table.of("spark"):
+        if metric.name in found:
+            yield metric, found[metric.name]
 
 
 def _samples(

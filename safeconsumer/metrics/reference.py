@@ -35,6 +35,11 @@ _SECTIONS: tuple[tuple[Source, str, str], ...] = (
         "Of every `Worker`, beside those of its consumer; so is `safeconsumer run`.",
     ),
     (
+        "spark",
+        "A Spark session",
+        "Of running queries, from `safeconsumer.spark.listener()`: name or id of each.",
+    ),
+    (
         "console",
         "The console",
         "At `/metrics` of `safeconsumer console`: groups that are held, or report.",

@@ -26,7 +26,7 @@ How many series of groups a console shows; it counts those that it leaves out.
 """
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Source: TypeAlias = Literal["consumer", "control", "worker", "console", "demo"]
+Source: TypeAlias = Literal["consumer", "control", "worker", "spark", "console", "demo"]
 Unit: TypeAlias = Literal[
     "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
 ]
@@ -70,8 +70,8 @@ class Metric:
 
     Attributes:
         name: without the prefix; ends in its unit, and in ``_total`` if a counter.
-        source: what has it: a ``consumer``, one with ``control``, a ``worker``, the
-            ``console`` or the ``demo``.
+        source: what has it: a ``consumer``, one with ``control``, a ``worker``, a
+            query of ``spark``, the ``console`` or the ``demo``.
         kind: as Prometheus calls it.
         unit: of its values; None if it is a plain number, or 0 and 1.
         meaning: for people, in a sentence.
@@ -333,6 +333,46 @@ def _worker() -> Iterator[Metric]:
     yield metric("hook_failures_total", "counter", "Times its on_event raised.")
 
 
+def _spark() -> Iterator[Metric]:
+    def metric(name: str, kind: Kind, meaning: str, unit: Unit | None = None) -> Metric:
+        return Metric(
+            name=f"spark_{name}",
+            source="spark",
+            kind=kind,
+            meaning=meaning,
+            unit=unit,
+            labels=(Label("query"),),
+        )
+
+    yield metric(
+        "held_partitions",
+        "gauge",
+        "Partitions that the last plan of a query left alone.",
+        "partitions",
+    )
+    yield metric(
+        "held_lag_offsets",
+        "gauge",
+        "Offsets that they are behind the end of their logs.",
+        "offsets",
+    )
+    yield metric(
+        "undecided",
+        "gauge",
+        "1 if it cannot be told what is held, so that a query reads nothing; else 0.",
+    )
+    yield metric(
+        "batches_total",
+        "counter",
+        "Batches of a query that read something, since the listener was added.",
+    )
+    yield metric(
+        "read_records_total",
+        "counter",
+        "Records of all sources that they read.",
+    )
+
+
 def _console() -> Iterator[Metric]:
     group = Label("group")
 
@@ -447,6 +487,7 @@ METRICS: tuple[Metric, ...] = (
     *_consumer(),
     *_control(),
     *_worker(),
+    *_spark(),
     *_console(),
     *_demo(),
 )

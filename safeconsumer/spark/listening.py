@@ -135,7 +135,8 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
     ``spark.streams.addListener(safeconsumer.spark.listener())``; its ``progress`` has
     the counts of each query, :meth:`Progress.queries`. It hears of a change with the
     progress of a batch, and where nothing is read every ten seconds
-    (``spark.sql.streaming.noDataProgressEventInterval``).
+    (``spark.sql.streaming.noDataProgressEventInterval``). A
+    ``safeconsumer.metrics.Collector`` takes it beside consumers and workers.
 
     Args:
         hooks: take events; to structlog if None.
@@ -156,6 +157,12 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
 
         def __init__(self) -> None:
             self.progress = Progress(hooks)
+
+        def queries(self) -> tuple[QueryProgress, ...]:
+            """
+            Return the queries that run, as they were last heard of: for metrics.
+            """
+            return self.progress.queries()
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """

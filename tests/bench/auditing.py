@@ -2,12 +2,14 @@
 The audit in figures: rows a second, and memory, over journals made for it.
 """
 
+import importlib.util
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from tests.bench import report
@@ -16,12 +18,17 @@ from tests.bench.stage import Stage
 
 _PARTITIONS = 8
 _COMMIT_EVERY = 10  # polls
+# Rows of the packs that are judged with and without Spark, 500 to an entry; there and
+# back so often.
+_PACKED = (20_000_000, 200_000_000, 1_000_000_000)
+_SPARK_ROUNDS = 3
 
 # Rows to a run, rows of the smaller measurement, target.
 ROWS: dict[str, tuple[int, int, float | None]] = {
     "polled": (500, 10_000_000, 1_400_000.0),
     "iterated": (1, 200_000, None),
 }
+PACKS = "packs"
 
 
 def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
@@ -74,6 +81,11 @@ def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object
         if only and name not in only:
             continue
         figures += _figures(name, length, 10_000 if smoke else scale, limit)
+    if (
+        not only and not smoke and importlib.util.find_spec("pyspark")
+    ) or PACKS in only:
+        for rows in _PACKED[: 1 if smoke else None]:
+            figures += _packed(rows)
     sys.stderr.write(report.as_table(figures) + "\n")
     return report.as_dict(
         figures,
@@ -107,6 +119,52 @@ def _figures(
             rounds={"MB": [memory, more_memory]},
         ),
     )
+
+
+def _packed(rows: int) -> Iterator[Figure]:
+    """
+    Judge a pack in one process, and by Spark on this machine, with their starts.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        journals, pack = Path(made, "journals"), Path(made, "pack")
+        journals.mkdir()
+        write(journals, rows, 500, members=8)
+        _audit(str(journals), "--pack", str(pack))
+        arms: dict[str, list[float]] = {"plain": [], "local[2]": []}
+        for number in range(_SPARK_ROUNDS):
+            order = list(arms) if number % 2 == 0 else list(reversed(arms))
+            for arm in order:
+                master = () if arm == "plain" else ("--master", arm)
+                began = time.monotonic()
+                _audit(str(pack), *master)
+                arms[arm].append(time.monotonic() - began)
+    plain, spark = (statistics.median(one) for one in arms.values())
+    yield Figure(
+        row=PACKS,
+        name=f"a pack of {rows:,} rows, Spark over plain",
+        measured=spark / plain,
+        unit="ratio",
+        rounds=arms,
+        note=f"{rows // 500:,} deliveries; local[2], wall with the start; below 1 "
+        "Spark pays",
+    )
+
+
+def _audit(*arguments: str) -> None:
+    done = subprocess.run(  # noqa: S603 - our own
+        [
+            sys.executable,
+            "-c",
+            "from safeconsumer.cli.commands import safeconsumer; safeconsumer()",
+            "audit",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
 
 
 def _judged(rows: int, run: int) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.bench.against.rows import ROWS as AGAINST_ROWS
 from tests.bench.against.venvs import PINNED
+from tests.bench.auditing import PACKS
 from tests.bench.auditing import ROWS as AUDIT_ROWS
 from tests.bench.group import ROWS as GROUP_ROWS
 from tests.bench.overhead import ROWS
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, help="write to this file, not to stdout")
     _rows(made, "overhead", "--only", ROWS)
     _rows(made, "group", "--only-group", GROUP_ROWS)
-    _rows(made, "auditing", "--only-auditing", AUDIT_ROWS)
+    _rows(made, "auditing", "--only-auditing", (*AUDIT_ROWS, PACKS))
     _rows(made, "spark", "--only-spark", ())  # its rows need the extra "spark"
     _worker(made.add_argument_group("worker"))
     _throughput(made.add_argument_group("throughput"))

@@ -163,6 +163,31 @@ def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
     assert all(one.description for one in ours)
 
 
+def test_a_reporter_that_knows_no_group_of_ours(
+    safe: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It raises, as with no stock consumer; ours is made, and works."""
+
+    class Reporter(AbstractMetricsReporter):
+        def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+        def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
+            if metric.metric_name.group == "safeconsumer-metrics":
+                raise KeyError(metric.metric_name.group)
+
+        def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+        def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+        def close(self) -> None: ...
+
+    consumer = safe(metric_reporters=[Reporter])
+    assigned(consumer, A)
+    consumer.pause(A)
+    assert values(consumer)["consumer_quiet_partitions"] == 1
+    assert "a metric reporter raises" in caplog.text
+
+
 def test_without_kafka_pythons_metrics(safe: Maker) -> None:
     """A consumer with ``metrics_enabled=False`` has none, and is made all the same."""
     consumer = safe(metrics_enabled=False)
