@@ -2,18 +2,21 @@
 What journals say around a violation: for people who want to see it.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
-from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.findings import Basis, Finding
+from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
 from safeconsumer.audit.reading import TopicPartition, covering, tp_text
 from safeconsumer.errors import JournalError
 
 _BEFORE, _AFTER = 6, 3
-_OF_OPERATORS = frozenset({"group-hold", "group-lift"})
+
+# Checks that compare what a member did with what operators say, by clocks.
+_OF_HOLDS = frozenset({"G2", "S1", "W10"})
 _CALLS_WITH_SCOPES = frozenset({"pause", "resume"})
 
 
@@ -43,14 +46,15 @@ def excerpts(
 
     Of the member that broke a promise by itself, around the entry that shows it; else
     of all members of its group, and of producers, around the runs that touch the
-    offset.
+    offset. Where it broke what an operator held, what operators had said until then.
     """
     for journal in journals:
-        if finding.member and journal.member != finding.member:
-            continue
         try:
             own = _of_the_group(journal, tp, finding.case.group or "")
-            found = _around(own, _Shows(finding))
+            if finding.member in {"", journal.member}:
+                found = _around(own, _Shows(finding))
+            else:
+                found = _held(own, finding)
         except JournalError:
             continue  # broken further on: said where it was judged
         if found is not None:
@@ -62,7 +66,7 @@ def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[E
     # operators said of this group, may stand in any journal.
     for one in _concerning(journal, tp):
         whose = journal.group
-        if one.event in _OF_OPERATORS and one["group"] is not None:
+        if one.event in OF_OPERATORS and one["group"] is not None:
             whose = one["group"]
         if one.event == "acked" or whose == group:
             yield one
@@ -84,6 +88,18 @@ def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
             or name in (one["offsets"] or ())
         ):
             yield one
+
+
+def _held(
+    entries: Iterable[Entry], finding: Finding
+) -> tuple[tuple[Entry, ...], frozenset[int]] | None:
+    if finding.check not in _OF_HOLDS or finding.basis is not Basis.CLOCKS:
+        return None
+    until = math.inf if finding.at is None else finding.at
+    told = [one for one in entries if one.event in OF_OPERATORS and one.at <= until]
+    holds = [one.number for one in told if one.event == "group-hold"]
+    shown = tuple(told[-_BEFORE:])
+    return (shown, frozenset(holds[-1:])) if shown else None
 
 
 class _Shows:

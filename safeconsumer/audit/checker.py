@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
+from safeconsumer.audit.anew import OF_OFFSETS, made_anew
 from safeconsumer.audit.facts import Address, Fact, docket, facts
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.journal import Source
+from safeconsumer.audit.journal import OF_OPERATORS, Source
+from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering
 from safeconsumer.audit.replay import Replay
 from safeconsumer.audit.starts import (
@@ -136,7 +138,7 @@ class Trial:
         """
         if fact.event == "acked":
             self._acked.add(fact)
-        elif fact.event in {"group-hold", "group-lift"}:
+        elif fact.event in OF_OPERATORS:
             if covering(fact["scope"])((self._case.topic, self._case.partition)):
                 self._control.append(fact)
         else:
@@ -160,16 +162,24 @@ class Trial:
         """
         members = dict(sorted(self._members.items()))
         findings: list[Finding] = []
-        spans = fleet.spans_of(self._control, members, self._settings.clock_skew)
+        skew = self._settings.clock_skew
+        anew = made_anew(self._epochs(), self._acked.told.values(), skew)
+        wrong = fleet.misdated(self._control, skew)
+        spans = [] if wrong else fleet.spans_of(self._control, members, skew)
         unjudged = dict(self._unjudged(members, spans))
+        if wrong:
+            unjudged |= dict.fromkeys(_of_operators(members), wrong)
         for one in self._findings(members, spans):
             if isinstance(one, Finding):
                 findings.append(one)
             else:
                 unjudged[one[0]] = one[1]
         findings = [one for one in findings if not _is_moot(one, unjudged)]
-        epochs = [epoch for one in members.values() for epoch in one.epochs]
-        starts = basis_of(epochs)
+        if anew is not None:
+            unjudged |= dict.fromkeys(OF_OFFSETS, anew.why)
+            until = anew.since - skew
+            findings = [one for one in findings if _is_of_the_old(one, until)]
+        starts = basis_of(self._epochs())
         return Verdict(
             case=self._case,
             findings=tuple(findings),
@@ -177,6 +187,11 @@ class Trial:
             bases={**_BASES, "S4": starts, "S6": starts},
             unjudged=unjudged,
         )
+
+    def _epochs(self) -> list[Epoch]:
+        return [
+            epoch for _, one in sorted(self._members.items()) for epoch in one.epochs
+        ]
 
     def _unjudged(
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
@@ -187,7 +202,7 @@ class Trial:
                 "S7",
                 f"{hidden[0]} does not say each time what paused() returned",
             )
-        if not members and not self._case.group and len(self._acked.runs):
+        if not members and not self._case.group and self._acked.told:
             yield "S2", "no journal says who read what was acknowledged"
         placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
@@ -208,10 +223,10 @@ class Trial:
         self, members: Mapping[str, Replay], spans: Sequence[fleet.Span]
     ) -> Iterator[tuple[str, str]]:
         near = self._settings.patience + self._settings.clock_skew
-        heard = sorted({two for one in members.values() for two in one.heard})
-        for (scope, owner), at in heard:
-            is_remote = ":" in owner
-            if is_remote and not fleet.is_known((scope, owner), at, spans, near):
+        for member in members.values():
+            heard = [one for one in member.heard if ":" in one.key[1]]
+            for one in fleet.unknown_holds(heard, spans, near):
+                scope, owner = one.key
                 yield "G2", f"nobody says when {owner} was told that {scope} was held"
                 return
 
@@ -247,9 +262,23 @@ class Trial:
         yield from fleet.though_held(case, members, spans, patience, skew)
 
 
+def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
+    # Checks that compare what members did with what operators say.
+    yield "G2"
+    if any(one.let_go for one in members.values()):
+        yield "S1"
+    if any(one.is_working for one in members.values()):
+        yield "W10"
+
+
 def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
     is_of_the_group = one.check in _OF_THE_GROUP and one.check in unjudged
     return is_of_the_group and one.check != "G2" and one.basis is not Basis.ORDER
+
+
+def _is_of_the_old(one: Finding, until: float) -> bool:
+    # What is compared with offsets of the new topic proves nothing.
+    return one.check not in OF_OFFSETS or (one.at is not None and one.at < until)
 
 
 def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:

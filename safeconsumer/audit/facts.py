@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from safeconsumer.audit.journal import Entry, Source
+from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
 from safeconsumer.audit.reading import covering, tp_of
 
 OVER = "over"
@@ -148,8 +148,7 @@ class _Apart:
             "assigned": self._owned,
             "call": self._call,
             "group": self._belongs,
-            "group-hold": self._control,
-            "group-lift": self._control,
+            **dict.fromkeys(OF_OPERATORS, self._control),
             "hold": self._hold,
             "lift": self._hold,
             "lost": self._owned,

@@ -157,6 +157,8 @@ _HOLD = {
     "group": _or_none(_TEXT),
     "source": _or_none(_TEXT),
     "ok": _or_none(("true or false", _is_flag)),
+    "id": _or_none(_KEY),
+    "written": _or_none(_TIME),
 }
 
 _EVERYWHERE = {"tp": _or_none(_PARTITION), "partitions": _or_none(_PARTITIONS)}
@@ -185,8 +187,11 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "lost": _OWNED,
     "hold": _HOLD,
     "lift": _HOLD,
+    "group-asked": _HOLD,
     "group-hold": _HOLD,
     "group-lift": _HOLD,
+    "group-lifted": _HOLD,
+    "group-refused": _HOLD,
     "parked": {"tp": _PARTITION, "bytes": _WHOLE, "limit": _or_none(_WHOLE)},
     "purged": {"tp": _PARTITION, "count": _or_none(_WHOLE), "why": _or_none(_TEXT)},
     "group": {"group": _TEXT},

@@ -9,8 +9,9 @@ only if it is so by more than that.
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 from attrs import define, evolve, field, frozen
 
@@ -18,10 +19,14 @@ from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.replay import Let, Replay, Waited
+from safeconsumer.audit.replay import Heard, Let, Replay, Waited
+from safeconsumer.audit.spans import Span as Stretch
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
 
 Members = Mapping[str, Replay]
+
+# Brokers tell the time in whole milliseconds.
+_ROUNDED = 0.001
 
 
 # ---------------------------------------------------------------- what was written
@@ -33,23 +38,35 @@ class Acknowledged:
     Records that producers were told of, or that were found in a topic.
 
     Attributes:
-        runs: which, without their times.
+        told: which, by who tells of them, without their times.
     """
 
-    runs: Spans = field(factory=Spans)
+    told: dict[str, Spans] = field(factory=dict)
     _last: "array[int]" = field(factory=lambda: array("q"))
     _at: "array[float]" = field(factory=lambda: array("d"))
+    # Made when they are asked for first.
+    _times: "_Least | None" = None
+    _offsets: "_Least | None" = None
 
     def add(self, fact: Fact) -> None:
         """
         Take note of a run.
         """
-        self.runs.add(fact["first"], fact["last"] + 1)
+        known = self.told.setdefault(fact.member, Spans())
+        known.add(fact["first"], fact["last"] + 1)
+        self._times = self._offsets = None
         if self._at and self._at[-1] == fact.at:  # one look at a topic
             self._last[-1] = max(self._last[-1], fact["last"])
         else:
             self._last.append(fact["last"])
             self._at.append(fact.at)
+
+    @property
+    def runs(self) -> Iterator[Stretch]:
+        """
+        Which, without their times.
+        """
+        return chain.from_iterable(self.told.values())
 
     def time_of(self, offset: int) -> float | None:
         """
@@ -57,10 +74,9 @@ class Acknowledged:
 
         A log is written in the order of its offsets, so every later one tells, too.
         """
-        found = (
-            at for last, at in zip(self._last, self._at, strict=True) if last >= offset
-        )
-        return min(found, default=None)
+        if self._times is None:
+            self._times = _Least("qd", self._last, self._at)
+        return self._times.at_or_after(offset)
 
     def next_after(self, at: float) -> int | None:
         """
@@ -68,10 +84,30 @@ class Acknowledged:
 
         Where nothing was written at all, the first.
         """
-        later = (
-            last for last, then in zip(self._last, self._at, strict=True) if then > at
-        )
-        return min(later, default=None if self._last else 0)
+        if not self._last:
+            return 0
+        if self._offsets is None:
+            self._offsets = _Least("dq", self._at, self._last)
+        found = self._offsets.at_or_after(math.nextafter(at, math.inf))
+        return None if found is None else int(found)
+
+
+class _Least:
+    """
+    Finds the least value of all keys from one on, without looking at each.
+    """
+
+    def __init__(
+        self, kinds: str, keys: Sequence[float], values: Sequence[float]
+    ) -> None:
+        pairs = sorted(zip(keys, values, strict=True))
+        self._keys = array(kinds[0], (key for key, _ in pairs))
+        least = accumulate((value for _, value in reversed(pairs)), min)
+        self._least = array(kinds[1], least)[::-1]
+
+    def at_or_after(self, key: float) -> float | None:
+        found = bisect_left(self._keys, key)
+        return self._least[found] if found < len(self._least) else None
 
 
 def missing(
@@ -159,9 +195,12 @@ def slow_resumes(
     that a record at that offset or a later one is there. A producer's own time for it
     can only excuse: events are dated as their producer likes.
     """
+    if not any(one.waits for one in members.values()):
+        return
+    reached = _Reached(members.values())
     for member, one in members.items():
         for wait in one.waits:
-            offset = _expected(wait, members.values(), acknowledged, skew)
+            offset = _expected(wait, reached, acknowledged, skew)
             if offset is None:
                 yield "L1", "nobody tells from where on what was resumed was to be read"
                 continue
@@ -192,21 +231,31 @@ def slow_resumes(
             )
 
 
+class _Reached:
+    """
+    How far members had come, or had committed, in ownerships that began before.
+    """
+
+    def __init__(self, members: Iterable[Replay]) -> None:
+        epochs = [epoch for one in members for epoch in one.epochs]
+        epochs.sort(key=lambda one: one.at)
+        self._at = [one.at for one in epochs]
+        most = (max(one.commits.most, one.end) for one in epochs)
+        self._most = list(accumulate(most, max))
+
+    def before(self, at: float) -> int:
+        found = bisect_left(self._at, at)
+        return self._most[found - 1] if found else -1
+
+
 def _expected(
-    wait: Waited, members: Iterable[Replay], acknowledged: Acknowledged, skew: float
+    wait: Waited, reached: _Reached, acknowledged: Acknowledged, skew: float
 ) -> int | None:
     # Where nothing came in an ownership, it was to begin no later than what others had
     # before, and no later than what was written once it was resumed.
     if wait.offset is not None:
         return wait.offset
-    known = [
-        most
-        for one in members
-        for epoch in one.epochs
-        if epoch.at < wait.resumed - skew
-        for most in (epoch.commits.most, *(run.end for run in epoch.runs))
-    ]
-    most = -1 if wait.was_sought else max(known, default=-1)
+    most = -1 if wait.was_sought else reached.before(wait.resumed - skew)
     return most if most >= 0 else acknowledged.next_after(wait.resumed + skew)
 
 
@@ -233,6 +282,8 @@ class Span:
             done or not, and before it expires; ``inf`` if neither is told.
         latest: until when it may have been.
         is_limited: whether it is told when it expires.
+        is_sure: whether it was acknowledged; if not, it was asked for at ``start``, and
+            nobody knows what came of it.
     """
 
     scope: str
@@ -242,6 +293,7 @@ class Span:
     end: float
     latest: float
     is_limited: bool
+    is_sure: bool = True
 
 
 def spans_of(control: Sequence[Fact], members: Members, skew: float) -> list[Span]:
@@ -255,44 +307,124 @@ def spans_of(control: Sequence[Fact], members: Members, skew: float) -> list[Spa
     Where nobody knows of a lift but the members that heard of it, because it was done
     by a command that keeps no journal, nothing is known for sure of that hold.
     """
-    holds = [one for one in control if one.event == "group-hold"]
-    lifts = [one for one in control if one.event == "group-lift"]
+    words = _Words(control)
     heard = [one for part in members.values() for one in part.lifted]
     return [
-        _span(hold, holds, lifts, heard, skew)
-        for hold in sorted(holds, key=lambda one: one.at)
+        _span(hold, words, heard, skew)
+        for hold in sorted(words.holds, key=lambda one: one.at)
     ]
 
 
+class _Words:
+    """
+    What those say who place and lift holds of the group.
+
+    Attributes:
+        holds: that were acknowledged, and those of which nobody knows whether.
+        lifts: that were asked for, and were not refused.
+        unknown: of all these, those of which nobody tells what came of it.
+    """
+
+    def __init__(self, control: Sequence[Fact]) -> None:
+        over = outcomes(control)
+        asked = [one for one in control if one.event in _ASKED]
+        open_ = [
+            one for one in asked if call_of(one) not in over and one["id"] is not None
+        ]
+        refused = {key for key, one in over.items() if one.event == "group-refused"}
+        self.holds = [one for one in control if one.event == "group-hold"]
+        self.holds += (one for one in open_ if one.event == "group-asked")
+        self.lifts = [
+            one
+            for one in asked
+            if one.event == "group-lift" and call_of(one) not in refused
+        ]
+        self.unknown = open_
+
+    def is_known(self, one: Fact) -> bool:
+        return one not in self.unknown
+
+
+# What is written before the broker is asked.
+_ASKED = frozenset({"group-asked", "group-lift"})
+
+
+def outcomes(control: Iterable[Fact]) -> dict[object, Fact]:
+    """
+    Return what came of each call that has an id, where that is told.
+    """
+    return {
+        call_of(one): one
+        for one in control
+        if one["id"] is not None and one.event not in _ASKED
+    }
+
+
+def call_of(one: Fact) -> object:
+    """
+    Return which call of an operator an entry is about.
+    """
+    return one.member, one["id"], one["scope"], one["owner"]
+
+
 def _span(
-    hold: Fact,
-    holds: Iterable[Fact],
-    lifts: Iterable[Fact],
-    heard: Iterable[tuple[Key, float]],
-    skew: float,
+    hold: Fact, words: _Words, heard: Iterable[tuple[Key, float]], skew: float
 ) -> Span:
-    again = [one for one in holds if _is_next(hold, one, skew)]
-    lifts = [one for one in lifts if _is_next(hold, one, skew)]
+    again = [one for one in words.holds if _is_next(hold, one, skew)]
+    lifts = [one for one in words.lifts if _is_next(hold, one, skew)]
     failed = [one for one in lifts if one["ok"] is False]
     asked = [one for one in lifts if one["ok"] is not False]
-    undone = _undone(asked, failed)
+    undone = [*_undone(asked, failed), *words.unknown]
     done = [one.at for one in asked if one not in undone]
-    limits = [one["until"] for one in (hold, *again) if one["until"] is not None]
+    limited = [one for one in (hold, *again) if one["until"] is not None]
+    limits = [one["until"] for one in limited]
+    sure = [one["until"] for one in limited if one is hold or words.is_known(one)]
     span = Span(
         scope=hold["scope"],
         owner=hold["owner"] or "",
         source=hold["source"],
         start=hold.at,
         end=min([*(one.at for one in asked), *limits], default=math.inf),
-        latest=min([*done, *limits], default=math.inf),
+        latest=min([*done, *sure], default=math.inf),
         is_limited=hold["until"] is not None,
+        is_sure=words.is_known(hold),
     )
-    next_ = min((one.at for one in again), default=math.inf)
+    next_ = min((one.at for one in again if words.is_known(one)), default=math.inf)
     is_lifted = min(done, default=math.inf) <= next_ and done
     others = (at for key, at in heard if _is_of(span, key))
-    if not is_lifted and any(span.start - skew <= at < next_ for at in others):
+    is_unseen = any(span.start - skew <= at < next_ for at in others)
+    if not span.is_sure or (not is_lifted and is_unseen):
         return evolve(span, end=span.start)
     return span
+
+
+def misdated(control: Sequence[Fact], skew: float) -> str:
+    """
+    Return why what operators say cannot be compared with clocks; "" if it can.
+
+    The broker's time of a record lies between the asking and the answer: else its clock
+    and the operator's differ by more than they may. So do those of two processes that
+    one journal shows one after the other, where the second begins before.
+    """
+    over = outcomes(control)
+    for asked in control:
+        answer = over.get(call_of(asked)) if asked.event in _ASKED else None
+        written = None if answer is None else answer["written"]
+        if answer is None or written is None:
+            continue
+        by = max(asked.at - written, written - answer.at)
+        if by > skew + _ROUNDED:
+            return f"the clocks of {asked.member} and the broker differ{_by(by, skew)}"
+    for one, next_ in pairwise(
+        sorted(control, key=lambda one: (one.member, one.number))
+    ):
+        if one.member == next_.member and one.at - next_.at > skew + _ROUNDED:
+            return f"the clock of {one.member} went back{_by(one.at - next_.at, skew)}"
+    return ""
+
+
+def _by(seconds: float, skew: float) -> str:
+    return f" by {seconds:.3f} s or more, and {skew:g} s are allowed"
 
 
 def _undone(asked: Sequence[Fact], failed: Iterable[Fact]) -> list[Fact]:
@@ -326,15 +458,18 @@ def though_held(
     """
     Yield what was done under holds of the group, or why a check cannot tell (G2).
 
-    It cannot where a hold may have been lifted and may not.
+    It cannot where a hold may have been lifted and may not, or placed and may not.
     """
     sure = list(_though_held(case, members, spans, patience, skew))
     yield from sure
-    spans = [evolve(one, end=one.latest) for one in spans]
     known = {one.check for one in sure}
-    for one in _though_held(case, members, spans, patience, skew):
-        if one.check not in known:
-            yield one.check, f"nobody tells when it was lifted: {one.evidence}"
+    for is_sure, what in ((True, "when it was lifted"), (False, "whether it was held")):
+        several = [
+            evolve(one, end=one.latest) for one in spans if one.is_sure is is_sure
+        ]
+        for one in _though_held(case, members, several, patience, skew):
+            if one.check not in known:
+                yield one.check, f"nobody tells {what}: {one.evidence}"
 
 
 def _though_held(
@@ -409,7 +544,7 @@ def delivered_long_after(
 def _delivered_unheard(
     part: Replay, span: Span, patience: float, skew: float
 ) -> tuple[float, int] | None:
-    known = (at for key, at in part.heard if _is_of(span, key))
+    known = (one.at for one in part.heard if _is_of(span, one.key))
     heard = min((at for at in known if at >= span.start - skew), default=math.inf)
     start, end = span.start + patience + skew, min(span.end - skew, heard)
     bound = [one for one in part.epochs if binds(span, one, skew)]
@@ -466,20 +601,43 @@ def was_in_force(span: Span, let: Let, skew: float) -> bool:
     return span.start + skew < let.ended
 
 
-def is_known(key: Key, at: float, spans: Iterable[Span], near: float) -> bool:
+def unknown_holds(
+    heard: Iterable[Heard], spans: Sequence[Span], near: float
+) -> Iterator[Heard]:
     """
-    Tell whether a hold that a member heard of is one of those.
+    Yield the holds from elsewhere that a member heard of and no operator tells of.
+
+    What it heard of after an end of the one before is another hold, and wants another
+    word of an operator: one of them may have been placed by who keeps no journal.
 
     Args:
-        key: its scope and owner, as members name it.
-        at: when it was heard of.
+        heard: by the member, in order.
         spans: holds that operators' journals tell of.
         near: seconds between what they say and what a member hears.
     """
-    return any(
-        _is_of(span, key) and span.start - near <= at <= span.latest + near
-        for span in spans
-    )
+    turns: dict[Key, list[Heard]] = {}
+    for one in heard:
+        turns.setdefault(one.key, []).append(one)
+    for key, own in turns.items():
+        free = sorted(
+            (one for one in spans if _is_of(one, key)), key=lambda one: one.latest
+        )
+        for _, several in groupby(own, key=lambda one: one.ends):
+            used: list[Span] = []
+            for one in several:
+                about = next(
+                    (
+                        span
+                        for span in (*used, *free)
+                        if span.start - near <= one.at <= span.latest + near
+                    ),
+                    None,
+                )
+                if about is None:
+                    yield one
+                elif about not in used:
+                    used.append(about)
+            free = [span for span in free if span not in used]
 
 
 def _is_of(span: Span, heard: Key) -> bool:

@@ -44,6 +44,11 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   control topic, or about to be asked for; ``until`` of a hold that expires;
   ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift
   that failed is written again with ``ok`` false: nobody knows whether it was done;
+- ``group-asked``: the same and ``id``: a hold that is about to be asked for. What comes
+  of it has that ``id``: ``group-hold``, or ``group-refused`` if it surely was not
+  placed; while neither is there, nobody knows. A ``group-lift`` with an ``id`` is
+  followed by ``group-lifted`` or ``group-refused`` likewise. ``written`` is when the
+  broker appended it, seconds since the epoch;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
@@ -52,6 +57,10 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   for pictures; no check reads them, so no fault excuses anything.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
+
+A journal whose head says ``shared`` is appended to by one process after the other: an
+operator's, by commands. Entries are numbered through; ``at`` is of the clock that each
+process found, so that one may be set back.
 
 A journal may be in parts, each a file. The head of a later one also has ``part``,
 counted up by one from 1, ``after``, the number of the last entry before it, and
@@ -73,6 +82,11 @@ VERSION = 1
 
 # Why a hold is over that nobody lifted.
 EXPIRED, ENDED = "expired", "ended"
+
+# What is said of holds of a whole group by whoever places and lifts them.
+OF_OPERATORS = frozenset(
+    {"group-asked", "group-hold", "group-lift", "group-lifted", "group-refused"}
+)
 
 # Why a record is complete though its handler failed.
 DEAD_LETTER, SKIPPED = "dead-letter", "skipped"

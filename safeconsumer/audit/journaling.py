@@ -4,6 +4,7 @@ A consumer that keeps its own journal: what ``SafeConsumer(journal=...)`` become
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -20,7 +21,7 @@ from safeconsumer.audit.reading import covered, scope_text, tp_text
 from safeconsumer.audit.recorded import holds_hook, scopes_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.errors import JournalError
+from safeconsumer.errors import ControlWriteError, JournalError, SafeConsumerError
 from safeconsumer.holds.hold import (
     APP,
     Hold,
@@ -334,28 +335,38 @@ class JournalingConsumer(SafeConsumer):
         As the parent.
         """
         seconds = checked_duration(for_)
-        super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
+        call = uuid.uuid4().hex[:12]
+        self._safe_tell_group("group-asked", targets, owner, id=call)
+        try:
+            super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
+        except SafeConsumerError as error:
+            if not isinstance(error, ControlWriteError):  # of which some may be held
+                self._safe_tell_group("group-refused", targets, owner, id=call)
+            raise
         now = self._safe_journaling.writer.now()
         until = None if seconds is None else now + seconds
-        self._safe_tell_group("group-hold", targets, owner, until=until)
+        self._safe_tell_group("group-hold", targets, owner, until=until, id=call)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
         """
         As the parent.
         """
-        self._safe_tell_group("group-lift", targets, owner)
+        call = uuid.uuid4().hex[:12]
+        self._safe_tell_group("group-lift", targets, owner, id=call)
         try:
-            return super().resume_group(*targets, owner=owner)
+            left = super().resume_group(*targets, owner=owner)
         except BaseException:
             self._safe_tell_group("group-lift", targets, owner, ok=False)
             raise
+        self._safe_tell_group("group-lifted", targets, owner, id=call)
+        return left
 
     def _safe_tell_group(
         self,
         event: str,
         targets: Iterable[Any],
         owner: str,
-        **more: float | None,
+        **more: object,
     ) -> None:
         journal = self._safe_journaling
         known = {name: value for name, value in more.items() if value is not None}

@@ -104,6 +104,25 @@ class Commits:
         return max(self.offset, default=-1)
 
 
+@frozen(kw_only=True)
+class Dated:
+    """
+    A record, and the time that it has.
+
+    Attributes:
+        offset: its place.
+        at: its time, seconds since the epoch.
+        is_brokers: whether that is the broker's, of when it was appended; else its
+            producer's.
+        seen: when it was delivered.
+    """
+
+    offset: int
+    at: float
+    is_brokers: bool
+    seen: float
+
+
 @define(kw_only=True, eq=False)
 class Epoch:
     """
@@ -115,6 +134,8 @@ class Epoch:
         over: when the last was heard of it.
         runs: how its position went.
         came: the offsets of its records, without what the position passed over.
+        dated: the records with which it went on where it had not been, as far as their
+            times are told, and the last one with a time.
         commits: what was asked to be committed in it, or soon after.
         was_assigned: whether somebody said that it began; else records just came.
         seeks: how many seeks came before its first record, and did not fail.
@@ -132,6 +153,7 @@ class Epoch:
     over: float = field(default=Factory(lambda self: self.at, takes_self=True))
     runs: list[Delivered] = field(factory=list)
     came: Spans = field(factory=Spans)
+    dated: list[Dated] = field(factory=list)
     commits: Commits = field(factory=Commits)
     was_assigned: bool = True
     seeks: int = 0

@@ -41,6 +41,8 @@ _ROWS = 200_000
 # Of the name of a folder, in bytes, less "group=" and a digest; systems allow 255.
 _LONGEST = 200
 
+_OWNED = frozenset({"assigned", "revoked", "lost"})
+
 _MARK = "_pack"
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 _NEEDS_PYARROW = "packs need pyarrow: pip install 'safeconsumer[spark]'"
@@ -450,7 +452,7 @@ class Packs:
         Yield what the journals say; of each member and address in order.
 
         Args:
-            only: what is said of this partition, and nothing else.
+            only: what is said of this partition, and by operators, and nothing else.
 
         Raises:
             JournalError: something is broken.
@@ -458,10 +460,10 @@ class Packs:
         for path, valid in self._files():
             for text, *rest in _rows(path, tuple(COLUMNS)):
                 address = address_of(text)
-                if only is not None and (address.topic, address.partition) != only:
+                if only is not None and not is_about(address, only):
                     break  # a file is about one address
                 if (rest[0], rest[1]) in valid:
-                    yield address, _fact(path, rest)
+                    yield address, fact_of(path, rest)
 
     def journals(self, tp: TopicPartition) -> list[Journal]:
         """
@@ -470,13 +472,7 @@ class Packs:
         Raises:
             JournalError: something is broken.
         """
-        found: dict[str, list[Entry]] = {name: [] for name in self.known}
-        for _, fact in self.told(tp):
-            found[fact.member].append(_entry(fact, tp_text(tp)))
-        return [
-            Journal(member=name, group=self.known[name].group, entries=tuple(entries))
-            for name, entries in found.items()
-        ]
+        return journals_of(self.told(tp), tp, self.known)
 
     def _files(self) -> Iterator[tuple[Path, set[tuple[str, str]]]]:
         # With what counts in them: of a pack and its copy only the first.
@@ -490,15 +486,52 @@ class Packs:
                 yield path, valid
 
 
-def _entry(fact: Fact, name: str) -> Entry:
+def is_about(address: Address, tp: TopicPartition) -> bool:
+    """
+    Tell whether facts concern a partition: its own, and what operators say of a group.
+    """
+    return not address.topic or (address.topic, address.partition) == tp
+
+
+def journals_of(
+    told: Told, tp: TopicPartition, known: Mapping[str, Known]
+) -> list[Journal]:
+    """
+    Return journals with what facts say of a partition, and operators of its groups.
+    """
+    found: dict[str, list[Entry]] = {name: [] for name in known}
+    for address, fact in told:
+        found[fact.member].append(_entry(address, fact, tp_text(tp)))
+    return [
+        Journal(
+            member=name,
+            group=known[name].group,
+            entries=tuple(sorted(entries, key=lambda one: one.number)),
+        )
+        for name, entries in found.items()
+    ]
+
+
+def _entry(address: Address, fact: Fact, name: str) -> Entry:
     # As the journal had it, as far as it was about this partition.
-    said = {"tp": name, "partitions": [name], **fact.fields}
+    if not address.topic:
+        said = {**fact.fields, "group": address.group}
+    elif fact.event in _OWNED:
+        said = {"partitions": [name], **fact.fields}
+    else:
+        said = {"tp": name, **fact.fields}
     if "offset" in said:
         said["offsets"] = {name: said["offset"]}
     return Entry(fact.member, fact.number, fact.at, fact.event, said)
 
 
-def _fact(path: Path, row: Sequence[Any]) -> Fact:
+def fact_of(path: object, row: Sequence[Any]) -> Fact:
+    """
+    Return what a row says, which has :data:`COLUMNS` but the first.
+
+    Raises:
+        JournalError: it cannot be read; names the path.
+    """
     member, _, _, number, at, event, said, called, polls = row
     try:
         fields = json.loads(said)

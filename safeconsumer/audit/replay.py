@@ -3,10 +3,12 @@ One member and one partition: its facts, followed one by one.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, frozen
 
+from safeconsumer.audit.anew import Dating
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.handled import Handled
@@ -53,6 +55,22 @@ class Waited:
     created: float | None = None
     is_delivered: bool = True
     was_sought: bool = False
+
+
+@frozen
+class Heard:
+    """
+    That a hold from elsewhere is in force.
+
+    Attributes:
+        key: its scope and owner.
+        at: when that was heard.
+        ends: how many ends of holds of that key had been heard before.
+    """
+
+    key: Key
+    at: float
+    ends: int
 
 
 @define
@@ -149,7 +167,7 @@ class Replay:
         strays: what it committed before it ever had the partition.
         waits: resumes after which nothing came for long.
         let_go: holds from elsewhere that it took for over, and then delivered.
-        heard: of holds from elsewhere, by scope and owner, and when.
+        heard: of holds from elsewhere.
         lifted: of those that it took for lifted, and when.
         delivered: when polls returned records, and the first of each.
         was_hidden: whether it ever paused or resumed and does not say what ``paused()``
@@ -180,6 +198,7 @@ class Replay:
         self._seeks: dict[object, _Sought] = {}
         self._sought_at = 0
         self._peeked = -1  # up to where records came that are to come again
+        self._dating = Dating()
         self._departed_at = 0
         self._departed_in: int | None = None
         self._resumed: _Resumed | None = None
@@ -190,7 +209,8 @@ class Replay:
         self.let_go: list[Let] = []
         self._let: list[Let] = []
         self._let_work: list[tuple[Placed, Let]] = []
-        self.heard: list[tuple[Key, float]] = []
+        self.heard: list[Heard] = []
+        self._ends: Counter[Key] = Counter()
         self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_hidden = False
@@ -201,7 +221,10 @@ class Replay:
         self.late: list[tuple[int, Finding]] = []
         self.generations: set[int] = set()
         self._excused: set[tuple[int, int]] = set()
-        self._takers: dict[str, Callable[[Fact], None]] = {
+        self._takers = self._by_event()
+
+    def _by_event(self) -> Mapping[str, Callable[[Fact], None]]:
+        return {
             "assigned": self._assigned,
             "begins": self._begins,
             "call": self._call,
@@ -458,7 +481,7 @@ class Replay:
 
     def _heard_of(self, hold: Placed) -> None:
         # It was in force a little before it was written down.
-        self.heard.append((hold.key, hold.at))
+        self.heard.append(Heard(hold.key, hold.at, self._ends[hold.key]))
         self._changed = hold.number
         for fact, take_back in self._unheld:
             if hold.at - fact.at <= _WRITTEN_WITHIN:
@@ -480,6 +503,7 @@ class Replay:
             self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
         remote = [hold for hold in ended if hold.is_remote]
+        self._ends.update(hold.key for hold in remote)
         if fact["why"] != EXPIRED:
             self.lifted += ((hold.key, ended_at(fact)) for hold in remote)
         self._let += [_let(hold, fact) for hold in remote]
@@ -500,6 +524,7 @@ class Replay:
             self._is_owned = True
             self._leave_position()
             self._peeked = -1
+            self._dating = Dating()
             self._sought_times = 0
             self._seeks.clear()
             generation = fact["generation"]
@@ -531,6 +556,7 @@ class Replay:
             self.epochs.append(now)
             self._is_owned = True
         self.delivered.add(fact.at, fact["first"])
+        self._dating.take(fact, self.epochs[-1].dated, self._position)
         self._check_held(fact)
         if fact["peek"]:  # it is to come again, whatever is committed until then
             self._peeked = max(self._peeked, fact["next"])

@@ -30,6 +30,7 @@ class Row:
         unjudged: why this could not be judged, or ""; what was found is true all the
             same.
         entry: the number of the entry that shows it; None if it takes several.
+        at: when that was, seconds since the epoch; None if no moment can be named.
     """
 
     group: str
@@ -43,6 +44,7 @@ class Row:
     basis: str = ""
     unjudged: str = ""
     entry: int | None = None
+    at: float | None = None
 
     def as_dict(self) -> dict[str, object]:
         """
@@ -102,4 +104,5 @@ def _row(verdict: Verdict, name: str) -> Row:
         evidence=own[0].evidence,
         basis=own[0].basis.value,
         entry=own[0].entry,
+        at=own[0].at,
     )

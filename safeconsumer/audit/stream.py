@@ -113,6 +113,13 @@ class Joined:
         self.member, self.group, self.began = head.member, head.group, head.began
 
     @property
+    def names(self) -> Sequence[str]:
+        """
+        What its parts are called.
+        """
+        return [part.name for part in self._parts]
+
+    @property
     def size(self) -> int:
         """
         How many bytes its parts have.

@@ -86,6 +86,9 @@ class JournalWriter:
         self._warning = ""
         self.running: Running | None = None
         self._is_writing: bool
+        self._path: Path
+        self._part: int
+        self._file: int
         self.renew()
         self._begin()
         _alive.add(self)
@@ -204,7 +207,7 @@ class JournalWriter:
             self._go_on()
         self._number += 1
         head = {"n": self._number, "at": self.now(), "e": event}
-        self._size += _append(self._file, self._path, {**head, **fields})
+        self._size += append(self._file, self._path, {**head, **fields})
 
     # ------------------------------------------------------------ parts
 
@@ -237,12 +240,11 @@ class JournalWriter:
             self._size, self._began = 0, self._clock()  # tried again as much later
             return
         try:
-            _append(old, path, {"part": self._part, "after": self._number})
+            append(old, path, {"part": self._part, "after": self._number})
         finally:
             os.close(old)
 
     def _open(self, part: int) -> None:
-        # Nobody sees a part without its head: it gets its name when that is written.
         name = self._name if part == 1 else f"{self._name}.{part:06}"
         path = self._folder / f"{name.replace('/', '_')}.journal"
         group = self._first_group  # of all parts, so that they are found together
@@ -252,30 +254,48 @@ class JournalWriter:
             self._first = now
         place = {"began": self._first, "part": part, "after": self._number}
         begins = {**head, "at": now, **({} if part == 1 else place)}
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
-        file = os.open(unfinished, flags, 0o644)
-        try:
-            size = _append(file, unfinished, begins)
-            unfinished.rename(path)
-        except (OSError, JournalError):
-            os.close(file)
-            unfinished.unlink(missing_ok=True)
-            raise
-        self._file, self._part, self._path = file, part, path
-        self._size, self._began = size, self._clock()
+        self._file, self._size = begun(path, begins)
+        self._part, self._path = part, path
+        self._began = self._clock()
 
 
-def _append(file: int, path: Path, document: Mapping[str, object]) -> int:
-    line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
+    """
+    Make a part, which gets its name when its head is written; return file and size.
+
+    Raises:
+        JournalError, OSError: it could not be made; nothing is left of it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    file = os.open(unfinished, flags, 0o644)
     try:
-        written = os.write(file, line)
+        size = append(file, unfinished, head)
+        unfinished.rename(path)
+    except (OSError, JournalError):
+        os.close(file)
+        unfinished.unlink(missing_ok=True)
+        raise
+    return file, size
+
+
+def append(file: int, path: Path, *documents: Mapping[str, object]) -> int:
+    """
+    Append lines in one piece; return how many bytes they have.
+
+    Raises:
+        JournalError: not all of it could be written.
+    """
+    lines = (json.dumps(one, separators=(",", ":")) for one in documents)
+    data = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        written = os.write(file, data)
     except OSError as error:
         message = f"{path} cannot be written: {error}"
         raise JournalError(message) from error
-    if written != len(line):
-        message = f"{path}: {written} of {len(line)} bytes; is the disk full?"
+    if written != len(data):
+        message = f"{path}: {written} of {len(data)} bytes; is the disk full?"
         raise JournalError(message)
     return written
 

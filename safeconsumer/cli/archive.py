@@ -30,8 +30,6 @@ _DELTA: Mapping[str, str] = {
         Status.DONE,
         Status.FAILED,
         Status.USAGE,
-        Status.UNREACHABLE,
-        Status.REFUSED,
         Status.INTERRUPTED,
     )
 )
@@ -84,9 +82,10 @@ def archive(  # noqa: PLR0913 - one parameter per option
 
     Started again with the same --checkpoint it goes on where it stood. SIGTERM and
     Ctrl-C end it cleanly. Where it cannot be told what is held, a run by --trigger once
-    fails with status 1, and one that goes on waits. Spark's Kafka connector, and Delta,
-    are taken from --connector, a folder with their jars, or else fetched by Spark from
-    Maven Central.
+    fails with status 1, and one that goes on waits. It is also 1 where no broker
+    answers, or refuses: what ends the query is said. Spark's Kafka connector, and
+    Delta, are taken from --connector, a folder with their jars, or else fetched by
+    Spark from Maven Central.
 
     --table reads the whole archive at the end, and counts rows by partition.
     """

@@ -5,7 +5,7 @@
 import contextlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packed, pack
-from safeconsumer.audit.reading import TopicPartition, tp_of
+from safeconsumer.audit.reading import TopicPartition, tp_of, tp_text
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
@@ -31,6 +31,7 @@ from safeconsumer.group import troubles as cluster
 from safeconsumer.holds.explain import counted
 
 Judged = tuple[tuple[Row, ...], tuple[str, ...]]
+Shown = Mapping[Row, Sequence[str]]
 
 
 class Evidence(Protocol):
@@ -46,6 +47,11 @@ class Evidence(Protocol):
     def partitions(self) -> set[TopicPartition]:
         """
         Return every partition that they name.
+        """
+
+    def about(self, tp: TopicPartition) -> Sequence[Source]:
+        """
+        Return the journals, with at least what they say of one partition.
         """
 
     def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
@@ -142,6 +148,12 @@ def audit(  # noqa: PLR0913 - one parameter per option
             rows, troubles = given.judged(settings, more)
             troubles = *troubles, *unread
             count = len(given)
+            rows = tuple(row for row in rows if row.check not in left_out)
+            shown: Shown = {}
+            if only is not None:
+                _tell_nowhere(rows, only)
+                rows = tuple(row for row in rows if (row.topic, row.partition) == only)
+                shown = _around(rows, given, only)
     except KafkaError as error:
         give_up(context, cluster.said(error), errors.status_of(error))
         return
@@ -151,13 +163,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
-    rows = tuple(row for row in rows if row.check not in left_out)
-    if only is not None:
-        rows = tuple(row for row in rows if (row.topic, row.partition) == only)
     for trouble in troubles:
         click.echo(f"safeconsumer: {printable(trouble)}", err=True)
     status = status_of(rows, is_complete=not troubles)
-    shown = given if only is not None and isinstance(given, Papers) else None
     said = _said(rows, count, status, shown)
     if left_out:
         said[-1] += f", without {', '.join(sorted(left_out))}"
@@ -248,9 +256,7 @@ def _echo_packed(folder: Path, done: Packed) -> None:
     click.echo(f"packed in {folder}: {said}", err=True)
 
 
-def _said(
-    rows: Sequence[Row], journals: int, status: int, shown: Papers | None
-) -> list[str]:
+def _said(rows: Sequence[Row], journals: int, status: int, shown: Shown) -> list[str]:
     said: list[str] = []
     for row in rows:
         if row.violations:
@@ -258,7 +264,7 @@ def _said(
                 f"{row.check}  {_case(row)}  {row.violations} x, first by "
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
-            said += map(printable, (line, *_around(row, shown)))
+            said += map(printable, (line, *shown.get(row, ())))
         if row.unjudged:
             line = f"{row.check}  {_case(row)}  could not be judged: {row.unjudged}"
             said.append(printable(line))
@@ -273,17 +279,30 @@ def _case(row: Row) -> str:
     return f"{row.topic}:{row.partition}{group}"
 
 
-def _around(row: Row, given: Papers | None) -> Sequence[str]:
-    if given is None:
-        return ()
-    tp = row.topic, row.partition
-    finding = Finding(
+def _tell_nowhere(rows: Sequence[Row], tp: TopicPartition) -> None:
+    known = sorted({(row.topic, row.partition) for row in rows})
+    if tp in known:
+        return
+    named = ", ".join(map(tp_text, known[:5])) or "no partition"
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
+    what = f"no journal names {tp_text(tp)}; they name {named}{more}"
+    click.echo(f"safeconsumer: {printable(what)}", err=True)
+
+
+def _around(rows: Sequence[Row], given: Evidence, tp: TopicPartition) -> Shown:
+    broken = [row for row in rows if row.violations]
+    journals = given.about(tp) if broken else ()
+    return {row: lines(excerpts(journals, tp, _finding(row))) for row in broken}
+
+
+def _finding(row: Row) -> Finding:
+    return Finding(
         check=row.check,
-        case=Address(row.group, *tp),
+        case=Address(row.group, row.topic, row.partition),
         member=row.member,
         offset=row.offset,
         evidence=row.evidence,
         basis=Basis(row.basis),
+        at=row.at,
         entry=row.entry,
     )
-    return lines(excerpts(given.about(tp), tp, finding))

@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
+from safeconsumer.cli.journaled import journal_option
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import printable
 
@@ -31,6 +33,7 @@ _SHORTEST_TOKEN = 16
     "and for several browsers (/login?token=TOKEN).",
 )
 @click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
+@journal_option
 @connection_options
 @click.pass_context
 def console(  # noqa: PLR0913 - one parameter per option
@@ -42,6 +45,7 @@ def console(  # noqa: PLR0913 - one parameter per option
     is_read_only: bool,
     token_file: Path | None,
     is_opening: bool,
+    journal: str | None,
     connect: Connect,
 ) -> None:
     """
@@ -52,6 +56,9 @@ def console(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context):
         serving = served()
+        kept = SharedJournal(journal) if journal else None
+        if kept is not None:
+            kept.write(())  # rather than when somebody holds something
         base, settings = connect()
         setup = serving.Setup(
             base=base,
@@ -62,6 +69,7 @@ def console(  # noqa: PLR0913 - one parameter per option
             port=port,
             is_read_only=is_read_only,
             token=None if token_file is None else _token(token_file),
+            journal=kept,
         )
         try:
             serving.serve(setup, lambda link: _tell(link, token_file, is_opening))

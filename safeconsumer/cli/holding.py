@@ -23,6 +23,7 @@ from safeconsumer.cli.errors import (
     give_up,
     status_of,
 )
+from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
@@ -121,6 +122,7 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before @all is held.")
 @click.option("--wait", "is_waiting", is_flag=True, help="Until the group is quiet.")
 @_TIMEOUT
+@journal_option
 @output_options
 @connection_options
 @click.pass_context
@@ -135,6 +137,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     until: str | None,
     owner: str | None,
     timeout: str,
+    journal: str | None,
     output: Output,
     connect: Connect,
     **flags: bool,
@@ -157,15 +160,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
             until=until,
         )
         limit = timeout_of(timeout)
-        base, control = connect()
-        with Operator(base, control) as operator:
+        with operating(context, connect, journal) as operator:
             operator.check()
             laid = partial(
                 placing,
                 wish=wish,
-                skew=control.clock_skew,
+                skew=operator.settings.clock_skew,
                 host=host(),
-                principal=principal(base),
+                principal=principal(operator.base),
             )
             wanted = laid(operator.look(group, is_strict=True))
             against = tuple(objections(operator, wanted))
@@ -470,6 +472,7 @@ def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
 @GROUP_OPTION
 @_ending_options
 @owner_option
+@journal_option
 @output_options
 @connection_options
 @click.pass_context
@@ -482,6 +485,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
     for_: str | None,
     until: str | None,
     owner: str | None,
+    journal: str | None,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -497,7 +501,7 @@ def extend(  # noqa: PLR0913 - one parameter per option
         if ending == Ending():
             message = "say for how long: --for 2h or --until 18:30"
             raise CommandError(message)
-        with Operator(*connect()) as operator:
+        with operating(context, connect, journal) as operator:
             operator.check()
             picture = operator.look_again(operator.look(group, is_strict=True))
             wanted = changes(group, whose, map(str, found), ControlHold())

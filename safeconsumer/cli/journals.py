@@ -4,6 +4,7 @@ The journals that a command is given, read as far as they can be.
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import Joined, sources
 from safeconsumer.errors import JournalError
 
+_OF_A_PART = re.compile(r"\.\d{6}$")
+
 
 @frozen(kw_only=True)
 class Papers:
@@ -32,6 +35,7 @@ class Papers:
         packs: what is packed and is none of these.
         troubles: what cannot be read, and why.
         empty: folders that have no journal.
+        lost: how many journals there are of which nothing is read.
     """
 
     files: Sequence[Joined]
@@ -39,12 +43,13 @@ class Papers:
     packs: Packs
     troubles: Sequence[str]
     empty: Sequence[str] = ()
+    lost: int = 0
 
     def __len__(self) -> int:
         """
-        How many journals there are.
+        How many journals there are; in what cannot be listed, nobody knows.
         """
-        return len(self.journals) + len(self.packs.known) + len(self.troubles)
+        return len(self.journals) + len(self.packs.known) + self.lost
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
         """
@@ -116,8 +121,12 @@ def papers(given: Sequence[Path]) -> Papers:
         MissingExtraError: there is a pack, and pyarrow is missing.
     """
     readable, folders, unlisted = _listed(given)
-    found, troubles = sources(files(readable))
+    paths = files(readable)
+    found, troubles = sources(paths)
     troubles += unlisted
+    read = {name for one in found for name in one.names}
+    unread = {_whose(one) for one in paths if str(one) not in read}
+    lost = len(unread - {_whose(Path(name)) for name in read})
     try:
         packs = Packs(folders)
     except JournalError as error:
@@ -134,6 +143,7 @@ def papers(given: Sequence[Path]) -> Papers:
         ):
             name = journal.member
             troubles.append(f"another journal of a process that is called {name}")
+            lost += 1
         elif _is_more(journal, packs.known.get(journal.member), troubles):
             journals.append(journal)
             packs.known.pop(journal.member, None)
@@ -143,8 +153,18 @@ def papers(given: Sequence[Path]) -> Papers:
         if path.is_dir() and path not in folders and not files([path])
     ]
     return Papers(
-        files=found, journals=journals, packs=packs, troubles=troubles, empty=empty
+        files=found,
+        journals=journals,
+        packs=packs,
+        troubles=troubles,
+        empty=empty,
+        lost=lost,
     )
+
+
+def _whose(path: Path) -> Path:
+    # Of a later part, which journal it is of: its name says so where nothing else does.
+    return path.with_name(_OF_A_PART.sub("", path.stem))
 
 
 def _is_more(journal: Joined, known: Known | None, troubles: list[str]) -> bool:

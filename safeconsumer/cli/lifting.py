@@ -13,6 +13,7 @@ from safeconsumer.cli import group_text, refusing
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
 from safeconsumer.cli.holding import GROUP_OPTION, covers_text, undo, written
+from safeconsumer.cli.journaled import journal_option, operating
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import owner_of, owner_option
 from safeconsumer.errors import ControlTopicError
@@ -66,6 +67,7 @@ class _Asked:
 @click.option(
     "--future", "is_future", is_flag=True, help="SCOPE may be held by nobody."
 )
+@journal_option
 @output_options
 @connection_options
 @click.pass_context
@@ -80,6 +82,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
     ids: tuple[str, ...],
     source: str,
     is_future: bool,
+    journal: str | None,
     output: Output,
     connect: Connect,
 ) -> None:
@@ -101,7 +104,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
             scopes=scopes_of(scopes, group),
             ids=ids,
         )
-        with Operator(*connect()) as operator:
+        with operating(context, connect, journal) as operator:
             operator.check()
             before, since = _standing(operator, asked)
             wanted = _wanted(asked, before)

@@ -19,6 +19,7 @@ _KEYS: Mapping[str, str] = {
     "bootstrap": "bootstrap",
     "config": "config_file",
     "group-topic": "group_topic",
+    "journal": "journal",
     "operator-topic": "operator_topic",
     "owner": "owner",
     "status-topic": "status_topic",
@@ -94,6 +95,6 @@ def _values(profile: object, path: Path) -> dict[str, str]:
                 f"{', '.join(_KEYS)}, each a text"
             )
             raise click.BadParameter(message)
-        is_path = key == "config"
+        is_path = key in {"config", "journal"}
         values[_KEYS[key]] = str(path.parent / value) if is_path else value
     return values

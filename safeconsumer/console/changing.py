@@ -17,6 +17,7 @@ from safeconsumer.errors import (
     ControlTopicError,
     ControlWriteError,
     HoldSettingError,
+    JournalError,
     MissingExtraError,
     ScopeSyntaxError,
 )
@@ -333,16 +334,23 @@ def _carry_out(
                 raise Problem(503, "Nothing was written.", "whoever asked has gone")
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
+                operator.unwritten = ""
                 done = operator.write(decided.source, decided.todo)
             outcome = Outcome(done=done, told=decided.told)
             desk.once.remember(given, outcome)
             topic = operator.topic_of(decided.source)
+            unwritten = operator.unwritten
+    except JournalError as error:
+        raise Problem(500, "Nothing was written.", str(error)) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error)) from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
     desk.follower.wait_for(topic, last, _SEEN_WITHIN)
+    if unwritten:
+        title = "It was written and acknowledged, but could not be journaled."
+        raise Problem(500, title, unwritten)
     return outcome
 
 

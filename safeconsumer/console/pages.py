@@ -27,6 +27,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.views import headline
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.follower import Snapshot
+from safeconsumer.group.judging import gone_text
 from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.why import LEVELS
 from safeconsumer.holds.explain import utc
@@ -96,6 +97,7 @@ def group(request: Request) -> Response:
     """
     desk, snapshot = _look(request)
     view = desk.view(snapshot, request.query_params.get("group", ""))
+    picture = snapshot.pictures[view.row.group]
     return _page(
         request,
         "group.html",
@@ -103,7 +105,8 @@ def group(request: Request) -> Response:
         title=view.row.group,
         row=view.row,
         members=view.members,
-        unread=snapshot.pictures[view.row.group].unread,
+        unread=picture.unread,
+        gone=list(map(gone_text, picture.gone)),
         **_paged(request, view.partitions, "partitions"),
     )
 

@@ -13,6 +13,7 @@ from safeconsumer.console.app import create
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN, Door
 from safeconsumer.group.follower import Follower
+from safeconsumer.group.noting import Journal
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
@@ -35,6 +36,7 @@ class Setup:
         principal: how the console logs in, for the same.
         is_read_only: whether there is no way to place and lift.
         token: one that is never used up; None for a link that works once.
+        journal: is told of what is placed and lifted here; None for nobody.
     """
 
     base: Mapping[str, Any]
@@ -45,6 +47,7 @@ class Setup:
     principal: str | None = None
     is_read_only: bool = False
     token: str | None = None
+    journal: Journal | None = None
 
 
 class Server(uvicorn.Server):
@@ -111,7 +114,7 @@ def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
         principal=setup.principal,
         cluster=", ".join(setup.base["bootstrap_servers"]),
         door=Door(port, setup.token),
-        connect=lambda: Operator(setup.base, setup.settings),
+        connect=lambda: Operator(setup.base, setup.settings, journal=setup.journal),
         is_read_only=setup.is_read_only,
     )
 

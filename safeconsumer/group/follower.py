@@ -25,7 +25,13 @@ from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, as_standing, side_by_side
 from safeconsumer.group.judging import assigned
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.operator import GROUP, OPERATOR, SILENT_AFTER, is_live
+from safeconsumer.group.operator import (
+    GROUP,
+    OPERATOR,
+    SILENT_AFTER,
+    is_live,
+    stopped_in_a_batch,
+)
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -44,6 +50,8 @@ _SURVEY_SHARE = 0.2
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
 _VIEWED = 30.0
+# For so long a Spark stream that was killed is named; commands name it half as long.
+_NAMED = 4 * SILENT_AFTER
 _SILENCE = 5.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
@@ -167,6 +175,7 @@ class Follower:
         self._sources = sources
         self._fold = Fold(sources)
         self._reports: dict[str, _Heard] = {}
+        self._streams: dict[str, _Heard] = {}  # also when they are not live any more
         self._records: deque[Standing] = deque(maxlen=_MOST_RECORDS)
         self._positions: dict[TopicPartition, int] = {}
         self._identities: dict[str, object] = {}
@@ -386,9 +395,10 @@ class Follower:
             report = report_wire.decode_report(record.value)
             if report is not None:
                 offset = at - report.at_ms / 1000
-                self._reports[report.member] = _Heard(
-                    at, evolve(report, clock_offset=offset)
-                )
+                heard = _Heard(at, evolve(report, clock_offset=offset))
+                self._reports[report.member] = heard
+                if report.kind == report_wire.STREAM:
+                    self._streams[report.member] = heard
 
     # ------------------------------------------------------------ the groups
 
@@ -460,6 +470,27 @@ class Follower:
             }
         return [one for one in self._reports.values() if one.report.state != "stopped"]
 
+    def _gone(self) -> list[Report]:
+        """
+        Return the last reports of streams that were killed, or stopped in a batch.
+
+        After :meth:`_live`, and under the lock.
+        """
+        if not self._streams or self._read_at is None or self._reading_trouble:
+            return []
+        now = self._clock.now(self._newest, lambda: None)
+        self._streams = {
+            member: one
+            for member, one in self._streams.items()
+            if abs(now - one.at) <= _NAMED
+        }
+        return [
+            one.report
+            for member, one in self._streams.items()
+            if stopped_in_a_batch(one.report)
+            or (one.report.state != "stopped" and member not in self._reports)
+        ]
+
     def _heard_at(self) -> float:
         """
         Return of which moment everything is known. Under the lock.
@@ -521,6 +552,9 @@ class Follower:
         said: dict[str, list[Report]] = {}
         for report in sorted(reports, key=lambda one: (one.client_id, one.member)):
             said.setdefault(report.group, []).append(report)
+        gone: dict[str, list[Report]] = {}
+        for report in self._gone():
+            gone.setdefault(report.group, []).append(report)
         skews = {group: skew_of(own, several) for group, several in said.items()}
         standing: dict[str, list[Standing]] = {}
         for one in self._fold.standing():
@@ -548,8 +582,9 @@ class Follower:
                 is_heard=not self._unread,
                 commits=survey.commits.get(group, NOTHING_SEEN),
                 skew=skews.get(group, own),
+                gone=tuple(gone.get(group, ())),
             )
-            for group in sorted({*survey.facts, *standing, *said})
+            for group in sorted({*survey.facts, *standing, *said, *gone})
         }
         known = self._snapshot.pictures
         return {

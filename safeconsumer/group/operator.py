@@ -5,6 +5,7 @@ What an operator does and sees: placing and lifting holds, and who obeys them.
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
@@ -21,6 +22,7 @@ from safeconsumer.group.errand import Errand
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
 from safeconsumer.group.log_clock import LogClock
+from safeconsumer.group.noting import Journal, Noting
 from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.publisher import Acknowledged, Change, publish
 from safeconsumer.group.report_wire import Report
@@ -78,6 +80,12 @@ class Operator:
         base: how to reach the cluster, in kafka-python's keys.
         settings: which control topics.
         clock: tells the broker's time.
+        journal: is told of what :meth:`write` does, for audits; None for nobody.
+
+    Attributes:
+        base: how the cluster is reached.
+        settings: which control topics.
+        unwritten: why the journal lacks what came of something; "" if it does not.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -90,15 +98,18 @@ class Operator:
         base: Mapping[str, Any],
         settings: Control,
         clock: LogClock | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.settings = settings
+        self._journal = journal
+        self.unwritten = ""
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
         # A first question waits that long for what kafka-python does not know yet.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
-        self._base = {**hasty, **base}
+        self.base = {**hasty, **base}
         self._producer = LazyProducer(
-            lambda: clients.producer(self._base, _WRITE_TIMEOUT)
+            lambda: clients.producer(self.base, _WRITE_TIMEOUT)
         )
         self._admin: KafkaAdminClient | None = None
         self._consumer: SafeConsumer | None = None
@@ -129,7 +140,7 @@ class Operator:
         The client for everything that is no record.
         """
         if self._admin is None:
-            self._admin = clients.admin(self._base)
+            self._admin = clients.admin(self.base)
         return self._admin
 
     # ------------------------------------------------------------ holds
@@ -178,13 +189,24 @@ class Operator:
 
         Raises:
             ControlWriteError: one was not; running it again is safe.
+            JournalError: the journal cannot be written; nothing was changed.
         """
         topic = self.topic_of(source)
 
         def read() -> list[Any]:
-            return apart.records(self._base, topic, _FIND_SECONDS)
+            return apart.records(self.base, topic, _FIND_SECONDS)
 
-        return publish(self._producer, topic, changes, _WRITE_TIMEOUT, read)
+        publishing = partial(
+            publish, self._producer, topic, changes, _WRITE_TIMEOUT, read
+        )
+        if self._journal is None or not changes:
+            return publishing()
+        noting = Noting(self._journal, source)
+        noting.asked(changes)
+        try:
+            return publishing(tell=noting.answered)
+        finally:
+            self.unwritten = self.unwritten or noting.trouble
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
@@ -213,7 +235,7 @@ class Operator:
 
     def _asked(self, ask: Callable[[SafeConsumer], T]) -> T:
         if self._consumer is None:
-            self._consumer = clients.reader(self._base)
+            self._consumer = clients.reader(self.base)
         try:
             return ask(self._consumer)
         except BaseException:
@@ -284,7 +306,7 @@ class Operator:
                 report = evolve(report, clock_offset=at - report.at_ms / 1000)
                 last[report.member] = (at, report)
         there = [one for one in last.values() if one[1].state != "stopped"]
-        stopped = [one for _, one in last.values() if _stopped_in_a_batch(one)]
+        stopped = [one for _, one in last.values() if stopped_in_a_batch(one)]
         if not there and not self._clock.knows(newest):
             return (), _Times(newest=newest, gone=tuple(stopped))  # nobody to wait for
         now = self._clock.now(newest, lambda: self._next_report_at(topic))
@@ -433,7 +455,7 @@ class Operator:
         """
         other, self._other = self._other, None
         if other is None:
-            other = Operator(self._base, self.settings, copy(self._clock))
+            other = Operator(self.base, self.settings, copy(self._clock))
         errand = Errand(lambda: ask(other), other.close)
         try:
             answer = errand.result(seconds)
@@ -621,7 +643,10 @@ def _coordinated(ask: Callable[[], T]) -> T:
             time.sleep(_COORDINATOR_BACKOFF)
 
 
-def _stopped_in_a_batch(one: Report) -> bool:
+def stopped_in_a_batch(one: Report) -> bool:
+    """
+    Tell whether a stream was stopped in a batch, which is run again when it is back.
+    """
     is_stopped = one.state == "stopped" and bool(one.busy)
     return is_stopped and one.kind == report_wire.STREAM
 

@@ -65,6 +65,9 @@ class Acknowledged:
     value: bytes | None
 
 
+Tell = Callable[[Sequence[Acknowledged], Sequence[Change]], object]
+
+
 def new_hold(
     reason: str | None,
     for_: float | None,
@@ -111,12 +114,13 @@ def changes(
     )
 
 
-def publish(
+def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterwards
     connect: Callable[[], KafkaProducer],
     topic: str,
     wanted: Sequence[Change],
     timeout: float,
     read: Callable[[], Iterable[Any]] | None = None,
+    tell: Tell = lambda *_: None,
 ) -> tuple[Acknowledged, ...]:
     """
     Write the changes and wait until every one is acknowledged.
@@ -131,6 +135,8 @@ def publish(
         wanted: what to write.
         timeout: seconds until each is acknowledged, at most; that client's too.
         read: returns the topic's records; asked where an answer was lost.
+        tell: is told at the end, however that is, what is acknowledged, and what surely
+            was not written; of the rest nobody knows.
 
     Raises:
         ControlWriteError: one was not acknowledged; the message says of each whether
@@ -145,6 +151,8 @@ def publish(
         writing.settle(time.monotonic() + _SHORTLY)
         message = f"interrupted: {writing.sentence()}"
         raise KeyboardInterrupt(message) from interrupt
+    finally:
+        tell(writing.acknowledged, writing.refused)
     if writing.error is not None:
         error = ControlWriteError(writing.sentence())
         error.acknowledged = writing.acknowledged
@@ -179,6 +187,13 @@ class _Writing:
         What every replica has, in the order in which it was asked for.
         """
         return tuple(self._done[one] for one in self._wanted if one in self._done)
+
+    @property
+    def refused(self) -> tuple[Change, ...]:
+        """
+        What surely was not written.
+        """
+        return tuple(self._refused)
 
     @property
     def error(self) -> BaseException | None:

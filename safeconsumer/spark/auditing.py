@@ -20,9 +20,9 @@ from typing import Any
 
 from safeconsumer.audit import batched, packs
 from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.facts import Address, docket, facts
+from safeconsumer.audit.facts import Address, Told, docket, facts
 from safeconsumer.audit.journal import Source
-from safeconsumer.audit.packs import Known, address_of
+from safeconsumer.audit.packs import Known, address_of, is_about
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
 from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
@@ -71,6 +71,24 @@ class SparkPacks:
         """
         named = {(one.topic, one.partition) for one in self._addresses}
         return {tp for tp in named if tp[0]}
+
+    def about(self, tp: TopicPartition) -> Sequence[Source]:
+        """
+        Return the journals, with what they say of one partition, here in the driver.
+        """
+        functions = import_module("pyspark.sql.functions")
+        wanted = {
+            packs.address_text(one) for one in self._addresses if is_about(one, tp)
+        }
+        own = self._facts.filter(functions.col("address").isin(*wanted))
+        with _translated(self._folders):
+            return packs.journals_of(self._told(own), tp, self._known)
+
+    def _told(self, own: Any) -> Told:  # noqa: ANN401 - pyspark is optional
+        valid = {(one.member, one.run) for one in self._known.values()}
+        for row in own.select(*packs.COLUMNS).toLocalIterator():
+            if (row.member, row.run) in valid:
+                yield address_of(row.address), packs.fact_of(self._folders[0], row[1:])
 
     def judged(
         self, settings: Settings, more: Sequence[Source] = ()

@@ -29,7 +29,7 @@ log = logging.getLogger("safeconsumer.spark")
 
 # Both sides must be of one protocol: what one side does not know to ask for, or to say,
 # must never pass for consent.
-PROTOCOL = "3"
+PROTOCOL = "4"
 
 # The option that a session's configuration gives to its streams.
 DECIDER = "holds.decider"
@@ -125,7 +125,7 @@ class Bridge:
                 return self._open(facts)
             case "close":
                 return self._close(facts)
-            case "again" | "plan" | "share" | "freeze" | "ended":
+            case "again" | "plan" | "share" | "freeze" | "failed" | "ended":
                 stream = self._streams[facts["stream"]]
                 return getattr(stream, question)(facts)  # type: ignore[no-any-return]  # by name
         message = f"there is no question {question!r}"

@@ -3,6 +3,8 @@ Holding streams by hand, from the notebook or program that runs them.
 """
 
 import itertools
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from safeconsumer.spark.queries import Queries
 
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
+log = logging.getLogger("safeconsumer.spark")
 _LOG = LazyHook("safeconsumer.events.log:log_event")
 
 
@@ -46,7 +49,8 @@ class Controller:
     Thread rules: any thread.
 
     Attributes:
-        is_over: tells whether its session was stopped.
+        is_over: tells whether its session was stopped, or it was closed.
+        on_close: frees what the session has of it, here and in the JVM.
     """
 
     def __init__(
@@ -61,7 +65,10 @@ class Controller:
         self._queries = queries
         self._bridge = Bridge(open_stream, *(() if queries is None else [queries.ends]))
         self._blocks = itertools.count(1)
+        self._placing = threading.RLock()  # a signal handler may pause, too
+        self._depth = 0
         self.is_over: Callable[[], bool] = _never
+        self.on_close: Callable[[], object] = tuple
 
     @property
     def bridge(self) -> Bridge:
@@ -86,9 +93,11 @@ class Controller:
                 ``TopicPartition`` or compiled patterns over whole topic names.
             owner: whose holds they are; two owners never lift each other's.
             reason: for people.
-            for_: seconds or a ``timedelta`` after which they end by themselves.
+            for_: seconds or a ``timedelta`` after which they end by themselves, by the
+                clock of this process.
             query: hold only streams of queries of this name (``queryName``), also of
-                those that start later; a name that no query has holds nothing.
+                those that start later; a name that no query has now holds nothing,
+                and is warned of.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
@@ -96,22 +105,49 @@ class Controller:
         """
         self._refuse_if_over()
         found = tuple(map(scopes.of, targets))
-        self._ledger_of(query).place(
-            found,
-            owner=checked_placer(owner),
-            reason=checked_reason(reason),
-            for_=checked_duration(for_),
-        )
+        with self._ledger_of(query) as kept:
+            kept.place(
+                found,
+                owner=checked_placer(owner),
+                reason=checked_reason(reason),
+                for_=checked_duration(for_),
+            )
+        self._warn_of_a_name(query)
 
-    def _ledger_of(self, query: str | None) -> PauseLedger:
+    @contextmanager
+    def _ledger_of(self, query: str | None) -> Iterator[PauseLedger]:
         if query is None:
-            return self._ledger
-        # Kept when nothing is held any more: dropping it could lose a pause that is
-        # being placed, and there are as many as a program has names.
-        if query not in self._named:
-            made = PauseLedger((self._ledger.pass_on,), client_id=f"spark {query}")
-            self._named.setdefault(query, made)
-        return self._named[query]
+            yield self._ledger
+            return
+        with self._placing:
+            self._depth += 1
+            if query not in self._named:
+                made = PauseLedger((self._ledger.pass_on,), client_id=f"spark {query}")
+                self._named[query] = made
+            try:
+                yield self._named[query]
+            finally:
+                self._depth -= 1
+                if not self._depth:  # a handler must not drop what is being filled
+                    self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        for name, one in tuple(self._named.items()):
+            if not tuple(one.view().state):
+                del self._named[name]
+                one.deliver()  # that its last hold has expired, say
+
+    def _warn_of_a_name(self, query: str | None) -> None:
+        active = None if self._queries is None else self._queries.active()
+        if query is None or active is None:
+            return
+        names = sorted({one.name for one in active if one.name})
+        if query not in names:
+            log.warning(
+                "no query of this session is called %r: it is held when it starts, and "
+                "nothing is until then. There are: %s",
+                *(query, ", ".join(map(repr, names)) or "none with a name"),
+            )
 
     def resume(
         self, *targets: object, owner: str = APP, query: str | None = None
@@ -130,7 +166,10 @@ class Controller:
         """
         found = tuple(map(scopes.of, targets))
         whose = checked_owner(owner)
-        self._ledger_of(query).remove((scope, whose) for scope in found)
+        if query is not None and query not in self._named:
+            log.warning("nothing is held for a query called %r", query)
+        with self._ledger_of(query) as kept:
+            kept.remove((scope, whose) for scope in found)
         return tuple(
             hold
             for hold in self._holds(query)
@@ -237,12 +276,34 @@ class Controller:
                 found += [_for_query(hold, name) for hold in ledger.view().state]
         return tuple(found)
 
+    def close(self) -> None:
+        """
+        Give the session up: its thread and port end, and so does what is held here.
+
+        For programs that make many sessions (``newSession()``): what is not closed is
+        kept for as long as this process and the session's context live. The session
+        can be registered anew. Closing again does nothing.
+
+        Raises:
+            SparkSetupError: streams of it run, or begin; nothing is closed.
+        """
+        if not self.is_over():
+            running = [f"stream {one.name}" for one in self._bridge.streams()]
+            running += self._starting()
+            if running:
+                message = f"stop the session's streams first: {'; '.join(running)}"
+                raise SparkSetupError(message)
+        self.is_over = _always
+        on_close, self.on_close = self.on_close, tuple
+        on_close()
+
     def _refuse_if_over(self) -> None:
         if self.is_over():
             message = (
-                "the session of this handle was stopped, so that it holds nothing any "
-                "more: take the one that safeconsumer.spark.register(spark) returns "
-                "for the session of now, and place its holds there"
+                "the session of this handle was stopped, or the handle closed, so that "
+                "it holds nothing any more: take the one that "
+                "safeconsumer.spark.register(spark) returns for the session of now, "
+                "and place its holds there"
             )
             raise SparkSetupError(message)
 
@@ -270,6 +331,10 @@ class Controller:
 
 def _never() -> bool:
     return False
+
+
+def _always() -> bool:
+    return True
 
 
 def _for_query(hold: Hold, query: str) -> Hold:

@@ -4,12 +4,10 @@ What can be seen happening in a steered stream, each as one frozen value.
 
 from typing import ClassVar
 
-from attrs import frozen
-
-from safeconsumer.events.consumer import Event, Partitions
+from safeconsumer.events.consumer import Event, Partitions, event
 
 
-@frozen(kw_only=True)
+@event
 class PlanChanged(Event):
     """
     From this batch on other partitions are held than before.
@@ -30,7 +28,7 @@ class PlanChanged(Event):
     because: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@event
 class HoldsUnreadable(Event):
     """
     What is held cannot be told: everything is, until it can.
@@ -47,7 +45,7 @@ class HoldsUnreadable(Event):
     reasons: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@event
 class HeldDataLost(Event):
     """
     The next record of a held partition is gone.
@@ -64,7 +62,7 @@ class HeldDataLost(Event):
     losses: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@event
 class RetentionIsNear(Event):
     """
     Retention will soon take the next record of held partitions.
@@ -81,7 +79,7 @@ class RetentionIsNear(Event):
     warnings: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@event
 class WatchFailed(Event):
     """
     What is held cannot be watched: its log's start and its topic's identity.
@@ -98,10 +96,10 @@ class WatchFailed(Event):
     reason: str
 
 
-@frozen(kw_only=True)
-class QueryHeld(Event):
+@event
+class QueryEvent(Event):
     """
-    By its progress, a query leaves other partitions alone than before.
+    Parent of what queries have left alone, by what Spark says of them.
 
     Attributes:
         query: its name, or its id.
@@ -110,9 +108,6 @@ class QueryHeld(Event):
         lag: how many offsets they are behind.
         because: why everything is held, if that cannot be told; else empty.
     """
-
-    name: ClassVar[str] = "spark_query_held"
-    level: ClassVar[str] = "info"
 
     query: str
     held: int
@@ -121,24 +116,20 @@ class QueryHeld(Event):
     because: str
 
 
-@frozen(kw_only=True)
-class QueryEndedHeld(Event):
+@event
+class QueryHeld(QueryEvent):
+    """
+    By its progress, a query leaves other partitions alone than before.
+    """
+
+    name: ClassVar[str] = "spark_query_held"
+
+
+@event
+class QueryEndedHeld(QueryEvent):
     """
     A query has ended, and has left held partitions behind.
-
-    Attributes:
-        query: its name, or its id.
-        held: how many partitions.
-        partitions: which, as ``orders:0-3``.
-        lag: how many offsets they are behind.
-        because: why everything is held, if that cannot be told; else empty.
     """
 
     name: ClassVar[str] = "spark_query_ended_held"
     level: ClassVar[str] = "warning"
-
-    query: str
-    held: int
-    partitions: str
-    lag: int
-    because: str

@@ -21,7 +21,7 @@ from safeconsumer.spark.logins import Connect, plain
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StreamReport, StreamReports
 from safeconsumer.spark.stream import Follower, Stream
-from safeconsumer.spark.watch import HeldWatch
+from safeconsumer.spark.watch import HeldWatch, gone
 
 _OWNER = "option"
 
@@ -87,6 +87,7 @@ class Opening:
                 ledgers=(self._own, fixed),
                 followers=tuple(followers),
                 watch=watch,
+                gone=partial(gone, options, connect=self._connect),
             )
             made.named = self._named
             if options.status is not None:

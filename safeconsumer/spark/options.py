@@ -51,7 +51,8 @@ class SourceOptions:
         group: whose control records count.
         control_timeout: seconds for which one plan waits for the control topics.
         decision_timeout: seconds for which the shim waits for an answer.
-        clock_skew: seconds by which a hold that expires is lifted late.
+        clock_skew: seconds by which a hold of the control topics that expires is lifted
+            late: by the clock of the driver's machine, which may be ahead.
         watch_interval: seconds between looks at what is held; 0 for none.
         fails_on_loss: whether lost records fail the query.
         client: Java properties of clients, with secrets: never in a ``repr``.

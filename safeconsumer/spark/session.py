@@ -5,8 +5,12 @@ Making a session's streams obey; this, ``logins`` and ``queries`` touch py4j.
 import importlib
 import logging
 import secrets
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from attrs import frozen
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.events.dispatch import Hook
@@ -39,7 +43,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
 
     A second call for the same session returns the same handle. Other sessions of the
     same JVM, of this process or another, are registered by themselves, and their
-    handles do not know of each other.
+    handles do not know of each other; :meth:`~Controller.close` frees one.
 
     Args:
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
@@ -65,25 +69,54 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     opening = Opening(own, named, JvmLogins(gateway).connect)
     controller = Controller(opening.stream, own, named, SparkQueries(spark))
     decider = controller.bridge.decider
-    _static(gateway, _SHIM).register(decider, _line(gateway, controller.bridge))
+    line = _line(gateway, controller.bridge)
+    _static(gateway, _SHIM).register(decider, line.function)
     spark.conf.set(_SETTING, decider)
     _controllers[decider] = controller
     context = spark.sparkContext
     controller.is_over = lambda: getattr(context, "_jsc", None) is None
+    controller.on_close = partial(_free, gateway, decider, line)
     return controller
 
 
 def _forget_stopped() -> None:
     """
-    Warn of what sessions of this process held that were stopped since.
+    Free what sessions of this process have that were stopped since.
+
+    Where a stream has yet to hear of it, which it does with its next trigger, the line
+    over which it says that it closes is left to it.
     """
     for decider, one in tuple(_controllers.items()):
         if one.is_over():
-            del _controllers[decider]
-            for hold in one.placed():
-                log.warning(
-                    "%s; its session was stopped, and so it ends", hold_line(hold)
-                )
+            if one.bridge.streams():
+                _warn_of_holds(_controllers.pop(decider))
+            else:
+                one.close()
+
+
+def _warn_of_holds(one: Controller) -> None:
+    for hold in one.placed():
+        log.warning("%s; its session is given up, and so it ends", hold_line(hold))
+
+
+def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
+    _warn_of_holds(_controllers.pop(decider))
+    protocol = importlib.import_module("py4j.protocol")
+    with suppress(OSError, TypeError, protocol.Py4JError):  # it may have ended
+        _static(gateway, _SHIM).forget(decider)
+        line.client.shutdown()
+    line.server.shutdown()
+
+
+@frozen
+class _Line:
+    """
+    The way from the JVM to one bridge: a function there, and the two ends between.
+    """
+
+    function: Any
+    client: Any
+    server: Any
 
 
 def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
@@ -106,7 +139,7 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
     raise SparkSetupError(message)
 
 
-def _line(gateway: Any, bridge: Bridge) -> Any:  # noqa: ANN401 - py4j is untyped
+def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is untyped
     """
     Return a Java function that calls the bridge, over a line that nobody else has.
 
@@ -139,8 +172,8 @@ def _line(gateway: Any, bridge: Bridge) -> Any:  # noqa: ANN401 - py4j is untype
     kinds = gateway.new_array(java.java.lang.Class, 1)
     kinds[0] = java.java.lang.Class.forName("java.util.function.BiFunction")
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
-    line = java.py4j.Gateway(None, client)
-    return line.createProxy(loader, kinds, pool.put(bridge))
+    proxy = java.py4j.Gateway(None, client).createProxy(loader, kinds, pool.put(bridge))
+    return _Line(proxy, client, server)
 
 
 def _gateway(spark: Any) -> Any:  # noqa: ANN401 - py4j is untyped

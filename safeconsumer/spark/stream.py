@@ -22,10 +22,17 @@ from safeconsumer.spark.decision import Known, Plan
 from safeconsumer.spark.options import SourceOptions
 
 Facts = Mapping[str, str]
+Gone = Callable[[Collection[str]], Collection[str]]
 
 # Owner of what stands for holds that cannot be told, with the stream's name.
 UNREADABLE = "unreadable:"
+# What the official source fails with while its query is being stopped.
+_STOPPING = "InterruptedException"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
+
+
+def _none(_: Collection[str]) -> Collection[str]:
+    return ()
 
 
 class Follower(Protocol):
@@ -99,6 +106,7 @@ class Stream:
         ledgers: holds that are kept in this process, the notebook's first.
         followers: holds that are kept elsewhere.
         watch: looks after what is held, or None.
+        gone: returns those of some topics that are not there, by asking the broker.
         wall: gives seconds since the epoch.
 
     Attributes:
@@ -116,6 +124,7 @@ class Stream:
         ledgers: tuple[PauseLedger, ...],
         followers: tuple[Follower, ...] = (),
         watch: Watch | None = None,
+        gone: Gone = _none,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
@@ -123,6 +132,7 @@ class Stream:
         self._ledgers = ledgers
         self._followers = followers
         self._watch = watch
+        self._gone = gone
         self._wall = wall
         self._unique = uuid4().hex  # among those of all sessions
         self._plan = Plan(start={}, latest={})
@@ -193,6 +203,33 @@ class Stream:
         left.note(facts.get("batch", ""), self._unique, _metrics(said))
         self.on_change()
         return said
+
+    def failed(self, facts: Facts) -> Facts:
+        """
+        Judge losses where the official source cannot plan: it says not of which topic.
+
+        Asked when it has failed and not before each plan: a topic may be deleted
+        between any look of ours and the source's own. The query ends either way.
+
+        Raises:
+            HeldDataLostError: a topic with something held is gone.
+        """
+        if _STOPPING in facts["why"] or not self._plan.held:
+            return {}
+        gone = self._gone(sorted({tp[0] for tp in self._plan.held}))
+        there = {tp: self._plan.start.get(tp, 0) for tp in self._plan.held}
+        there = {tp: at for tp, at in there.items() if tp[0] not in gone}
+        losses = _lines(evolve(self._plan, latest=there).losses())
+        if losses:
+            self._tell(events.HeldDataLost, losses=losses)
+            message = (
+                f"held data is lost: {'; '.join(losses)}. Spark's Kafka source does "
+                f"not go on without a topic that it reads ({facts['why']:.300}). Make "
+                "it again, and start a new checkpoint, or set failOnDataLoss=false to "
+                "go on without those records"
+            )
+            raise HeldDataLostError(message)
+        return {}
 
     def again(self, facts: Facts) -> Facts:
         """
@@ -299,14 +336,13 @@ class Stream:
         return Known(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:
-        lost = {
-            f"{tp[0]}:{tp[1]}": why for tp, why in sorted(self._plan.losses().items())
-        }
-        losses = tuple(f"{name}: {why}" for name, why in lost.items())
+        lost = self._plan.losses()
+        losses = _lines(lost)
         if self._watch is not None:
+            names = {f"{tp[0]}:{tp[1]}" for tp in lost}
             watched = self._watch.losses()
             losses += tuple(
-                one for one in watched if one.rpartition(": ")[0] not in lost
+                one for one in watched if one.rpartition(": ")[0] not in names
             )
         if losses and losses != self._told_losses:
             self._tell(events.HeldDataLost, losses=losses)
@@ -348,6 +384,10 @@ class Stream:
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
         ledger.deliver()
+
+
+def _lines(losses: Mapping[TopicPartition, str]) -> tuple[str, ...]:
+    return tuple(f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(losses.items()))
 
 
 def _metrics(said: Facts) -> dict[str, str]:

@@ -3,12 +3,13 @@ Looking after what is held: nobody reads it, so nobody else would notice its los
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
 from attrs import frozen
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import UnknownTopicOrPartitionError
 
 from safeconsumer._kafka.control_reader import topic_ids
 from safeconsumer.errors import ClientPropertyError
@@ -271,6 +272,25 @@ class HeldWatch:
         with suppress(Exception):
             self._ledger.emit(kind, stream=self._stream, **fields)
             self._ledger.deliver()
+
+
+def gone(
+    options: SourceOptions, names: Collection[str], connect: Connect = plain
+) -> frozenset[str]:
+    """
+    Return those of some topics that are not there; asks once, by a client of its own.
+
+    Raises:
+        ClientPropertyError: a property of the clients cannot be carried over.
+        KafkaError: no broker answers.
+    """
+    base = clients.connection(connect(options.client), {}, "spark-watch")
+    with clients.admin(base) as admin:
+        return frozenset(
+            one["name"]
+            for one in admin.describe_topics(list(names))
+            if one["error_code"] == UnknownTopicOrPartitionError.errno
+        )
 
 
 def _retention_ms(settings: Mapping[str, str] | None) -> int | None:

@@ -310,6 +310,16 @@ def g2() -> Fleet:
     return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
 
 
+def g2_of_a_command() -> Fleet:
+    # The lift was refused, and so the hold goes on: as commands write it down.
+    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
+    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
+    operator.then("group-hold", **said, id="a", written=1500.15)
+    operator.then("group-lift", **said, id="b").then("group-refused", **said, id="b")
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
+
+
 def _held_by_an_operator(at: float) -> Telling:
     operator = Telling("operator", at=at)
     return operator.then("group-hold", scope="orders", owner="alice", group="g")
@@ -524,7 +534,8 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     s6_by_hand_after_the_group,
     *(s6_and_a_seek_long_after, s6_and_a_seek_that_failed),
     *(s7, s7_lifted_another),
-    *(s8, s8_not_owned, l1, g2, g2_after_a_missed_generation, g2_after_a_loss),
+    *(s8, s8_not_owned, l1, g2, g2_of_a_command),
+    *(g2_after_a_missed_generation, g2_after_a_loss),
     *(g2_never_heard, g2_never_heard_when_given_back, s1_taken_for_lifted),
     *(w10_taken_for_lifted, w10_taken_for_lifted_and_told_late),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
@@ -639,6 +650,25 @@ def held_for_the_group() -> Fleet:
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
     two.at = 3001.0
+    return [operator, one, two.poll(TP, 5, 6)]
+
+
+def held_by_commands() -> Fleet:
+    # One that was refused, and one that was placed, lasted longer, and was lifted.
+    said = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
+    operator = Telling("ops", group="", at=1500).then("group-asked", **said, id="a")
+    operator.then("group-refused", **said, id="a").then("group-asked", **said, id="b")
+    operator.then("group-hold", **said, id="b", written=1500.35, until=1600.0)
+    operator.then("group-asked", **said, id="c")
+    operator.then("group-hold", **said, id="c", written=1500.55, until=4000.0)
+    operator.at = 3000.0
+    operator.then("group-lift", **said, id="d")
+    operator.then("group-lifted", **said, id="d", written=3000.15)
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    two = Telling("b", at=2000).assigned(TP, generation=2)
+    two.then("hold", scope="orders", owner="operator:eve")
+    two.at = 3000.2
+    two.then("lift", scope="orders", owner="operator:eve")
     return [operator, one, two.poll(TP, 5, 6)]
 
 
@@ -785,7 +815,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(held_and_let_go, paused_during_the_poll, compacted_and_transactional),
     *(resumed_before_it_was_owned, transactional_and_acknowledged),
     *(peeked, sought_and_committed, committed_where_it_begins),
-    *(killed_before_the_commit, sought, expired, held_for_the_group),
+    *(killed_before_the_commit, sought, expired, held_for_the_group, held_by_commands),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
     held_for_the_group_while_a_rebalance_gives_it_back,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from safeconsumer.audit import checker
-from safeconsumer.audit.checker import Settings, check
-from safeconsumer.audit.facts import Address
+from safeconsumer.audit.checker import Settings, Trial, check
+from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covered, covering
 from safeconsumer.audit.recorded import scopes_text
@@ -403,3 +403,89 @@ def test_another_threads_change_between_look_and_entry_is_no_fault() -> None:
     told = Telling().assigned(TP).then("call", **said)
     told.then("return", **said, **seen, seen=2, seen_at=told.at)
     assert broken([told]) == {"S7"}
+
+
+def anew(at: float = 1000.0, **dated: float) -> Telling:
+    """Tell of a member that read ten records from the first on, and committed."""
+    told = Telling("a", at=at).assigned(TP).poll(TP, 0, 10, **dated)
+    return told.commit(TP, 10).revoked(TP)
+
+
+def again(at: float, **dated: float) -> Telling:
+    """Tell of one that reads from the first on once more, and not all."""
+    return Telling("b", at=at).assigned(TP, generation=2).poll(TP, 0, 5, **dated)
+
+
+ANEW = {"S2", "S3", "S4", "S5", "S6", "L1", "W4", "W5", "W7"}
+
+
+@pytest.mark.parametrize("kind", ["written", "created"])
+def test_a_topic_that_was_made_anew_is_not_judged_by_offsets(kind: str) -> None:
+    """
+    The record at an offset has another time than the one that was there before.
+
+    With the same it is the same topic, and read twice.
+    """
+    fleet = [anew(**{kind: 900.0}), again(2000, **{kind: 1900.0})]
+    assert (broken(fleet), unjudged(fleet)) == (set(), ANEW)
+    fleet = [anew(**{kind: 900.0}), again(2000, **{kind: 900.0})]
+    assert (broken(fleet), unjudged(fleet)) == ({"S6"}, set())
+
+
+def test_what_is_lost_of_a_new_topic_is_not_covered_by_the_old_one() -> None:
+    """S2: a producer that is told of an offset twice was told of two records."""
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
+    producer.at = 1900.0
+    fleet = [producer.then("acked", tp=TP, first=0, last=9), anew()]
+    assert (broken(fleet), unjudged(fleet)) == (set(), ANEW)
+    whole = Telling("p", group="").then("acked", tp=TP, first=5, last=9)
+    whole.at = 1900.0  # answers may overtake each other
+    fleet = [whole.then("acked", tp=TP, first=0, last=4), anew()]
+    assert (broken(fleet), unjudged(fleet)) == (set(), set())
+
+
+def test_a_log_is_written_in_the_order_of_its_offsets() -> None:
+    """What the broker wrote later and stands before is of another topic."""
+    one = Telling("a").assigned(TP).poll(TP, 500, 510, written=900.0)
+    fleet = [one.commit(TP, 510).revoked(TP), again(2000, written=1900.0)]
+    assert (broken(fleet), unjudged(fleet)) == (set(), ANEW)
+    verdicts = check([one.journal() for one in fleet], Settings(clock_skew=1500.0))
+    (verdict,) = verdicts.values()
+    assert {one.check for one in verdict.findings} == {"S2", "S6"}
+    assert not verdict.unjudged
+
+
+def test_what_is_read_again_after_a_seek_is_compared_too() -> None:
+    """And memory grows with what did not go on, not with polls."""
+    told = Telling("a").assigned(TP)
+    for number in range(5):
+        start = 10 * number
+        told.poll(TP, start, start + 10, created=900.0 + number)
+    told.call("seek", offsets={TP: 20}).poll(TP, 20, 30, created=902.0)
+    trial = Trial(Address("g", "orders", 0), Settings())
+    for address, fact in facts(told.journal()):
+        assert address.is_case
+        trial.take(fact)
+    assert [one.offset for one in trial._epochs()[0].dated] == [0, 40, 20]
+    assert unjudged([told]) == set()
+    told.call("seek", offsets={TP: 40}).poll(TP, 40, 50, created=1900.0)
+    assert unjudged([told]) == ANEW
+
+
+def test_a_topic_is_made_anew_while_its_owner_reads_it() -> None:
+    """It begins again at the first offset, which is no step back."""
+    told = Telling("a").assigned(TP).poll(TP, 0, 10, created=900.0).commit(TP, 10)
+    fleet = [told.poll(TP, 0, 5, created=1900.0)]
+    assert (broken(fleet), unjudged(fleet)) == (set(), ANEW)
+    told = Telling("a").assigned(TP).poll(TP, 0, 10, created=900.0)
+    assert broken([told.poll(TP, 0, 5, created=900.0)]) == {"S4"}
+
+
+def test_what_was_wrong_before_a_topic_was_made_anew_is_wrong() -> None:
+    """What came of the old topic was still to come, and nobody has forgotten it."""
+    old = Telling("a", at=900).assigned(TP).poll(TP, 0, 5, created=800.0)
+    old.poll(TP, 7, 10).revoked(TP)
+    more = Telling("a2", at=1000).assigned(TP, generation=2).poll(TP, 10, 12)
+    more.revoked(TP).assigned(TP, generation=3).poll(TP, 0, 2, created=800.0)
+    fleet = [old, more, again(2000, created=1900.0)]
+    assert ("S3" in broken(fleet), "S3" in unjudged(fleet)) == (True, True)

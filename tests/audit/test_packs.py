@@ -455,3 +455,23 @@ def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
     good = Telling().assigned(TP).poll(TP, 0, 5)
     done = run(written(tmp_path / "good", [good]), "--pack", tmp_path / "file" / "x")
     assert (done.exit_code, "cannot be written" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("make", [bad.g2, bad.g2_of_a_command, bad.s1, bad.s2])
+def test_an_excerpt_of_a_pack_shows_what_one_of_journals_does(
+    tmp_path: Path, make: Callable[[], Fleet]
+) -> None:
+    """
+    Operators' holds too, which are of no partition.
+    """
+    folder = written(tmp_path / "fleet", make())
+    packed(folder, tmp_path / "pack")
+    here = run(folder, "--partition", TP).stdout
+    there = run(tmp_path / "pack", "--partition", TP).stdout
+    assert marked(there) == marked(here) != []
+    assert ("group-hold" in there) == make.__name__.startswith("g2")
+
+
+def marked(text: str) -> list[list[str]]:
+    # Up to what happened: a pack has fields in its own order, and no polls.
+    return [line.split()[:4] for line in text.splitlines() if line.startswith("  >")]

@@ -8,6 +8,7 @@ from tests.brokers.choice import Choice, Kind
 
 MARKERS = {
     "any_broker": "needs a broker, whichever",
+    "embedded_suffices": "needs a broker; the embedded one proves it: it is ours alone",
     "real_broker": "needs Apache Kafka itself (bootstrap, docker or java)",
     "embedded_broker": "needs the embedded broker: it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
@@ -22,6 +23,7 @@ _HOW = {
 }
 _FITTING = {
     "any_broker": frozenset(Kind),
+    "embedded_suffices": frozenset(Kind),
     "real_broker": frozenset(Kind) - {Kind.EMBEDDED},
     "embedded_broker": frozenset({Kind.EMBEDDED}),
     "java_brokers": frozenset({Kind.JAVA}),

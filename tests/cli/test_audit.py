@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import CHECKS
+from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from tests.audit import bad
 from tests.audit.bad import TP, Fleet
@@ -243,3 +244,54 @@ def test_an_excerpt_is_of_the_group_that_is_judged(tmp_path: Path) -> None:
     assert (done.exit_code, "  one-a of one\n" in done.stdout) == (1, True)
     assert "  p\n" in done.stdout
     assert "other" not in done.stdout
+
+
+def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
+    """
+    Status 2 with the reason; and which there are.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    done = run(folder, "--partition", "nowhere:7")
+    assert done.exit_code == 2
+    assert "no journal names nowhere:7; they name orders:0" in done.stderr
+    done = run(folder, "--partition", TP)
+    assert (done.exit_code, done.stderr) == (0, "")
+    (tmp_path / "empty").mkdir()
+    done = run(tmp_path / "empty", "--partition", TP)
+    assert "no journal names orders:0; they name no partition" in done.stderr
+
+
+def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(
+    tmp_path: Path,
+) -> None:
+    """
+    However many of its parts are broken; another one is another.
+    """
+    kept = JournalWriter(tmp_path, member="a", group="g", part_bytes=1)
+    for partition in range(4):
+        kept.write("assigned", {"partitions": [f"orders:{partition}"]})
+    kept.close()
+    parts = sorted(tmp_path.glob("*.journal"))
+    assert len(parts) == 5
+    for one in parts[2:4]:
+        one.write_text("broken\n")
+    done = run(tmp_path)
+    assert (done.exit_code, "could not tell: 1 journal," in done.stdout) == (2, True)
+    (tmp_path / "another.journal").write_text("broken\n")
+    assert "could not tell: 2 journals," in run(tmp_path).stdout
+    for one in parts:
+        one.write_text("broken\n")
+    assert "could not tell: 2 journals," in run(tmp_path).stdout
+
+
+def test_an_excerpt_shows_the_hold_that_was_not_obeyed(tmp_path: Path) -> None:
+    """
+    What operators said until then, and of this group; the last hold is marked.
+    """
+    said = {"scope": "orders", "owner": "alice", "group": "g"}
+    other = Telling("others", at=1000).then("group-hold", **{**said, "group": "x"})
+    folder = written(tmp_path, [*bad.g2(), other])
+    done = run(folder, "--partition", TP)
+    assert done.exit_code == 1
+    assert "  operator of g\n  >      1  1500.100  group-hold" in done.stdout, done
+    assert "others" not in done.stdout

@@ -32,7 +32,7 @@ from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Replay
 from tests.cli.letters import SECONDS, Post
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 
 # ------------------------------------------------------------ list
@@ -106,6 +106,7 @@ def test_wrong_usage(
     assert post.run(command, *options).exit_code == status
 
 
+@pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
 def test_a_topic_that_does_not_exist(post: Post, command: str) -> None:
     """
@@ -215,6 +216,7 @@ def test_a_letter_about_a_letter(post: Post) -> None:
 # ------------------------------------------------------------ replay
 
 
+@pytest.mark.any_broker
 def test_replay_gives_records_back_as_they_were(post: Post) -> None:
     """
     Key, value and headers, in their partition, and which letter each was.
@@ -239,6 +241,7 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
     ]
 
 
+@pytest.mark.any_broker
 def test_a_letter_is_sent_back_once(post: Post) -> None:
     """
     By every later run, filtered or not; unless it is asked for.
@@ -320,6 +323,7 @@ def test_a_second_death_and_a_second_replay(post: Post) -> None:
     ]
 
 
+@pytest.mark.any_broker
 def test_the_time_is_new_unless_asked(post: Post) -> None:
     """
     Retention would delete an old record at once.
@@ -335,6 +339,7 @@ def test_the_time_is_new_unless_asked(post: Post) -> None:
     )
 
 
+@pytest.mark.any_broker
 def test_a_group_of_somebody_elses_is_refused(
     post: Post, make_consumer: Callable[..., Any]
 ) -> None:
@@ -433,6 +438,7 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
     assert post.run("replay").stdout.endswith(f"; {sent} sent before\n")
 
 
+@pytest.mark.any_broker
 def test_a_group_with_members_is_refused(
     post: Post, make_consumer: Callable[..., Any]
 ) -> None:

@@ -231,7 +231,7 @@ def test_a_second_sigterm_stops_at_once(
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_bad_record_ends_it_with_a_status(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -245,7 +245,7 @@ def test_a_bad_record_ends_it_with_a_status(
     assert f"{program.topic}:0 offset 1 failed for good" in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_probes_say_that_the_loop_turns(
     program: Program, produce: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -280,7 +280,7 @@ def test_probes_say_that_the_loop_turns(
     assert not file.exists()
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_what_was_skipped_was_not_handled(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -295,7 +295,7 @@ def test_what_was_skipped_was_not_handled(
     assert "1 handled, 0 dead letters, 1 skipped" in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_free_port_for_probes_is_told(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -315,7 +315,7 @@ def test_a_free_port_for_probes_is_told(
     assert process.returncode == Status.DONE
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
     """
     Not a record that failed.
@@ -329,7 +329,7 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
     assert "a probe cannot be set up: " in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
@@ -352,7 +352,7 @@ def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> 
     assert (process.returncode, said in told) == (Status.USAGE, True), told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     "setting",
     [
@@ -379,7 +379,7 @@ def test_a_setting_that_cannot_be(program: Program, setting: str) -> None:
     assert len([line for line in told.splitlines() if "safeconsumer: " in line]) == 1
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_dead_letter_topic_among_the_consumed(program: Program) -> None:
     """
     Status 2: one bad record would go round for ever.
@@ -389,7 +389,7 @@ def test_a_dead_letter_topic_among_the_consumed(program: Program) -> None:
     assert (process.returncode, "is consumed here" in told) == (Status.USAGE, True)
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_the_cluster_may_stand_in_a_file(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -408,7 +408,7 @@ def test_the_cluster_may_stand_in_a_file(
     assert process.returncode == Status.DONE, told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     ("options", "attempts"),
     [
@@ -433,7 +433,7 @@ def test_how_often_a_record_is_tried(
     assert program.seen() == ["0 0"] * attempts
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_commit_and_drain_have_options(
     program: Program,
     produce: Callable[..., None],
@@ -461,7 +461,7 @@ def test_commit_and_drain_have_options(
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     "option",
     [
@@ -493,7 +493,7 @@ def test_an_option_that_cannot_be(program: Program, option: str) -> None:
     assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -517,7 +517,7 @@ def test_options_that_no_worker_can_have(
     assert (process.returncode, said in line) == (Status.USAGE, True), told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_handlers_by_topic(
     program: Program,
     produce: Callable[..., None],
@@ -540,7 +540,7 @@ def test_handlers_by_topic(
     assert f"{other}:0 offset 0 failed for good at attempt 5: Invalid" in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_no_more_begin_than_the_rate_allows(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -556,7 +556,7 @@ def test_no_more_begin_than_the_rate_allows(
     assert (program.seen(), "1 handled" in told) == (["0 0"], True), told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_batch_waits_for_more(program: Program, produce: Callable[..., None]) -> None:
     """
     Until it is full, or as long as it was told to.
@@ -573,7 +573,7 @@ def test_a_batch_waits_for_more(program: Program, produce: Callable[..., None]) 
     assert (process.returncode, program.seen()) == (Status.DONE, ["3"]), told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_topic_has_so_many_handlers(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -591,7 +591,7 @@ def test_a_topic_has_so_many_handlers(
     assert program.seen() == ["in", "out"] * 6
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_handler_has_so_much_time(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -605,7 +605,7 @@ def test_a_handler_has_so_much_time(
     assert "took longer than 0.1 s" in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_lifespan_and_a_key(program: Program, produce: Callable[..., None]) -> None:
     """
     Both are functions by name.
@@ -647,7 +647,7 @@ def test_a_breaker_holds_the_topic(
     assert program.seen() == ["0 0", "0 0"]
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_hook_gets_every_event(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -772,7 +772,7 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     assert process.returncode == 0
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_handler_that_exits_has_no_status_of_its_own(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -829,7 +829,7 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
         login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("options", [(), ("--watch",)])
 def test_a_handlers_output_goes_to_stdout(
     program: Program, produce: Callable[..., None], options: tuple[str, ...]
@@ -851,7 +851,7 @@ def test_a_handlers_output_goes_to_stdout(
     assert "handled 0" not in told
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
     program: Program, produce: Callable[..., None]
 ) -> None:
@@ -984,7 +984,7 @@ def test_no_broker(tmp_path: Path) -> None:
     assert "no Kafka broker answers" in done.stderr
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_metrics_without_their_package(
     program: Program, produce: Callable[..., None], tmp_path: Path
 ) -> None:

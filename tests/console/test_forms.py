@@ -25,7 +25,7 @@ from tests.console.harness import Served, row_of
 from tests.group.team import LIMIT, Team
 from tests.worker.lab import wait_for
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 OPEN = {"owner": "alice", "source": "operator"}
 
@@ -111,6 +111,7 @@ def test_a_form_lifts_the_hold_that_it_showed(team: Team, served: Served) -> Non
         assert reasons(served) == []
 
 
+@pytest.mark.any_broker
 def test_a_call_lifts_the_hold_of_its_id_and_offset(team: Team, served: Served) -> None:
     """An extension keeps the id: whoever extended it wants it to stand."""
     made = hold(team, team.topic, "x", for_=3600)

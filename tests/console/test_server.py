@@ -4,19 +4,29 @@ Who may talk to the console, and what its pages and calls answer.
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer.audit.journal import read
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console.api import CALLS
 from safeconsumer.console.serve import Setup
-from safeconsumer.group import wire
+from safeconsumer.group import operator, wire
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.report_wire import (
+    STREAM,
+    Report,
+    encode_report,
+    encode_report_key,
+)
 from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
 from tests.console.harness import (
@@ -36,7 +46,7 @@ from tests.group.team import Team
 from tests.kafka.polling import poll_until
 from tests.worker.lab import wait_for
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +219,7 @@ def test_read_only_has_no_way_to_write(team: Team) -> None:
 # ---------------------------------------------------------------- what is said
 
 
+@pytest.mark.any_broker
 def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
     """An operator's way, by REST: preview, pause, wait, explain, resume."""
     members = settled(team, "a", "b")
@@ -236,6 +247,26 @@ def test_pause_to_quiet_to_resume(team: Team, served: Served) -> None:
         assert [one["is_held"] for one in past] == [True, True, False, False]
 
 
+def test_what_is_held_here_is_written_down(team: Team, tmp_path: Path) -> None:
+    """For audits; a journal that cannot be written keeps anything from being held."""
+    path = tmp_path / "ops.journal"
+    members = settled(team, "a")
+    with console(team, journal=SharedJournal(path)) as served, Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        wish = {"group": team.group, "scopes": f"{team.topic}:0", "reason": "db"}
+        assert served.pause(**wish).status_code == 200
+        ended = served.post("resume", group=team.group, scope=f"{team.topic}:0")
+        assert ended.status_code == 200
+        said = [one.event for one in read(path).entries]
+        assert said == ["group-asked", "group-hold", "group-lift", "group-lifted"]
+        path.write_text("something else")
+        refused = served.pause(**wish)
+        assert (refused.status_code, refused.json()["title"]) == (
+            *(500, "Nothing was written."),
+        )
+        assert served.get("holds")["holds"] == []
+
+
 @pytest.mark.embedded_broker
 def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
     """As the command prints it: a broker's clock may go back, or not move at all."""
@@ -253,6 +284,7 @@ def test_history_is_in_the_topics_order(team: Team, served: Served) -> None:
     assert re.findall(r'<td class="long">(\d)</td>', page) == ["3", "2", "1"]
 
 
+@pytest.mark.any_broker
 def test_a_plain_client_is_never_shown_as_quiet(team: Team, served: Served) -> None:
     """It obeys nothing and says nothing: nobody can tell, and wait does not end."""
     members = settled(team, "a", plain=("plain",))
@@ -349,6 +381,7 @@ def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
         assert f"did you mean {group}?" not in str(_preview(served, wish)["points"])
 
 
+@pytest.mark.any_broker
 def test_ranges_and_an_end_by_the_clock(team: Team, served: Served) -> None:
     """As the command line takes them."""
     members = settled(team, "a")
@@ -366,6 +399,7 @@ def test_ranges_and_an_end_by_the_clock(team: Team, served: Served) -> None:
         assert "say one of them" in both.json()["title"]
 
 
+@pytest.mark.any_broker
 def test_retention_that_ends_first(team: Team, served: Served) -> None:
     """What is held would be deleted: it is said before."""
     name = f"short-{team.group}"
@@ -522,6 +556,7 @@ def test_a_query_that_no_call_takes_is_refused(
     assert "is not for /" in answer.json()["title"]
 
 
+@pytest.mark.any_broker
 @pytest.mark.parametrize("path", ["holds", "history"])
 def test_what_is_held_of_no_group(shared: Served, path: str) -> None:
     """An empty list would say that nothing of it is held."""
@@ -531,6 +566,7 @@ def test_what_is_held_of_no_group(shared: Served, path: str) -> None:
             assert answer.status_code == 404
 
 
+@pytest.mark.any_broker
 def test_nothing_is_said_of_what_was_not_read() -> None:
     """``[]`` would say that there is none."""
     setup = Setup(
@@ -558,6 +594,7 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
             )
 
 
+@pytest.mark.any_broker
 def test_unknown_groups_and_partitions(shared: Served) -> None:
     """A typing error is not shown as a group without holds."""
     with shared.client() as client:
@@ -609,6 +646,45 @@ def test_a_table_says_since_when_and_not_when_it_was_extended(
         page = client.get("/group", params={"group": team.group}).text
     row = page.partition("carol")[2]
     assert row.partition('datetime="')[2].startswith("2020-09-13")
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_stream_that_ended_badly_is_named(
+    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """Killed, or stopped in a batch: that is run again when it is started again."""
+    monkeypatch.setattr(operator, "SILENT_AFTER", 1.0)
+    report = Report(
+        group=team.group,
+        member="s",
+        client_id="stream nightly",
+        host="h",
+        kind=STREAM,
+        state="ready" if is_killed else "stopped",
+        busy={team.topic: ((0, 0),)},
+        member_id="",
+        generation=-1,
+        at_ms=int(time.time() * 1000),
+        applied={},
+        assigned={},
+        quiet={},
+    )
+    assert team.settings.status_topic is not None
+    team.operator_holds(team.topic)
+    team.writer.send(
+        team.settings.status_topic,
+        key=encode_report_key(team.group, "s"),
+        value=encode_report(report),
+        partition=0,
+    ).get(10)
+    said = "is not heard of any more" if is_killed else "in the middle of a batch"
+    with served.client() as client:
+
+        def is_named() -> bool:
+            page = client.get("/group", params={"group": team.group}).text
+            return f"stream nightly on h {said}" in page.replace("was stopped ", "")
+
+        wait_for(is_named, "the stream")
 
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"

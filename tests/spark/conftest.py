@@ -25,9 +25,35 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Of every JVM that a test starts, its own clusters' and programs' too. They live for
+# seconds: half of their CPU went into compiling what is run a few times.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What programs that are run as users run them find as the user's own defaults. Delta
+# would look at a table of ten files in 50 tasks, on two cores.
+DEFAULTS = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """
+    Have JVMs start quickly; who has set it otherwise is obeyed.
+    """
+    folder = tmp_path_factory.mktemp("conf")
+    lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
+    (folder / "spark-defaults.conf").write_text(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("JDK_JAVA_OPTIONS", JAVA), ("SPARK_CONF_DIR", folder)):
+            if name not in os.environ:
+                patch.setenv(name, str(value))
+        yield
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(quick: None) -> Iterator[Any]:  # noqa: ARG001 - before its JVM
     """
     Lend a session with everything that safekafka needs.
     """

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -259,19 +260,20 @@ class TestOnSpark:
             (name, 3) for name in names
         ]
 
-    def test_everything_held_is_told_and_no_error(self, lake: Lake) -> None:
+    def test_everything_held_is_told_and_no_error(
+        self, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """
         Before the first batch there is nothing in the archive either.
+
+        In the session of the tests: others begin and end one of its own.
         """
         lake.produce(lake.orders, 3)
-        done = subprocess.run(  # noqa: S603 - our own command line
-            self.arguments(lake, "--holds", "@all", "--table"),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        monkeypatch.setattr(archive, "session", lambda *_: nullcontext(lake.spark))
+        monkeypatch.setattr(archive.signal, "signal", lambda *_: None)
+        arguments = self.arguments(lake, "--holds", "@all", "--table")
+        done = CliRunner().invoke(archive.archive, arguments[len(PROGRAM) :])
+        assert done.exit_code == 0, done.output
         assert f"held {lake.orders}:0-3" in done.stdout, done.stdout
         assert "the archive is empty" in done.stdout
 

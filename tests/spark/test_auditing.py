@@ -3,7 +3,7 @@ The audit as a Spark job, over packs.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.spark.auditing import SparkPacks, _said
 from tests.audit import bad
-from tests.audit.bad import BAD, GOOD, TP
+from tests.audit.bad import BAD, GOOD, TP, Fleet
 from tests.audit.telling import Telling
 from tests.audit.test_packs import packed, written
 
@@ -207,3 +207,24 @@ def test_packing_and_judging_on_spark_are_two_steps(tmp_path: Path) -> None:
     arguments = ["audit", str(folder), "--pack", str(tmp_path / "p"), "--master", "x"]
     done = CliRunner().invoke(safeconsumer, arguments)
     assert (done.exit_code, "two steps" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("make", [bad.s1, bad.g2_of_a_command, bad.s2])
+def test_what_journals_say_around_a_violation_is_shown(
+    tmp_path: Path,
+    spark: Any,  # noqa: ANN401 - pyspark's
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Fleet],
+) -> None:
+    """
+    As without Spark, and of the partition that is asked for.
+    """
+    monkeypatch.setattr(sparking, "session", lambda *_: _lent(spark))
+    fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
+    packed(written(tmp_path / "fleet", fleet), tmp_path / "pack")
+    only = ("--partition", TP)
+    here = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path / "pack"), *only])
+    done = run(monkeypatch, spark, tmp_path / "pack", *only)
+    assert (done.exit_code, done.stdout) == (here.exit_code, here.stdout)
+    assert "\n  > " in done.stdout
+    assert "orders:1" not in done.stdout

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from attrs import frozen
 
 from safeconsumer.testing._ports import free_port
 from tests.spark import connector
@@ -43,30 +44,41 @@ def running(log: Path, *arguments: str) -> Iterator[None]:
         process.wait()
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+@frozen
+class Cluster:
     """
-    Lend the address of a cluster with two workers of one core each.
+    A master, and the folder in which its workers work.
     """
-    port, log = free_port(), tmp_path / "master.log"
+
+    address: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """
+    Lend a cluster with two workers of one core each; no test ends any of the three.
+    """
+    folder = tmp_path_factory.mktemp("cluster")
+    port, log = free_port(), folder / "master.log"
     address = f"spark://127.0.0.1:{port}"
     where = ["--host", "127.0.0.1"]
-    with ExitStack() as cluster:
+    with ExitStack() as started:
         own = [*where, "--port", str(port), "--webui-port", "0"]
-        cluster.enter_context(running(log, f"{_DEPLOY}.master.Master", *own))
+        started.enter_context(running(log, f"{_DEPLOY}.master.Master", *own))
         for number in range(2):
             more = [*where, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            more += ["--work-dir", str(tmp_path / f"work-{number}"), address]
-            out = tmp_path / f"worker-{number}.log"
-            cluster.enter_context(running(out, f"{_DEPLOY}.worker.Worker", *more))
+            more += ["--work-dir", str(folder / f"work-{number}"), address]
+            out = folder / f"worker-{number}.log"
+            started.enter_context(running(out, f"{_DEPLOY}.worker.Worker", *more))
         deadline = time.monotonic() + LIMIT
         while log.read_text().count("Registering worker") < 2:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        yield address
+        yield Cluster(address, folder)
 
 
-def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> None:
+def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
     """
     S1: executors elsewhere read what the driver has planned, and nothing else.
     """
@@ -75,7 +87,7 @@ def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> 
     command = [sys.executable, "-m", "safeconsumer.cli.archive"]
     command += [lake.orders, lake.returns, "--bootstrap", lake.broker.bootstrap]
     command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]
-    command += ["--connector", str(connector.folder()), "--master", master]
+    command += ["--connector", str(connector.folder()), "--master", cluster.address]
     command += ["--holds", lake.orders, "--option", "minPartitions=4", "--table"]
     done = subprocess.run(  # noqa: S603 - our own command line
         command,
@@ -89,7 +101,7 @@ def test_a_held_stream_on_a_cluster(lake: Lake, master: str, tmp_path: Path) -> 
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [lake.returns, "3", "25", "0", "24"] in lines
     assert not [line for line in lines if line[:1] == [lake.orders]]
-    executors = list(tmp_path.glob("work-*/app-*/*"))
+    executors = list(cluster.folder.glob("work-*/app-*/*"))
     assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
 
 
@@ -110,8 +122,7 @@ def executors_of(folder: Path) -> list[int]:
 
 def test_executors_killed_in_the_middle_of_a_batch(
     lake: Lake,
-    master: str,
-    tmp_path: Path,
+    cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
@@ -120,12 +131,12 @@ def test_executors_killed_in_the_middle_of_a_batch(
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce(lake.orders, 100)
     lake.produce(lake.returns, 100)
-    driven = Driven(lake, master)
+    driven = Driven(lake, cluster.address)
     driven.hold(lake.returns)
     with driven.running() as driver:
         for _ in range(2):
             driven.await_middle(driver)
-            (victim, *_) = executors_of(tmp_path)
+            (victim, *_) = executors_of(cluster.folder)
             driven.middle.unlink()
             os.kill(victim, signal.SIGKILL)
         driven.go.touch()

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -15,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from safeconsumer import spark as safe
+from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import Controller, compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.session import _SHIM, _static
@@ -118,12 +120,46 @@ def test_a_session_that_nobody_registered(lake: Lake) -> None:
     reader.load()
 
 
+def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
+    """
+    Not under a stream that runs; afterwards the session can be registered anew.
+    """
+    beside = lake.spark.newSession()
+    own = safe.register(beside, hooks=())
+    reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
+    reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
+    query = reader.load().writeStream.format("noop").trigger(**EVERY).start()
+    until(lambda: own.bridge.streams() != (), query)
+    with pytest.raises(SparkSetupError, match="stop the session's streams first"):
+        own.close()
+    query.stop()
+    until(lambda: own.bridge.streams() == ())
+    assert isinstance(own.on_close, partial)
+    *_, line = own.on_close.args
+    own.close()
+    own.close()
+    assert line.server.thread is None
+    shim = _static(lake.spark.sparkContext._gateway, _SHIM)
+    with pytest.raises(Exception, match="NullPointerException"):
+        shim.hello(own.bridge.decider)
+    with pytest.raises(SparkSetupError, match="or the handle closed"):
+        own.pause(lake.orders)
+    with pytest.raises(Exception, match=r"safeconsumer\.spark\.register\(spark\)"):
+        reader.load()
+    again = safe.register(beside, hooks=())
+    assert again is not own
+    reader.load()
+    again.close()
+
+
 def test_an_older_wheel_is_refused_by_this_shim(lake: Lake) -> None:
     """
-    It registers by a call that this shim knows only to refuse.
+    One of the first protocol calls what is not there; others ask for the protocol.
+
+    That one was never released.
     """
     gateway = lake.spark.sparkContext._gateway
-    with pytest.raises(Exception, match="newer safeconsumer than the one"):
+    with pytest.raises(Exception, match="decideBy does not exist"):
         _static(gateway, _SHIM).decideBy(None)
 
 
@@ -147,4 +183,4 @@ def test_an_older_shim_is_refused_by_this_wheel(
         timeout=LIMIT,
         check=False,
     )
-    assert "speaks protocol 1, the installed safeconsumer 3" in done.stdout, done
+    assert "speaks protocol 1, the installed safeconsumer 4" in done.stdout, done

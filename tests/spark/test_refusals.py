@@ -235,9 +235,11 @@ def test_a_stale_shim_in_a_checkout_is_noticed(
 def test_the_shim_stays_small() -> None:
     """
     What it decides belongs into Python; what it may take for a decision is here.
+
+    What each part of it is for stands in design/0063, "Size".
     """
     files = compiling.java_files()
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) < 360
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 370
 
 
 @pytest.mark.parametrize("make", [provision.jars, provision.builder])

@@ -10,6 +10,7 @@ import pytest
 
 from safeconsumer.errors import HoldsUnreadableError, NotQuietError, SparkSetupError
 from safeconsumer.events.consumer import Event
+from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import PROTOCOL, Bridge
@@ -18,6 +19,7 @@ from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch
+from tests.spark.waiting import until
 
 
 class Elsewhere:
@@ -87,10 +89,17 @@ class Lab:
         self.elsewhere = Elsewhere()
         made = SourceOptions(fails_on_loss=fails_on_loss)
         self.opened: list[str] = []
+        self.gone: set[str] = set()  # changed in place
         self.controller = Controller(
             lambda name, _: (
                 self.opened.append(name)
-                or Stream(name, made, ledgers=(own,), followers=(self.elsewhere,))
+                or Stream(
+                    name,
+                    made,
+                    ledgers=(own,),
+                    followers=(self.elsewhere,),
+                    gone=self.gone.intersection,
+                )
             ),
             own,
         )
@@ -334,6 +343,48 @@ def test_a_held_topic_that_is_gone_fails_the_query() -> None:
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
+UNKNOWN = "java.util.concurrent.ExecutionException: UnknownTopicOrPartitionException"
+
+
+@pytest.mark.parametrize("fails_on_loss", [True, False])
+def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
+    *, fails_on_loss: bool
+) -> None:
+    """
+    Its own words name none; the query ends either way.
+    """
+    lab = Lab(fails_on_loss=fails_on_loss)
+    lab.controller.pause("orders")
+    lab.ask("plan", start=offsets.render(START))
+    lab.gone.update(("orders", "returns"))
+    with pytest.raises(Refused, match=f"orders:0: it is gone; offset 5 .*{UNKNOWN}"):
+        lab.ask("failed", why=UNKNOWN)
+    (event,) = lab.named("spark_held_data_lost")
+    assert "returns" not in str(event)
+
+
+@pytest.mark.parametrize(
+    ("held", "gone", "why"),
+    [
+        ("orders", "returns", UNKNOWN),
+        ("returns", "orders", UNKNOWN),
+        ("orders", "orders", "java.lang.InterruptedException"),
+    ],
+)
+def test_where_it_fails_for_another_reason_its_own_words_stand(
+    held: str, gone: str, why: str
+) -> None:
+    """
+    What is held is there, only what flows is gone, or the query is being stopped.
+    """
+    lab = Lab()
+    lab.controller.pause(held)
+    lab.ask("plan", start=offsets.render(START))
+    lab.gone.add(gone)
+    assert lab.ask("failed", why=why)["verdict"] == "go"
+    assert lab.named("spark_held_data_lost") == []
+
+
 def test_without_fail_on_data_loss_it_is_only_told() -> None:
     """
     Once, not with every batch.
@@ -536,3 +587,67 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
     assert "Spark does not tell" in lab.loud()
     lab.ask("close")
     assert "one: " not in lab.loud()
+
+
+def test_a_name_that_no_query_has_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    It may be of one that starts later, or mistyped.
+    """
+    lab = Lab()
+    lab.controller._queries = spark = Spark()
+    spark.running = [Query(id="1", name="nightly"), Query(id="2")]
+    lab.controller.pause("orders", query="nightly")
+    assert caplog.messages == []
+    lab.controller.pause("orders", query="nigthly")
+    lab.controller.resume("orders", query="nighly")
+    placed, lifted = caplog.messages
+    assert "no query of this session is called 'nigthly'" in placed
+    assert placed.endswith("There are: 'nightly'")
+    assert lifted == "nothing is held for a query called 'nighly'"
+
+
+def test_of_names_with_nothing_held_nothing_is_kept() -> None:
+    """
+    A program may hold each of a thousand queries once.
+    """
+    lab = Lab()
+    lab.controller.pause("orders", query="first")
+    for number in range(5):
+        with lab.controller.held("orders", query=f"query {number}"):
+            assert set(lab.controller._named) == {"first", f"query {number}"}
+    lab.controller.pause("orders", query="brief", for_=0.001)
+    until(lambda: len(lab.controller.placed("brief")) == 0)
+    lab.controller.resume("orders", query="first")
+    assert lab.controller._named == {}
+
+
+def test_a_pause_in_the_middle_of_a_pause_is_not_lost() -> None:
+    """
+    A signal handler may pause; what is being filled is not taken for empty.
+    """
+    lab = Lab()
+    with lab.controller._ledger_of("first") as kept:
+        lab.controller.pause("orders", query="second")
+        lab.controller.resume("orders", query="second")
+        kept.place((scopes.Everything(),), owner="app")
+    (hold,) = lab.controller.placed("first")
+    assert hold.scope == scopes.Everything()
+    assert set(lab.controller._named) == {"first"}
+
+
+def test_a_handle_is_closed_once_and_not_under_a_stream() -> None:
+    """
+    It holds nothing any more, and says so.
+    """
+    lab, freed = Lab(), []
+    lab.controller.on_close = lambda: freed.append(1)
+    with pytest.raises(SparkSetupError, match="streams first: stream 1"):
+        lab.controller.close()
+    lab.ask("close")
+    lab.controller.close()
+    lab.controller.close()
+    assert freed == [1]
+    with pytest.raises(SparkSetupError, match="or the handle closed"):
+        lab.controller.pause("orders")

@@ -67,6 +67,9 @@ class Host:
 def guest(lake: Lake) -> Iterator[Host]:
     made = Host(lake)
     yield made
+    session = made.session()
+    for stream in () if session is None else session.streams().active():
+        stream.stop()  # it would go on for as long as the JVM, and hold
     made.end()
 
 

@@ -2,6 +2,7 @@
 What is held is looked after: loss is noticed while it is held, and warned of before.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from kafka.errors import KafkaError
 from safeconsumer.events.consumer import Event
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
+from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch, Seen
 from tests.spark.lake import LIMIT, Lake
 from tests.spark.waiting import until
@@ -205,17 +207,39 @@ class TestOnSpark:
         self, lake: Lake, controller: Controller
     ) -> None:
         """
-        The query does not live on as if nothing had happened.
-
-        The official source may see it first, and says it in Kafka's words.
+        The query does not live on as if nothing had happened, whoever sees it first.
         """
         lake.produce(lake.orders, 10)
         controller.pause(lake.orders)
         query = lake.start(trigger={"processingTime": "100 milliseconds"})
         until(lambda: (lake.orders, 0) in controller.lag(), query)
         lake.broker.delete_topic(lake.orders)
-        said = f"{lake.orders}|UnknownTopicOrPartitionException"
-        with pytest.raises(Exception, match=said):
+        with pytest.raises(Exception, match=lake.orders):
+            query.awaitTermination(LIMIT)
+
+    def test_a_held_topic_that_is_deleted_while_a_batch_is_planned_is_named(
+        self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        The official source sees it first then, and its words name no topic.
+        """
+        real, doomed = Stream.plan, threading.Event()
+
+        def plan(self: Stream, facts: Any) -> Any:  # noqa: ANN401 - pairs of text
+            said = real(self, facts)
+            if doomed.is_set():
+                doomed.clear()
+                lake.broker.delete_topic(lake.orders)
+                until(lambda: is_gone(lake))
+            return said
+
+        monkeypatch.setattr(Stream, "plan", plan)
+        controller.pause(lake.orders)
+        query = lake.start(trigger={"processingTime": "100 milliseconds"})
+        until(lambda: (lake.orders, 0) in controller.lag(), query)
+        doomed.set()
+        gone = rf"{lake.orders}:0: it is gone.*UnknownTopicOrPartitionException"
+        with pytest.raises(Exception, match=gone):
             query.awaitTermination(LIMIT)
 
     def test_a_run_that_ends_by_itself_looks_before_it_ends(
@@ -252,6 +276,12 @@ class TestOnSpark:
         lake.run(failOnDataLoss="false")
         assert lake.rows(lake.returns) == lake.produced(lake.returns)
         assert sum(lake.rows(lake.orders).values()) == 40
+
+
+def is_gone(lake: Lake) -> bool:
+    with KafkaAdminClient(**lake.broker.client_config) as admin:
+        (found,) = admin.describe_topics([lake.orders])
+    return not found["partitions"]
 
 
 def recreate(lake: Lake) -> None:

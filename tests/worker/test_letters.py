@@ -30,7 +30,7 @@ from tests.worker.lab import Lab, wait_for
 from tests.worker.model.client import FakeRecord
 from tests.worker.test_contract import read_all
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
@@ -111,6 +111,7 @@ def test_a_stack_is_told_where_python_cannot_format_it(
     assert "ValueError" in chain(raised.value)
 
 
+@pytest.mark.any_broker
 def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
     """
     W5, W8: a record whose letter is on its way is not handled, and sent, again.
@@ -136,6 +137,7 @@ def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
     assert lab.committed() == {0: 1}
 
 
+@pytest.mark.any_broker
 def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
     """
     W5: acknowledged in time, they are written once; and those not begun never.
@@ -172,6 +174,7 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> Non
     assert (first.end().dead_letters, second.end().dead_letters, again) == (2, 0, [])
 
 
+@pytest.mark.any_broker
 def test_a_letter_of_a_revoked_partition_is_not_begun() -> None:
     """
     W5: its record is handled again elsewhere, and would be written twice.

@@ -212,7 +212,7 @@ def of(executor: str) -> Callable[..., Any]:
     return handle_async if executor == "asyncio" else handle
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize(
     "lifespan", [cannot_be_entered, leaves_the_process, no_manager]
 )
@@ -240,7 +240,7 @@ def test_one_that_cannot_be_entered_ends_run(
         assert error.__cause__ is not None
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_one_that_cannot_be_left_is_said_at_the_end(
     lab: Lab,
@@ -259,7 +259,7 @@ def test_one_that_cannot_be_left_is_said_at_the_end(
     assert running.worker.stats().state == "closed"
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("executor", ["thread", "asyncio", "process"])
 def test_one_that_hangs_at_its_end_is_left_alone(
     lab: Lab,
@@ -299,7 +299,7 @@ def hangs_at_its_end() -> Iterator[None]:
     HANG.wait(60)
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_a_worker_can_be_stopped_while_it_is_entered(
     lab: Lab,
@@ -344,7 +344,7 @@ class Entering(Noting):
         yield "never"
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_worker_can_be_stopped_while_a_process_enters_it(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -375,7 +375,7 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     assert {note.split()[0] for note in lifespan.notes()} == {"entering"}
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_one_that_is_entered_after_the_stop_is_left(
     lab: Lab,

@@ -22,7 +22,7 @@ from tests.worker.bench import bench
 from tests.worker.handlers import AsyncRecording, Recording
 from tests.worker.lab import Lab, wait_for
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 # The policy under which blame is dearest.
 SKIP: dict[str, Any] = {"on_exhausted": "skip", "retry": Retry(attempts=1)}

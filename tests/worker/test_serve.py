@@ -18,7 +18,7 @@ from safeconsumer.errors import WorkerStateError
 from safeconsumer.worker import Drain, RecordFailedError, Retry, Worker
 from tests.worker.lab import Lab
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
@@ -173,6 +173,7 @@ def test_what_stops_it_is_raised_where_it_is_awaited(lab: Lab) -> None:
     assert lab.committed() == {0: 1}
 
 
+@pytest.mark.any_broker
 def test_a_signal_drains_it(lab: Lab) -> None:
     """
     As in ``run()``, and the handlers from before are put back.

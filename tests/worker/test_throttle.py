@@ -195,7 +195,7 @@ def test_impossible_places_are_refused(most: Any) -> None:  # noqa: ANN401
 # ------------------------------------------------------------ in a worker
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_worker_keeps_to_its_limits(lab: Lab) -> None:
     """
     Two of eight handlers on the topic, and no more; and every record in the end.
@@ -219,7 +219,7 @@ def test_a_worker_keeps_to_its_limits(lab: Lab) -> None:
     assert running.worker.stats().retries == 0
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
     """
     It waits until there are enough, and with fewer until the time is over.
@@ -239,7 +239,7 @@ def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
     running.end()
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 @pytest.mark.parametrize("executor", ["thread", "asyncio", "process"])
 def test_a_worker_that_stops_waits_for_no_batch(
     lab: Lab, recording: Recording, executor: str
@@ -260,7 +260,7 @@ def test_a_worker_that_stops_waits_for_no_batch(
     assert (recording.traces(), lab.committed()) == ([], {0: 0})
 
 
-@pytest.mark.any_broker
+@pytest.mark.embedded_suffices
 def test_a_batch_that_waits_for_more_goes_when_its_handler_stops_the_worker(
     lab: Lab,
 ) -> None:

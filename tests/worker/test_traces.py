@@ -46,7 +46,7 @@ from safeconsumer.events.trace_ids import add_trace_ids
 from tests.worker.lab import Lab, wait_for
 from tests.worker.test_contract import read_all
 
-pytestmark = pytest.mark.any_broker
+pytestmark = pytest.mark.embedded_suffices
 
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
@@ -596,6 +596,7 @@ def test_what_a_hold_puts_back_has_no_span(
     assert begun == Counter(range(20))
 
 
+@pytest.mark.any_broker
 def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
     """
     Two members, and as many spans as calls of handlers.
@@ -820,6 +821,7 @@ def dead_letter_of(lab: Lab, producer: Any, **settings: Any) -> Any:  # noqa: AN
     return letter
 
 
+@pytest.mark.any_broker
 def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
     """
     Once, instead of its record's own context, whose state goes with it.

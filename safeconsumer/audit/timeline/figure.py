@@ -24,41 +24,11 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.timeline.plan import (
-    BARS,
-    CHARACTER,
-    FAULT,
-    FOOT,
-    MEANINGS,
-    MEMBER,
-    Plan,
-    Row,
-    levels_of,
-    not_drawn,
-    planned,
-    shortened,
-    spoken,
-    summary,
-    titled,
-    verdict,
-)
+from safeconsumer.audit.timeline import plan as plans
+from safeconsumer.audit.timeline import style
+from safeconsumer.audit.timeline.plan import Plan, Row
 from safeconsumer.audit.timeline.story import COLUMNS, Owned, Timeline, united
-from safeconsumer.audit.timeline.style import (
-    BLUE,
-    DARK,
-    FAULTS,
-    GREEN,
-    GRID,
-    GROUND,
-    INK,
-    LEVELS,
-    OWNERS,
-    QUIET,
-    RED,
-    SOFT,
-    STRUCK,
-    legal,
-)
+from safeconsumer.audit.timeline.style import legal
 from safeconsumer.errors import JournalError
 
 _WIDTH, _LEFT, _RIGHT, _MARGIN = 1012, 134, 118, 16
@@ -74,6 +44,8 @@ _DPI, _SHARP = 72, 144
 # Of the Agg renderer, in either direction; with some for what stands above and below.
 _MOST_PIXELS = 2**16 - 2000
 
+_LOOKS = {"good": style.GREEN, "bad": style.RED, "open": style.INK}
+
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -81,7 +53,7 @@ _STYLE: dict[Any, Any] = {
     "path.simplify": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "safeconsumer",
-    "text.color": INK,
+    "text.color": style.INK,
     "text.parse_math": False,
 }
 
@@ -101,7 +73,7 @@ def drawn(
     Raises:
         JournalError: it has more lanes than a PNG can hold.
     """
-    title, plan = title or titled(timeline), planned(timeline)
+    title, plan = title or plans.titled(timeline), plans.planned(timeline)
     if kind == "png":
         _check_height(plan)
     with mpl.rc_context(), warnings.catch_warnings():
@@ -111,8 +83,8 @@ def drawn(
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure = _Drawing.of(timeline, plan, title, trouble).figure
         if kind == "png":
-            return _png(figure, title, spoken(timeline, trouble))
-        return _svg(figure, title, spoken(timeline, trouble))
+            return _png(figure, title, plans.spoken(timeline, trouble))
+        return _svg(figure, title, plans.spoken(timeline, trouble))
 
 
 def _check_height(plan: Plan) -> None:
@@ -139,14 +111,14 @@ def _svg(figure: Figure, title: str, said: str) -> bytes:
     text = out.getvalue()
     dark = "".join(
         f'[style*="{what}: {light}"]{{{what}:{colour}!important}}'
-        for light, colour in DARK.items()
+        for light, colour in style.DARK.items()
         for what in ("fill", "stroke")
     )
-    style = f"<style>@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    looks = f"<style>@media(prefers-color-scheme:dark){{{dark}}}</style>"
     text = re.sub(r'(width|height)="([0-9.]+)pt"', r'\1="\2"', text, count=2)
     text = text.replace("<svg ", '<svg role="img" aria-labelledby="title desc" ', 1)
     about_it = f'<title id="title">{escape(legal(title))}</title>'
-    about_it += f'<desc id="desc">{escape(legal(said))}</desc>{style}'
+    about_it += f'<desc id="desc">{escape(legal(said))}</desc>{looks}'
     return re.sub("<title>.*?</title>", lambda _: about_it, text, count=1).encode()
 
 
@@ -163,18 +135,20 @@ class _Drawing:
 
     @classmethod
     def of(cls, timeline: Timeline, plan: Plan, title: str, trouble: str) -> "_Drawing":
-        notes = list(not_drawn(timeline, plan, COLUMNS))
+        notes = list(plans.not_drawn(timeline, plan, COLUMNS))
         handles = _legend(timeline)
         head = _HEAD + _LINE * math.ceil(len(handles) / 4) + _AXIS
         height = head + plan.height + 8 + 13 * len(notes)
-        figure = Figure((_WIDTH / _DPI, height / _DPI), dpi=_DPI, facecolor=GROUND)
+        figure = Figure(
+            (_WIDTH / _DPI, height / _DPI), dpi=_DPI, facecolor=style.GROUND
+        )
         bottom = 1 - (head + plan.height) / height
         place = (_LEFT / _WIDTH, bottom, _PLOT / _WIDTH, plan.height / height)
         self = cls(timeline, plan, figure, figure.add_axes(place))
         self._head(title, trouble, height, handles)
         for number, note in enumerate(reversed(notes)):
             y = (6 + 13 * number) / height
-            figure.text(_MARGIN / _WIDTH, y, _cut(note, 200), size=9, color=SOFT)
+            figure.text(_MARGIN / _WIDTH, y, _cut(note, 200), size=9, color=style.SOFT)
         self._axes()
         self._faults()
         for row in plan.rows:
@@ -189,10 +163,8 @@ class _Drawing:
         left, right = _MARGIN / _WIDTH, 1 - _MARGIN / _WIDTH
         text = self.figure.text
         text(left, 1 - 26 / height, _cut(title, 100), size=16, weight="bold")
-        text(left, 1 - 45 / height, summary(self.timeline), color=SOFT)
-        said, is_good = verdict(self.timeline, trouble)
-        is_bad = trouble or self.timeline.violations
-        colour = GREEN if is_good else RED if is_bad else INK
+        text(left, 1 - 45 / height, plans.summary(self.timeline), color=style.SOFT)
+        said, look = plans.verdict(self.timeline, trouble)
         text(
             right,
             1 - 26 / height,
@@ -200,7 +172,7 @@ class _Drawing:
             size=13,
             weight="bold",
             ha="right",
-            color=colour,
+            color=_LOOKS[look],
         )
         rows = [one for column in range(4) for one in handles[column::4]]
         self.figure.legend(
@@ -228,8 +200,8 @@ class _Drawing:
         formatter.formats[5] = "%H:%M:%S.%f"  # it leaves noughts at the end away
         axes.xaxis.set_major_formatter(formatter)
         axes.xaxis.tick_top()
-        axes.tick_params(axis="x", length=0, pad=2, labelcolor=SOFT, labelsize=10)
-        axes.grid(visible=True, axis="x", color=GRID, linewidth=0.6)
+        axes.tick_params(axis="x", length=0, pad=2, labelcolor=style.SOFT, labelsize=10)
+        axes.grid(visible=True, axis="x", color=style.GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.yaxis.set_visible(False)
         for spine in axes.spines.values():
@@ -298,19 +270,20 @@ class _Drawing:
             return
         count = len(self.timeline.faults)
         said = f"{count} fault{'s' * (count != 1)}"
-        self._beside(FAULT - 3, said, is_left=False, color=SOFT)
+        self._beside(plans.FAULT - 3, said, is_left=False, color=style.SOFT)
         hair = (self.timeline.end - self.timeline.start) / _PLOT * 3
         drawn = [
             (one, max(one.end, one.start + hair), y) for one, y in self.plan.faults
         ]
         self._boxes(
-            [(one.start, end, y - 4.5, y + 4.5) for one, end, y in drawn], color=FAULTS
+            [(one.start, end, y - 4.5, y + 4.5) for one, end, y in drawn],
+            color=style.FAULTS,
         )
         for number, (one, end, y) in enumerate(drawn):
             later = [other.start for other, _, at in drawn[number + 1 :] if at == y]
             room = self._pixels(end, min([*later, self.timeline.end])) - 4
             kind = _cut(one.kind, 40)
-            if len(kind) * CHARACTER * 9 <= room:
+            if len(kind) * plans.CHARACTER * 9 <= room:
                 self._mark(end + hair, y + 3, kind, size=9)
         spans = united((one.start, one.end) for one in self.timeline.faults)
         whole = self.timeline.end - self.timeline.start
@@ -318,24 +291,24 @@ class _Drawing:
             top, foot = self.plan.rows[0].top, self.plan.rows[-1].bottom
             self._boxes(
                 [(start, end, top, foot) for start, end in spans],
-                color=STRUCK,
+                color=style.STRUCK,
                 zorder=0.1,
             )
 
     def _row(self, row: Row) -> None:
         lane = row.lane
         _, _, partition = lane.place
-        broken = ", ".join(
-            f"{check} \u00d7{n:,}" for check, n in lane.violations.items()
-        )
+        broken = plans.broken_text(lane)
         self._beside(row.base, f"partition {partition}", is_left=True)
         y = row.base - 4 if broken or lane.unjudged else row.base
-        self._beside(y, f"{lane.records:,} records", is_left=False, color=SOFT)
+        self._beside(y, f"{lane.records:,} records", is_left=False, color=style.SOFT)
         if broken:
-            self._beside(row.base + 9, broken, is_left=False, color=RED, weight="bold")
+            self._beside(
+                row.base + 9, broken, is_left=False, color=style.RED, weight="bold"
+            )
         elif lane.unjudged:
-            said = f"not judged: {', '.join(lane.unjudged)}"
-            self._beside(row.base + 9, _cut(said, 20), is_left=False, color=SOFT)
+            said = _cut(f"not judged: {', '.join(lane.unjudged)}", 20)
+            self._beside(row.base + 9, said, is_left=False, color=style.SOFT)
         self._violations(lane.findings, row.top + 4)
         for number, (one, y) in enumerate(row.held):
             later = [other.start for other, at in row.held[number + 1 :] if at == y]
@@ -343,12 +316,11 @@ class _Drawing:
             owner = _cut(one.owner, 24)
             # Beside its own line only where that is long enough to be seen as its name.
             is_long = self._pixels(one.start, one.end) >= len(owner) * 2
-            if is_long and 0 < len(owner) * CHARACTER * 7 <= room:
+            if is_long and 0 < len(owner) * plans.CHARACTER * 7 <= room:
                 self._mark(one.start, y - 2.6, owner, size=7)
-        letters = self.timeline.letters
-        names = [name for _, _, name in self.plan.members]
+        letters = plans.letters_of(self.timeline, self.plan)
         for own in lane.owned:
-            name = names[letters[own.member]] if own.member in letters else "?"
+            name = letters.get(own.member, "?")
             if self._pixels(own.start, own.end) >= 9 * len(name):
                 self._mark(own.start, row.base + 8.6, name, size=8, weight="bold")
 
@@ -360,30 +332,25 @@ class _Drawing:
             for row in rows
             for start, end in row.lane.shade()
         ]
-        self._boxes(shade, color=QUIET, zorder=0.2)
+        self._boxes(shade, color=style.QUIET, zorder=0.2)
         ends = timeline.start, timeline.end
-        self._lines([(*ends, row.base, row.base) for row in rows], color=GRID, lw=0.8)
+        self._lines(
+            [(*ends, row.base, row.base) for row in rows], color=style.GRID, lw=0.8
+        )
         self._owners([(own, row.base) for row in rows for own in row.lane.owned])
-        for level in levels_of(timeline):
+        for level in plans.levels_of(timeline):
             held = [one for row in rows for one in row.held if one[0].level is level]
             lines = [(one.start, one.end, y, y) for one, y in held]
-            colour, dashes = LEVELS[level]
-            style = (0, dashes) if dashes else "-"
-            self._lines(lines, color=colour, linestyle=style, lw=4)
-        width = (timeline.end - timeline.start) / COLUMNS
-        bars = [
-            (bar, row.base)
-            for row in rows
-            for bar in row.lane.bars(timeline.start, width, COLUMNS)
-        ]
-        most = math.log1p(max((bar.count for bar, _ in bars), default=1))
-        for kind, colour, thick in (("count", BLUE, 1.7), ("wrong", RED, 2.4)):
-            tall = [(bar.at, base, getattr(bar, kind)) for bar, base in bars]
-            lines = [
-                (at, at, base, base - 3 - (BARS - 4) * math.log1p(count) / most)
-                for at, base, count in tall
-                if count
-            ]
+            colour, dashes = style.LEVELS[level]
+            dashed = (0, dashes) if dashes else "-"
+            self._lines(lines, color=colour, linestyle=dashed, lw=4)
+        for colour, thick, tall in zip(
+            (style.BLUE, style.RED),
+            (1.7, 2.4),
+            plans.bars_of(timeline, rows, COLUMNS),
+            strict=True,
+        ):
+            lines = [(bar.at, bar.at, base, top) for bar, base, top in tall]
             self._lines(lines, color=colour, lw=thick, zorder=3)
         parked = [
             (one.at, row.base - 2)
@@ -391,25 +358,26 @@ class _Drawing:
             for one in row.lane.parked
             if one.count
         ]
-        self._points(parked, marker="_", color=FAULTS, markersize=4)
+        self._points(parked, marker="_", color=style.FAULTS, markersize=4)
         purged = [(one.at, row.base - 3) for row in rows for one in row.lane.purged]
-        self._points(purged, marker="v", color=FAULTS, markersize=4)
+        self._points(purged, marker="v", color=style.FAULTS, markersize=4)
 
     def _owners(self, owned: Sequence[tuple[Owned, float]]) -> None:
         letters = self.timeline.letters
-        for number, colour in enumerate(OWNERS):
+        for number, colour in enumerate(style.OWNERS):
             boxes = [
-                (one.start, one.end, base + 1, base + FOOT - 1)
+                (one.start, one.end, base + 1, base + plans.FOOT - 1)
                 for one, base in owned
-                if letters.get(one.member, 0) % len(OWNERS) == number
+                if letters.get(one.member, 0) % len(style.OWNERS) == number
             ]
             self._boxes(boxes, color=colour, zorder=0.5)
         ends = [
-            (one.start, one.start, base + 1, base + FOOT - 1) for one, base in owned
+            (one.start, one.start, base + 1, base + plans.FOOT - 1)
+            for one, base in owned
         ]
-        self._lines(ends, color=GROUND, lw=0.8, zorder=0.6)
+        self._lines(ends, color=style.GROUND, lw=0.8, zorder=0.6)
         lost = [(one.end, base + 5) for one, base in owned if one.is_lost]
-        self._points(lost, marker="x", color=RED, markersize=5, zorder=3)
+        self._points(lost, marker="x", color=style.RED, markersize=5, zorder=3)
 
     def _violations(self, findings: Sequence[Finding], y: float) -> None:
         dated = sorted((one.at, one.check) for one in findings if one.at is not None)
@@ -422,20 +390,20 @@ class _Drawing:
         for own in together:
             first, last = own[0][0], own[-1][0]
             checks = " ".join(sorted({check for _, check in own}))
-            self._points([(first, y)], marker="v", color=RED, markersize=5)
+            self._points([(first, y)], marker="v", color=style.RED, markersize=5)
             where = first + 5 * pixel
-            look = {"size": 8, "weight": "bold", "color": RED}
+            look = {"size": 8, "weight": "bold", "color": style.RED}
             self._text(self._pixels(self.timeline.start, where), y + 3, checks, **look)
             beside = where + (3 + 6 * len(checks)) * pixel
             if last > beside:
-                self._lines([(beside, last, y, y)], color=RED, lw=1.6)
+                self._lines([(beside, last, y, y)], color=style.RED, lw=1.6)
 
     def _members(self) -> None:
         boxes: dict[str, list[tuple[float, float, float, float]]] = {}
         marks: dict[str, list[tuple[float, float]]] = {}
         for number, (member, y, name) in enumerate(self.plan.members):
-            own = boxes.setdefault(OWNERS[number % len(OWNERS)], [])
-            half = MEMBER / 2 - 3
+            own = boxes.setdefault(style.OWNERS[number % len(style.OWNERS)], [])
+            half = plans.MEMBER / 2 - 3
             own += [(start, end, y - half, y + half) for start, end in member.lives]
             label = f"{_cut(member.name, 15)}  {name}"
             self._beside(y + 4, label, is_left=True)
@@ -451,7 +419,7 @@ class _Drawing:
                 for kind in ("assigned", "lost")
                 if (n := sum(one.kind == kind for one in member.points))
             ]
-            self._beside(y + 4, ", ".join(counts), is_left=False, color=SOFT)
+            self._beside(y + 4, ", ".join(counts), is_left=False, color=style.SOFT)
         for colour, own in boxes.items():
             self._boxes(own, color=colour, zorder=0.5)
         for kind, places in marks.items():
@@ -459,9 +427,9 @@ class _Drawing:
 
 
 _MARKS: dict[str, dict[str, object]] = {
-    "assigned": {"marker": "^", "color": SOFT, "markersize": 4, "mew": 0},
-    "revoked": {"marker": "v", "mfc": GROUND, "mec": SOFT, "markersize": 4},
-    "lost": {"marker": "x", "color": RED, "markersize": 6},
+    "assigned": {"marker": "^", "color": style.SOFT, "markersize": 4, "mew": 0},
+    "revoked": {"marker": "v", "mfc": style.GROUND, "mec": style.SOFT, "markersize": 4},
+    "lost": {"marker": "x", "color": style.RED, "markersize": 6},
 }
 
 
@@ -470,24 +438,30 @@ def _legend(timeline: Timeline) -> list[Line2D | Patch]:
         return Line2D([], [], linestyle="none", label=label, **how)  # type: ignore[arg-type]  # of Line2D
 
     found: list[Line2D | Patch] = [
-        sign("records delivered", marker="|", color=BLUE, markersize=9, mew=2)
+        sign("records delivered", marker="|", color=style.BLUE, markersize=9, mew=2)
     ]
-    levels = levels_of(timeline)
+    levels = plans.levels_of(timeline)
     if levels:
-        found.append(Patch(color=QUIET, label="held: no record may come"))
+        found.append(Patch(color=style.QUIET, label="held: no record may come"))
     if any(run.is_wrong for lane in timeline.lanes for run in lane.runs):
         found.append(
-            sign("delivered all the same", marker="|", color=RED, markersize=9, mew=2.6)
+            sign(
+                "delivered all the same",
+                marker="|",
+                color=style.RED,
+                markersize=9,
+                mew=2.6,
+            )
         )
     for check in timeline.violations:
-        label = f"{check}: {MEANINGS[check]}"
-        found.append(sign(label, marker="v", color=RED, markersize=6))
+        label = f"{check}: {plans.MEANINGS[check]}"
+        found.append(sign(label, marker="v", color=style.RED, markersize=6))
     for level in levels:
-        colour, dashes = LEVELS[level]
+        colour, dashes = style.LEVELS[level]
         how = {"linestyle": (0, dashes)} if dashes else {}
         label = f"hold on a {level.value}, owner above"
         found.append(Line2D([], [], color=colour, lw=4, label=label, **how))  # type: ignore[arg-type]  # of Line2D
-    found.append(Patch(color=OWNERS[1], label="owned by member A, B, \u2026"))
+    found.append(Patch(color=style.OWNERS[1], label="owned by member A, B, \u2026"))
     kinds = {point.kind for one in timeline.members for point in one.points}
     found += [
         sign(kind, **_MARKS[kind])
@@ -495,11 +469,11 @@ def _legend(timeline: Timeline) -> list[Line2D | Patch]:
         if kind in kinds
     ]
     if timeline.faults:
-        found.append(Patch(color=FAULTS, label="fault: done to the fleet"))
+        found.append(Patch(color=style.FAULTS, label="fault: done to the fleet"))
     if any(lane.parked for lane in timeline.lanes):
-        found.append(sign("parked in memory", marker="_", color=FAULTS))
+        found.append(sign("parked in memory", marker="_", color=style.FAULTS))
     if any(lane.purged for lane in timeline.lanes):
-        found.append(sign("purged", marker="v", color=FAULTS, markersize=5))
+        found.append(sign("purged", marker="v", color=style.FAULTS, markersize=5))
     return found
 
 
@@ -508,4 +482,4 @@ def _x(at: float) -> float:
 
 
 def _cut(text: str, most: int) -> str:
-    return shortened(legal(text), most)
+    return plans.shortened(legal(text), most)

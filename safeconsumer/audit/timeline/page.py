@@ -8,8 +8,7 @@ be loaded from anywhere. Names come from elsewhere and are text, whatever they c
 import base64
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
@@ -17,40 +16,11 @@ from attrs import frozen
 from plotly import graph_objects
 from plotly.offline import get_plotlyjs
 
-from safeconsumer.audit.timeline.plan import (
-    BARS,
-    FAULT,
-    FOOT,
-    MEANINGS,
-    MEMBER,
-    Plan,
-    Row,
-    lasting,
-    levels_of,
-    not_drawn,
-    planned,
-    said_of_hold,
-    shortened,
-    spoken,
-    summary,
-    titled,
-    verdict,
-)
+from safeconsumer.audit.timeline import plan as plans
+from safeconsumer.audit.timeline import style
+from safeconsumer.audit.timeline.plan import Plan, Row
 from safeconsumer.audit.timeline.story import Bar, Lane, Level, Timeline
-from safeconsumer.audit.timeline.style import (
-    BLUE,
-    FAULTS,
-    GREEN,
-    GRID,
-    GROUND,
-    INK,
-    LEVELS,
-    OWNERS,
-    QUIET,
-    RED,
-    SOFT,
-    legal,
-)
+from safeconsumer.audit.timeline.style import legal
 
 # One can look closer than at a still picture, as far as browsers draw it quickly.
 _MOST_COLUMNS, _MOST_BARS = 4000, 60_000
@@ -81,9 +51,11 @@ _CONFIG = {
 
 _STYLE = (
     "body{margin:1em;font:14px system-ui,'DejaVu Sans',sans-serif;color-scheme:light;"
-    f"color:{INK};background:{GROUND}}}h1{{font-size:1.3em;margin:0}}p{{margin:.3em 0}}"
-    f".good{{color:{GREEN};font-weight:bold}}.bad{{color:{RED};font-weight:bold}}"
-    f".open{{font-weight:bold}}.soft{{color:{SOFT}}}"
+    f"color:{style.INK};background:{style.GROUND}}}"
+    "h1{font-size:1.3em;margin:0}p{margin:.3em 0}"
+    f".good{{color:{style.GREEN};font-weight:bold}}"
+    f".bad{{color:{style.RED};font-weight:bold}}"
+    f".open{{font-weight:bold}}.soft{{color:{style.SOFT}}}"
     "td,th{padding:0 1em 0 0;text-align:left}"
 )
 
@@ -103,7 +75,7 @@ def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str
         title: instead of one that says what it is.
         trouble: why it is not complete, if it is not.
     """
-    plan = planned(timeline)
+    plan = plans.planned(timeline)
     lanes = max(1, len(timeline.lanes))
     columns = max(400, min(_MOST_COLUMNS, _MOST_BARS // lanes))
     figure = _Page(timeline, plan, columns).figure()
@@ -119,17 +91,21 @@ def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
         "form-action 'none'"
     )
-    name, (said, is_good) = _text(title or titled(timeline)), verdict(timeline, trouble)
-    look = "good" if is_good else "bad" if trouble or timeline.violations else "open"
-    said_of_it = _text(spoken(timeline, trouble))
-    notes = "".join(f"<li>{_text(one)}" for one in not_drawn(timeline, plan, columns))
+    name, (said, look) = (
+        _text(title or plans.titled(timeline)),
+        plans.verdict(timeline, trouble),
+    )
+    said_of_it = _text(plans.spoken(timeline, trouble))
+    notes = "".join(
+        f"<li>{_text(one)}" for one in plans.not_drawn(timeline, plan, columns)
+    )
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width">',
             f"<title>{name}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{name}</h1><p class=soft>{_text(summary(timeline))}</p>",
+            f"<h1>{name}</h1><p class=soft>{_text(plans.summary(timeline))}</p>",
             f'<p class="{look}">{_text(said)}</p>',
             _HOW_TO,
             f'<div id="timeline" role="img" aria-label="{said_of_it}"></div>',
@@ -153,7 +129,8 @@ def _text(text: str) -> str:
 
 def _broken(lane: Lane) -> Iterable[str]:
     for one in lane.findings:
-        yield f"{one.check} {MEANINGS[one.check]}, by {one.member}: {one.evidence}"
+        what = f"{one.check} {plans.MEANINGS[one.check]}"
+        yield f"{what}, by {one.member}: {one.evidence}"
 
 
 def _not_judged(lane: Lane) -> Iterable[str]:
@@ -202,17 +179,22 @@ class _Page:
         rows = self.plan.rows
         traces = [
             self._boxes(
-                "held: no record may come", QUIET, self._shade(), is_silent=True
+                "held: no record may come", style.QUIET, self._shade(), is_silent=True
             ),
             *(self._boxes("owners", "", self._owned()),),
-            *(self._held(level) for level in levels_of(self.timeline)),
+            *(self._held(level) for level in plans.levels_of(self.timeline)),
             *self._deliveries(rows),
             *self._marks(rows),
-            self._boxes("faults", FAULTS, self._faults()),
+            self._boxes("faults", style.FAULTS, self._faults()),
             self._boxes("members", "", self._members()),
             *self._rebalances(),
         ]
         figure = graph_objects.Figure([one for one in traces if one is not None])
+        self._lay_out(figure)
+        self._name(figure)
+        return figure
+
+    def _lay_out(self, figure: graph_objects.Figure) -> None:
         tall = _TALLER * self.plan.height
         figure.update_layout(
             template="none",
@@ -222,25 +204,28 @@ class _Page:
             height=_TOP + tall + _BOTTOM,
             margin={"t": _TOP, "l": _LEFT, "r": _RIGHT, "b": _BOTTOM},
             legend={"orientation": "h", "y": 1 + 30 / tall, "yanchor": "bottom"},
-            font={"color": INK, "size": 11},
+            font={"color": style.INK, "size": 11},
             uniformtext={"mode": "hide", "minsize": 7},
-            paper_bgcolor=GROUND,
-            plot_bgcolor=GROUND,
+            paper_bgcolor=style.GROUND,
+            plot_bgcolor=style.GROUND,
         )
         figure.update_xaxes(
             type="date",
             side="top",
-            gridcolor=GRID,
+            gridcolor=style.GRID,
             range=[_iso(self.timeline.start), _iso(self.timeline.end)],
             showspikes=True,
             spikemode="across",
             spikethickness=1,
             hoverformat="%Y-%m-%d %H:%M:%S.%L",
         )
+
+    def _name(self, figure: graph_objects.Figure) -> None:
+        rows = self.plan.rows
         places = [
             *((row.base - 4, f"partition {row.lane.place[2]}") for row in rows),
             *(
-                (y, _hint(shortened(f"{one.name}  {letter}", 24)))
+                (y, _hint(plans.shortened(f"{one.name}  {letter}", 24)))
                 for one, y, letter in self.plan.members
             ),
         ]
@@ -253,18 +238,17 @@ class _Page:
         )
         for name, y in self.plan.headings:
             side = "right" if name == "faults" else "left"
-            self._note(figure, 0, y - 4, f"<b>{_hint(shortened(name, 120))}</b>", side)
-        for row in rows:
-            broken = ", ".join(
-                f"{c} \u00d7{n:,}" for c, n in row.lane.violations.items()
+            self._note(
+                figure, 0, y - 4, f"<b>{_hint(plans.shortened(name, 120))}</b>", side
             )
+        for row in rows:
+            broken = plans.broken_text(row.lane)
             said = f"{row.lane.records:,} records"
             if broken:
-                said += f'<br><b><span style="color:{RED}">{broken}</span></b>'
+                said += f'<br><b><span style="color:{style.RED}">{broken}</span></b>'
             elif row.lane.unjudged:
                 said += f"<br>not judged: {', '.join(row.lane.unjudged)}"
             self._note(figure, 1, row.base - 4, said, "left")
-        return figure
 
     @staticmethod
     def _note(
@@ -311,7 +295,10 @@ class _Page:
             textposition="inside",
             insidetextanchor="start",
             textangle=0,
-            textfont={"size": 9, "color": GROUND if filled or colour else INK},
+            textfont={
+                "size": 9,
+                "color": style.GROUND if filled or colour else style.INK,
+            },
             hovertext=[one.hint for one in own],
             hoverinfo="skip" if is_silent else "text",
         )
@@ -322,74 +309,65 @@ class _Page:
             for start, end in row.lane.shade():
                 yield _Box(start, end, middle, height)
 
-    @property
-    def _letters(self) -> Mapping[str, str]:
-        names = [name for _, _, name in self.plan.members]
-        return {one: names[n] for one, n in self.timeline.letters.items()}
-
     def _owned(self) -> Iterable[_Box]:
-        letters = self._letters
+        letters = plans.letters_of(self.timeline, self.plan)
         for row in self.plan.rows:
             for one in row.lane.owned:
                 how = " (lost)" if one.is_lost else ""
                 said = _hint(
                     f"{row.lane.place[1]}:{row.lane.place[2]} owned by {one.member}, "
-                    f"{lasting(one.end - one.start)}{how}"
+                    f"{plans.lasting(one.end - one.start)}{how}"
                 )
-                colour = OWNERS[self.timeline.letters.get(one.member, 0) % len(OWNERS)]
+                colour = style.OWNERS[
+                    self.timeline.letters.get(one.member, 0) % len(style.OWNERS)
+                ]
                 label = letters.get(one.member, "?")
-                y = row.base + FOOT / 2
-                yield _Box(one.start, one.end, y, FOOT - 2, said, label, colour)
+                y = row.base + plans.FOOT / 2
+                yield _Box(one.start, one.end, y, plans.FOOT - 2, said, label, colour)
 
     def _held(self, level: Level) -> graph_objects.Bar | None:
         boxes = (
-            _Box(one.start, one.end, y - 2, 9, _hint(said_of_hold(one)), one.owner)
+            _Box(
+                one.start, one.end, y - 2, 9, _hint(plans.said_of_hold(one)), one.owner
+            )
             for row in self.plan.rows
             for one, y in row.held
             if one.level is level
         )
-        colour, filled = LEVELS[level][0], _FILLED[level]
+        colour, filled = style.LEVELS[level][0], _FILLED[level]
         return self._boxes(f"hold on a {level.value}", colour, boxes, filled=filled)
 
     def _faults(self) -> Iterable[_Box]:
         for one, y in self.plan.faults:
             whom = f" of {', '.join(one.targets)}" if one.targets else ""
-            said = _hint(f"{one.kind}{whom}, {lasting(one.end - one.start)}")
-            yield _Box(one.start, one.end, y, FAULT - 4, said, one.kind)
+            said = _hint(f"{one.kind}{whom}, {plans.lasting(one.end - one.start)}")
+            yield _Box(one.start, one.end, y, plans.FAULT - 4, said, one.kind)
 
     def _members(self) -> Iterable[_Box]:
         for number, (one, y, _) in enumerate(self.plan.members):
-            colour = OWNERS[number % len(OWNERS)]
+            colour = style.OWNERS[number % len(style.OWNERS)]
             for start, end in one.lives:
-                said = _hint(f"{one.name}, {lasting(end - start)}")
-                yield _Box(start, end, y, MEMBER - 5, said, "", colour)
+                said = _hint(f"{one.name}, {plans.lasting(end - start)}")
+                yield _Box(start, end, y, plans.MEMBER - 5, said, "", colour)
 
     # ------------------------------------------------------------ what happens at once
 
     def _deliveries(
         self, rows: Sequence[Row]
     ) -> Iterable[graph_objects.Scatter | None]:
-        width = (self.timeline.end - self.timeline.start) / self.columns
-        bars = [
-            (bar, row.base)
-            for row in rows
-            for bar in row.lane.bars(self.timeline.start, width, self.columns)
-        ]
-        most = math.log1p(max((bar.count for bar, _ in bars), default=1))
-        for name, kind, colour in (
-            ("records delivered", "count", BLUE),
-            ("delivered all the same", "wrong", RED),
+        for name, colour, tall in zip(
+            ("records delivered", "delivered all the same"),
+            (style.BLUE, style.RED),
+            plans.bars_of(self.timeline, rows, self.columns),
+            strict=True,
         ):
-            own = [(bar, base, getattr(bar, kind)) for bar, base in bars]
             xs: list[str | None] = []
             ys: list[float | None] = []
             hints: list[str] = []
-            for bar, base, count in own:
-                if count:
-                    top = base - 3 - (BARS - 4) * math.log1p(count) / most
-                    xs += [_iso(bar.at), _iso(bar.at), None]
-                    ys += [base, top, None]
-                    hints += [_counted(bar)] * 3
+            for bar, base, top in tall:
+                xs += [_iso(bar.at), _iso(bar.at), None]
+                ys += [base, top, None]
+                hints += [_counted(bar)] * 3
             yield _lines(name, xs, ys, hints, color=colour, width=2)
 
     def _marks(self, rows: Sequence[Row]) -> Iterable[graph_objects.Scatter | None]:
@@ -401,7 +379,7 @@ class _Page:
         ]
         for check in sorted({one.check for one, _ in found}):
             yield _points(
-                f"{check}: {MEANINGS[check]}",
+                f"{check}: {plans.MEANINGS[check]}",
                 [
                     (
                         one.at or 0.0,
@@ -412,7 +390,7 @@ class _Page:
                     if one.check == check
                 ],
                 symbol="triangle-down",
-                color=RED,
+                color=style.RED,
             )
         for kind, symbol in (("parked", "line-ew-open"), ("purged", "diamond")):
             unit = "bytes parked" if kind == "parked" else "records purged"
@@ -425,14 +403,14 @@ class _Page:
                     if one.count or kind == "purged"
                 ],
                 symbol=symbol,
-                color=FAULTS,
+                color=style.FAULTS,
             )
 
     def _rebalances(self) -> Iterable[graph_objects.Scatter | None]:
         kinds = {
-            "assigned": ("triangle-up", SOFT, 4),
-            "revoked": ("triangle-down-open", SOFT, -4),
-            "lost": ("x-thin-open", RED, 0),
+            "assigned": ("triangle-up", style.SOFT, 4),
+            "revoked": ("triangle-down-open", style.SOFT, -4),
+            "lost": ("x-thin-open", style.RED, 0),
         }
         for kind, (symbol, colour, shift) in kinds.items():
             points = [
@@ -449,7 +427,7 @@ def _pattern(colour: str, shape: str) -> dict[str, object]:
         "shape": shape,
         "size": 5,
         "solidity": 0.2,
-        "fgcolor": GROUND,
+        "fgcolor": style.GROUND,
         "bgcolor": colour,
     }
 
@@ -497,7 +475,7 @@ def _counted(bar: Bar) -> str:
 
 def _hint(text: str) -> str:
     # Plotly reads some HTML in texts, links for one, and formulas between dollars.
-    text = escape(shortened(legal(text), _READABLE), quote=False)
+    text = escape(plans.shortened(legal(text), _READABLE), quote=False)
     return text.replace("$", "&#36;")
 
 

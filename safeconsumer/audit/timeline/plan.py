@@ -4,6 +4,7 @@ Where everything of a picture stands from top to bottom, and what it is called.
 Both a still picture and a page are drawn to this plan; time is theirs to lay out.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -11,6 +12,7 @@ from itertools import groupby
 from attrs import frozen
 
 from safeconsumer.audit.timeline.story import (
+    Bar,
     Fault,
     Held,
     Lane,
@@ -191,12 +193,48 @@ def titled(timeline: Timeline) -> str:
     return f"Deliveries and holds{whose}{more}"
 
 
-def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, bool]:
+def letters_of(timeline: Timeline, plan: Plan) -> dict[str, str]:
     """
-    Return what the judge found in one line, and whether it is good.
+    Return by which letter each process is called.
+    """
+    names = [name for _, _, name in plan.members]
+    return {one: names[number] for one, number in timeline.letters.items()}
+
+
+def bars_of(
+    timeline: Timeline, rows: Sequence[Row], columns: int
+) -> Iterator[list[tuple[Bar, float, float]]]:
+    """
+    Yield the bars of what was delivered, and of what was so while held; foot and top.
+    """
+    width = (timeline.end - timeline.start) / columns
+    bars = [
+        (bar, row.base)
+        for row in rows
+        for bar in row.lane.bars(timeline.start, width, columns)
+    ]
+    most = math.log1p(max((bar.count for bar, _ in bars), default=1))
+    for kind in ("count", "wrong"):
+        yield [
+            (bar, base, base - 3 - (BARS - 4) * math.log1p(count) / most)
+            for bar, base in bars
+            if (count := getattr(bar, kind))
+        ]
+
+
+def broken_text(lane: Lane) -> str:
+    """
+    Return which promises were broken in a lane, and how often.
+    """
+    return ", ".join(f"{check} \u00d7{n:,}" for check, n in lane.violations.items())
+
+
+def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, str]:
+    """
+    Return what the judge found in one line, and how that looks: good, bad or open.
     """
     if trouble:
-        return f"not complete: {trouble}", False
+        return f"not complete: {trouble}", "bad"
     total, where = sum(timeline.violations.values()), timeline.elsewhere
     limits = []
     if where:
@@ -205,9 +243,9 @@ def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, bool]:
         limits.append(f"not judged: {', '.join(timeline.unjudged)}")
     more = "".join(f", {one}" for one in limits)
     if total:
-        return f"\u2717 {counted(total, 'broken promise')}{more}", False
+        return f"\u2717 {counted(total, 'broken promise')}{more}", "bad"
     said = "no promise broken" + " in this part" * (not timeline.is_whole)
-    return (f"{said}{more}", False) if more else (f"\u2713 {said}", True)
+    return (f"{said}{more}", "open") if more else (f"\u2713 {said}", "good")
 
 
 def summary(timeline: Timeline) -> str:

@@ -35,22 +35,20 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
   private TableProvider official;
 
   /** Which questions are asked, and how. */
-  public static String protocol() { return "3"; }
+  public static String protocol() { return "4"; }
 
   /** Makes a decider known under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
-    new Decider(name, ask).askSoon("hello", Map.of());
-    DECIDERS.put(name, new Decider(name, ask));
+    Decider made = new Decider(name, ask);
+    made.askSoon("hello", Map.of());
+    DECIDERS.put(name, made);
   }
+
+  /** Its streams keep it; there will be no others. */
+  public static void forget(String name) { DECIDERS.remove(name); }
 
   /** Fails if there is no decider of that name, or it does not answer; says if it is late. */
   public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
-
-  /** What safeconsumer called when it spoke the first protocol. */
-  public static void decideBy(BiFunction<String, Map<String, String>, String> python) {
-    throw new IllegalStateException("this session's safekafka jar is of a newer safeconsumer than "
-        + "the one that is installed: they must be of one version");
-  }
 
   @Override public String shortName() { return "safekafka"; }
   @Override public String keyPrefix() { return "safekafka"; } // spark.datasource.safekafka.*
@@ -277,13 +275,26 @@ public final class SafeKafkaProvider implements SessionConfigSupport, DataSource
       String held = ask("plan", "start", start.json(), "held");
       if (!held.equals("no") && !(limit instanceof ReadAllAvailable)) {
         // The limiter shares its quota among those with something to read: held ones have nothing.
-        String latest = json(feed.latestOffset(start, ReadLimit.allAvailable()));
+        String latest = json(officially(start, ReadLimit.allAvailable()));
         from = official.deserializeOffset(ask("share", "latest", latest, "from"));
       }
-      Offset end = feed.latestOffset(from, limit);
+      Offset end = officially(from, limit);
       about.put("latest", json(end == null ? null : feed.reportLatestOffset()));
       String decided = ask("freeze", "end", json(end), "end");
       return end == null ? null : official.deserializeOffset(decided); // null: no topics yet
+    }
+
+    /** The official source's plan; where it fails, a held topic that is gone is named first. */
+    private Offset officially(Offset from, ReadLimit limit) {
+      try {
+        return feed.latestOffset(from, limit);
+      } catch (Exception failed) {
+        try {
+          ask("failed", "why", failed.toString(), "verdict");
+        } catch (Undecided none) { // then its own words must do
+        }
+        throw failed;
+      }
     }
 
     private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }

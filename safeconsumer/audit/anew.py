@@ -1,0 +1,134 @@
+"""
+Tells a topic from one of the same name that was there before it was deleted.
+
+Journals have no id of a topic. But at an offset there is one record for as long as a
+topic lives, with one time; a log is written in the order of its offsets; and a producer
+is told of each record once. What contradicts that was written to another topic, and
+then offsets of the two cannot be compared.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
+
+from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.ownerships import Dated, Epoch
+from safeconsumer.audit.spans import Spans, merged
+
+OF_OFFSETS = ("S2", "S3", "S4", "S5", "S6", "L1", "W4", "W5", "W7")
+"""
+The checks that compare offsets.
+"""
+
+
+@frozen
+class Anew:
+    """
+    That a topic was made anew while it was read.
+
+    Attributes:
+        why: how that is known.
+        since: until then at least it was the old one, seconds since the epoch.
+    """
+
+    why: str
+    since: float
+
+
+class Dating:
+    """
+    Takes note of the times of records in one ownership.
+
+    Memory grows with starts and seeks: of what goes on only the last one is kept.
+    """
+
+    def __init__(self) -> None:
+        self._up_to = -1
+        self._starts = 0  # how many were known with the last that did not go on
+
+    def take(self, fact: Fact, known: list[Dated], position: int | None) -> None:
+        """
+        Take note of a delivery.
+
+        Args:
+            fact: that tells of it.
+            known: what was noted in its ownership, which is added to.
+            position: where its member stood before; None: nobody tells.
+        """
+        is_brokers = fact["written"] is not None
+        at = fact["written"] if is_brokers else fact["created"]
+        if at is None:
+            return
+        now = Dated(offset=fact["first"], at=at, is_brokers=is_brokers, seen=fact.at)
+        goes_on = self._up_to == fact["from"] == position
+        if goes_on and len(known) > self._starts:
+            known[-1] = now
+        else:
+            known.append(now)
+        if not goes_on:
+            self._starts = len(known)
+        self._up_to = fact["next"]
+
+
+def made_anew(
+    epochs: Sequence[Epoch], told: Iterable[Spans], skew: float
+) -> Anew | None:
+    """
+    Return how it is known that the topic was made anew; None if nothing shows it.
+
+    Args:
+        epochs: all ownerships.
+        told: what each producer was told of.
+        skew: seconds by which the clocks of two brokers may differ.
+    """
+    for spans in told:
+        if _is_twice(spans):
+            return Anew(_said("a producer was told of an offset twice"), 0.0)
+    dated = sorted(
+        (one for epoch in epochs for one in epoch.dated), key=lambda one: one.seen
+    )
+    found = [*_replaced(dated), *_out_of_order(dated, skew)]
+    if not found:
+        return None
+    old, new = min(found, key=lambda two: two[0].seen)
+    why = f"offset {new.offset} is of another record than those up to {old.offset} were"
+    return Anew(_said(why), old.seen)
+
+
+def _said(why: str) -> str:
+    return (
+        f"the topic was deleted and made again: {why}; give the journals of before and "
+        "after apart"
+    )
+
+
+def _is_twice(spans: Spans) -> bool:
+    end = -1
+    for start, next_ in spans:
+        if start < end:  # or told of in another order
+            whole = sum(b - a for a, b in spans)
+            return whole > sum(b - a for a, b in merged(spans))
+        end = next_
+    return False
+
+
+def _replaced(dated: Iterable[Dated]) -> Iterator[tuple[Dated, Dated]]:
+    known: dict[tuple[int, bool], Dated] = {}
+    for one in dated:
+        key = one.offset, one.is_brokers
+        before = known.get(key, one)
+        if before.at != one.at:
+            yield before, one
+        known[key] = one
+
+
+def _out_of_order(dated: Iterable[Dated], skew: float) -> Iterator[tuple[Dated, Dated]]:
+    latest: Dated | None = None
+    for one in sorted(
+        (one for one in dated if one.is_brokers), key=lambda one: one.offset
+    ):
+        if latest is not None and latest.at > one.at + skew:
+            # The one that was written later is of the new topic.
+            yield one, latest
+        if latest is None or one.at > latest.at:
+            latest = one
