@@ -66,6 +66,8 @@ if TYPE_CHECKING:
         Worker,
     )
 
+__version__ = "0.1.0"
+
 # Where each public name stands. It is imported when it is first asked for: pytest loads
 # our plugin, and with it this package, in every session of every project that has us
 # installed, and must not import kafka-python there.

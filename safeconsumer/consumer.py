@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafka import KafkaConsumer as UpstreamConsumer
-from kafka.consumer.fetcher import ConsumerRecord
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import compat, fork
 from safeconsumer._kafka.adopt import adopt
@@ -36,6 +35,7 @@ from safeconsumer._kafka.pausing.iteration import (
     refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import not_in_listener
+from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
@@ -299,7 +299,7 @@ class SafeConsumer(UpstreamConsumer):
             raise
         self._safe_facade.refuse_in_listener("next")
         with self._safe_iteration.alone(goes_on=is_wrapped):
-            return super().__next__()
+            return super().__next__()  # type: ignore[no-any-return]  # upstream's
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
         return self._safe_iteration.records()
@@ -598,7 +598,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         if self._closed:  # upstream leaves it as it was
             return self._safe_facade.assigned()
-        return set(self._safe_ledger.view().partitions())
+        # Upstream's values by now, though below the adapter they are but tuples.
+        return set(self._safe_ledger.view().partitions())  # type: ignore[arg-type]
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """

@@ -40,11 +40,13 @@ def explain_failed_import(
     Returns:
         The error to raise in place of ``error``; None if kafka-python is not why.
     """
+    is_kafkas = str(error.name).partition(".")[0] == "kafka"
+    if isinstance(error, ImportError) and not is_kafkas:
+        return None
     try:
         version = str(import_module("kafka").__version__)
     except (ImportError, AttributeError) as missing:
         return not_supported("what is installed as 'kafka'", str(missing))
-    is_kafkas = str(error.name).partition(".")[0] == "kafka"
-    if is_supported(version) and not (isinstance(error, ImportError) and is_kafkas):
+    if is_supported(version) and isinstance(error, AttributeError):
         return None
     return not_supported(f"kafka-python {version}", str(error))

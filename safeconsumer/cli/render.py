@@ -80,7 +80,7 @@ def finished(number: int, total: int, results: Sequence[Result]) -> Text:
     line = Text(f"[{number}/{total}] {results[0].scenario:{NAME_WIDTH}}", "bold")
     for result in results:
         line.append(f"  {CLIENTS[result.client].title}: ", "not bold")
-        line.append(f"{_outcome(result):22}", _style(result))
+        line.append(f"{_outcome(result):20}", _style(result))
     line.rstrip()
     return line
 

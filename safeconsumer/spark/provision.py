@@ -5,28 +5,21 @@ What a session needs besides pyspark: our shim, and Spark's own Kafka connector.
 import hashlib
 import logging
 import os
-import shutil
-import subprocess
-import tempfile
 import zipfile
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import platforms
+from safeconsumer.spark import compiling, platforms
 
 log = logging.getLogger("safeconsumer.spark")
 
 JARS_VARIABLE = "SAFECONSUMER_SPARK_JARS"
 
-_JVM = Path(__file__).with_name("jvm")
-_BUILT = _JVM / "safekafka.jar"
-_SOURCES = _JVM / "src" / "main"
+_BUILT = compiling.JVM / "safekafka.jar"
 _CONNECTOR = "spark-sql-kafka-0-10"
 _TOKENS = "spark-token-provider-kafka-0-10"
-_TIMEOUT = 120.0
 
 
 def packages() -> str:
@@ -106,9 +99,9 @@ def connector_jars(folder: Path) -> tuple[Path, ...]:
 
 def shim() -> Path:
     """
-    Return the shim's jar: the wheel's, or one compiled here against this Spark.
+    Return the shim's jar: the wheel's, or one compiled here.
 
-    Its classes are the same, whichever of the Sparks it was compiled against.
+    Its classes are the same for each Spark (:mod:`safeconsumer.spark.compiling`).
 
     A jar beside the sources that was built of others is left alone, and not used.
 
@@ -125,9 +118,9 @@ def _is_of_these_sources(jar: Path) -> bool:
     try:
         with zipfile.ZipFile(jar) as opened:
             same = all(
-                opened.read(file.relative_to(_SOURCES / "java").as_posix())
+                opened.read(file.relative_to(compiling.SOURCES / "java").as_posix())
                 == file.read_bytes()
-                for file in _java_files()
+                for file in compiling.java_files()
             )
     except (KeyError, OSError, zipfile.BadZipFile):
         same = False
@@ -139,44 +132,22 @@ def _is_of_these_sources(jar: Path) -> bool:
 def _compiled() -> Path:
     target = _cache() / f"safekafka-{_fingerprint()}.jar"
     if not target.exists():
-        javac = shutil.which("javac")
-        if javac is None:
+        try:
+            compiling.make_jar(target)
+        except compiling.CompileError as error:
             message = (
-                "the shim for Spark is not built, or of other sources: install a wheel "
-                "of safeconsumer, or put javac of a JDK 17 or newer into PATH"
+                "this safeconsumer has no jar of its shim for Spark, as it is a "
+                f"checkout, or a wheel that was built without javac; and {error}. "
+                "Install a wheel that has it, or put javac of a JDK "
+                f"{compiling.RELEASE} or newer into PATH"
             )
-            raise SparkSetupError(message)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            _compile(javac, Path(scratch), target)
+            raise SparkSetupError(message) from error
     return target
-
-
-def _compile(javac: str, scratch: Path, target: Path) -> None:
-    classes = scratch / "classes"
-    command = [javac, "--release", "17", "-proc:none", "-nowarn", "-d", str(classes)]
-    command += ["-cp", f"{platforms.spark_jars()}/*", *map(str, _java_files())]
-    done = subprocess.run(  # noqa: S603 - our own command line
-        command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-    )
-    if done.returncode:
-        message = (
-            f"the shim does not compile against Spark "
-            f"{platforms.spark_version().text}: {done.stderr.strip()[-2000:]}"
-        )
-        raise SparkSetupError(message)
-    shutil.copytree(_SOURCES / "resources", classes, dirs_exist_ok=True)
-    made = shutil.make_archive(str(scratch / "shim"), "zip", classes)
-    Path(made).replace(target)  # at once or not at all
-
-
-def _java_files() -> Iterator[Path]:
-    yield from sorted((_SOURCES / "java").rglob("*.java"))
 
 
 def _fingerprint() -> str:
     digest = hashlib.sha256()  # of no version: it is the same for each Spark
-    for file in _java_files():
+    for file in compiling.java_files():
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 

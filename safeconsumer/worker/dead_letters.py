@@ -558,6 +558,12 @@ def letters_of(
         sink = sink_of(dead_letter, group)
         return DeadLetters(sink, dead_letter.timeout, retry, emit)
     refuse_class(dead_letter, "dead_letter")
+    if isinstance(dead_letter, str):
+        message = (
+            f"dead_letter={dead_letter!r} lacks the producer that writes there: "
+            f"dead_letter=DeadLetter(KafkaProducer(...), {dead_letter!r})"
+        )
+        raise WorkerSettingError(message)
     check_callable(dead_letter, "dead_letter", "record", "failure")
     if is_async(dead_letter):
         why = (

@@ -104,7 +104,9 @@ def _why_no_image(client: "object") -> str | None:
 def _why_no_java() -> str | None:
     if shutil.which("java") is None:
         return "no java in PATH"
-    return None if jars.are_fetched() else "Kafka's jars are not fetched"
+    if jars.are_fetched():
+        return None
+    return "Kafka's jars are not fetched (python -m tests.brokers.jars does that)"
 
 
 _PROBES: dict[Kind, Callable[[], str | None]] = {

@@ -14,6 +14,13 @@ MARKERS = {
     "java_brokers": "starts brokers of its own as Java processes",
     "container_broker": "needs a broker in a container: it is frozen or killed",
 }
+# How what a test needs is got, where it is not the embedded broker.
+_JAVA = "python -m tests.brokers.jars fetches it for --kafka=java"
+_HOW = {
+    "real_broker": f"; {_JAVA}",
+    "java_brokers": f"; {_JAVA}",
+    "container_broker": "; .ci/brokers.sh prepares a Docker engine for --kafka=docker",
+}
 _FITTING = {
     "any_broker": frozenset(Kind),
     "embedded_suffices": frozenset(Kind),
@@ -45,7 +52,7 @@ def apply(items: list[pytest.Item], choice: Choice) -> None:
         _check_marked(item, names)
         for name in names:
             if choice.kind not in _FITTING[name]:
-                why = f"{MARKERS[name]}; this one is {choice.kind} ({choice.reason})"
+                why = f"{MARKERS[name]}, not {choice.kind}{_HOW.get(name, '')}"
                 item.add_marker(pytest.mark.skip(reason=why))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import safeconsumer
 from safeconsumer.cli.errors import Status
 
 SECONDS = 60
@@ -235,3 +236,16 @@ def read_all(terminal: int) -> str:
             break
         written += chunk
     return written.decode()
+
+
+def test_it_runs_as_a_module() -> None:
+    """Where its script is not in PATH; its version is the package's."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "safeconsumer", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == f"safeconsumer, version {safeconsumer.__version__}\n"

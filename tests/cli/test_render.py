@@ -5,6 +5,8 @@ Results as a table, as lines and as JSON.
 import io
 import json
 
+import pytest
+from attrs import evolve
 from rich.console import Console, RenderableType
 
 from safeconsumer.cli import panels, render
@@ -13,6 +15,7 @@ from safeconsumer.testing.scenarios import (
     Failure,
     PartitionView,
     Progress,
+    Scenario,
     State,
 )
 from tests.cli.results import as_known, result, scenario
@@ -65,6 +68,17 @@ def test_one_line_tells_how_a_scenario_ended() -> None:
 
     expected = "[2/8] moved-away KafkaConsumer: 7 leaked SafeConsumer: ok"
     assert expected == " ".join(line.plain.split())
+
+
+@pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)
+def test_that_line_fits_80_columns(one: Scenario) -> None:
+    """Also with two failures, and with as many scenarios as there are."""
+    stock, safe = as_known(one.name)
+    counts = evolve(stock.counts, while_paused=120, missing=0, duplicated=12)
+    line = render.finished(
+        len(SCENARIOS), len(SCENARIOS), [evolve(stock, counts=counts), safe]
+    )
+    assert len(line.plain) <= NARROW
 
 
 def test_the_document_says_what_the_table_says() -> None:

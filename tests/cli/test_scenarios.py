@@ -23,7 +23,7 @@ from safeconsumer.testing.scenarios import (
     play,
     play_side_by_side,
 )
-from tests.cli.results import scenario
+from tests.cli.results import result, scenario
 
 pytestmark = pytest.mark.any_broker
 
@@ -108,6 +108,38 @@ def test_a_play_that_was_disturbed_is_played_once_more(kafka_broker: Broker) -> 
     told = [one.step for one in seen if "played again" in one.step]
     why = "RuntimeError: thrown out of the group"
     assert told == [f"played again, the first time ended early: {why}"]
+
+
+@pytest.mark.embedded_broker
+def test_an_eviction_by_a_busy_machine_is_not_held_against_a_client(
+    kafka_broker: Any,  # noqa: ANN401 - the embedded one
+) -> None:
+    """It is said, and played again; what comes twice by Kafka's rules is no failure."""
+    evicted: list[str] = []
+
+    def report(progress: Progress) -> None:
+        if progress.step.startswith("all paused; the other") and not evicted:
+            evicted.append(progress.step)
+            kafka_broker.fail("Heartbeat", "UNKNOWN_MEMBER_ID", 2)
+        if "played again" in progress.step:
+            evicted.append(progress.step)
+
+    setting = Setting(broker=kafka_broker, report=report)
+    result = play(scenario("moved-away"), SAFE, setting)
+    kafka_broker.clear_faults()
+
+    assert (result.error, result.failures, result.is_evicted) == (None, (), False)
+    _, why = evicted
+    assert "thrown out of its group: this machine was too busy" in why
+
+
+def test_an_evicted_member_may_deliver_twice_and_never_what_is_paused() -> None:
+    """A hold outlasts a membership."""
+    failed = result("moved-away", "safe", Failure.DUPLICATED, error="thrown out")
+    leaked = result("moved-away", "safe", Failure.LEAKED, error="thrown out")
+    assert evolve(failed, is_evicted=True).failures == ()
+    assert evolve(leaked, is_evicted=True).failures == (Failure.LEAKED,)
+    assert failed.failures == (Failure.DUPLICATED,)
 
 
 def test_partitions_that_are_never_gained_are_lost(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import safeconsumer
+from safeconsumer.cli.errors import Status
 
 PROGRAM = """
 import sys
@@ -92,3 +93,30 @@ def test_an_import_that_fails_for_another_reason_stays_as_it_is(
     monkeypatch.delitem(vars(safeconsumer), "Hold", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"holds\.hold"):
         _ = safeconsumer.Hold
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pause", "x"]])
+def test_the_command_says_it_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
+    """
+    No traceback of whichever name it misses first; only the list needs no Kafka.
+    """
+    _fake(tmp_path, "2.3.3", TWO)
+    ours = str(Path(safeconsumer.__file__).parents[1])
+    path = f"import sys; sys.path[:0] = {[str(tmp_path), ours]!r}"
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
+        [
+            *(sys.executable, "-c"),
+            f"{path}; from safeconsumer.cli.main import main; main()",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if arguments == ["--help"]:
+        assert (done.returncode, done.stderr) == (0, "")
+        return
+    assert done.returncode == Status.USAGE
+    assert done.stderr.startswith("safeconsumer: kafka-python 2.3.3 is not supported")
+    assert done.stderr.count("\n") == 1

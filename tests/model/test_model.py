@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from kafka.future import Future
 
+from tests.chance import is_repeatable
 from tests.model.machine import Model
 from tests.model.mutants import PLANTED
 from tests.model.subject import StockSubject
@@ -107,7 +108,7 @@ def test_every_history_keeps_what_is_promised(
         ),
     )
     print(dict(machine.steps), dict(sorted(machine.sights.items())))  # noqa: T201 - pytest -s shows it
-    if not asked or asked >= HISTORIES:
+    if is_repeatable() and (not asked or asked >= HISTORIES):
         assert WORTH_SEEING - set(machine.sights) == set()
 
 

@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         msg = f"{REQUIRE_VARIABLE}=real and pyspark is installed, but {missing}"
         raise pytest.UsageError(msg)
     for item in marked:
-        item.add_marker(pytest.mark.skip(reason=f"{_MEANING}; {missing}"))
+        item.add_marker(pytest.mark.skip(reason=missing))
 
 
 def _missing() -> str | None:
@@ -65,5 +65,5 @@ def _missing() -> str | None:
     if shutil.which("java") is None:
         return "no java in PATH"
     if not connector.folder().is_dir():
-        return "the connector is not fetched: python -m tests.spark.connector"
+        return "no connector for Spark: python -m tests.spark.connector fetches it"
     return None

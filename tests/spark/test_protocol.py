@@ -17,7 +17,7 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import Controller, provision
+from safeconsumer.spark import Controller, compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.session import _SHIM, _static
 from tests.spark.lake import LIMIT, Lake, metrics, progress
@@ -169,11 +169,11 @@ def test_an_older_shim_is_refused_by_this_wheel(
     """
     Before anything can be read with it.
     """
-    shutil.copytree(provision._SOURCES / "resources", tmp_path / "resources")
+    shutil.copytree(compiling.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()
     source.write_text(OLD)
-    monkeypatch.setattr(provision, "_SOURCES", tmp_path)
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = provision._compiled()
     done = subprocess.run(  # noqa: S603 - our own command line

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from safeconsumer import spark as safe
 from safeconsumer.cli.archive import archive
 from safeconsumer.errors import SparkSetupError
-from safeconsumer.spark import platforms, provision
+from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.session import register
 from tests.spark.lake import Lake
 
@@ -178,20 +178,22 @@ def test_a_connector_of_another_spark(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spark_420")
 def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    A source checkout without a JDK says what to install.
+    A checkout, or a wheel that was built so, says it, and what to install.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
-    with pytest.raises(SparkSetupError, match=r"put javac of a JDK 17"):
+    with pytest.raises(
+        SparkSetupError, match=r"built without javac; .* put javac of a JDK 17"
+    ):
         provision.shim()
 
 
 def with_jar(path: Path, text: bytes | None) -> Path:
     jar = path / "safekafka.jar"
     with zipfile.ZipFile(jar, "w") as made:
-        for file in provision._java_files():
-            name = file.relative_to(provision._SOURCES / "java").as_posix()
+        for file in compiling.java_files():
+            name = file.relative_to(compiling.SOURCES / "java").as_posix()
             made.writestr(name, file.read_bytes() if text is None else text)
     return jar
 
@@ -236,7 +238,7 @@ def test_the_shim_stays_small() -> None:
 
     What each part of it is for stands in design/0063, "Size".
     """
-    files = provision._java_files()
+    files = compiling.java_files()
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 370
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import choice
+from tests.brokers import choice, markers
 from tests.brokers.choice import BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, Kind
 
 
@@ -81,7 +81,8 @@ def test_java_is_chosen_with_java_and_its_jars_only(
     java = tmp_path / "java"
     java.touch()
     java.chmod(0o755)
-    assert "jars are not fetched" in choice.choose("auto").reason
+    reason = choice.choose("auto").reason
+    assert "jars are not fetched (python -m tests.brokers.jars does" in reason
     machine.setattr(choice.jars, "are_fetched", lambda: True)
     assert choice.choose("auto").kind is Kind.JAVA
 
@@ -93,3 +94,21 @@ def test_a_kind_can_be_had_by_name(machine: pytest.MonkeyPatch, kind: Kind) -> N
     """
     machine.setenv(BOOTSTRAP_VARIABLE, "kafka:9092")
     assert choice.choose(str(kind)).kind is kind
+
+
+@pytest.mark.parametrize("name", ["real_broker", "java_brokers", "container_broker"])
+def test_a_skip_says_in_a_line_how_to_have_it_run(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """
+    Every skipped test has such a line, so it must be short.
+    """
+    item = pytest.Function.from_parent(
+        request.node.parent, name="some", callobj=lambda: None
+    )
+    item.add_marker(name)
+    markers.apply([item], choice.Choice(choice.Kind.EMBEDDED, "x" * 200))
+    (mark,) = item.iter_markers("skip")
+    reason = mark.kwargs["reason"]
+    assert len(reason) <= 130
+    assert "python -m tests.brokers.jars" in reason or ".ci/brokers.sh" in reason

@@ -152,12 +152,21 @@ def ask(consumer: SafeConsumer) -> None:
 
 def read(consumer: SafeConsumer) -> None:
     """
-    Read records: upstream's class, which is untyped.
+    Read records: their fields have types, but what deserializers make is theirs.
     """
     for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
-        use(tp.topic, [record.value for record in records])
-    for record in consumer:
-        use(record.offset)
+        assert_type(tp.topic, str)
+        assert_type(tp.partition, int)
+        for record in records:
+            assert_type(record.offset, int)
+            assert_type(record.headers, Sequence[tuple[str, bytes | None]])
+            assert_type(record.value, Any)
+            record.key.whatever()
+            as_handled: Record[bytes | None, bytes | None] = record
+            use(as_handled, record.checksum, record._asdict())
+            use(record.ofset)  # type: ignore[attr-defined]  # a mistake is seen
+    for one in consumer:
+        use(one.offset)
     consumer.commit()
     consumer.commit({TP: None}, timeout_ms=5)
     consumer.assign([TP])

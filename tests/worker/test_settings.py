@@ -156,7 +156,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"rate": True}, "above 0"),
         ({}, {"topic_concurrency": {"@all": 1}}, "per topic"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
-        ({}, {"dead_letter": "topic"}, "dead_letter must be callable"),
+        ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
         ({}, {"dead_letter": only_one}, "called with .record, failure."),
         ({}, {"dead_letter": DeadLetter}, "the class DeadLetter"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),

@@ -8,12 +8,12 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
-from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.errors import ConcurrentPollError
 from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer._kafka.structs import ConsumerRecord
 
 # A poll of an iteration that gates what it gains ends after this long: nobody could
 # pause it meanwhile, and the gates open when it ends.

@@ -37,6 +37,7 @@ class Scenario:
         safe_code: the same with SafeConsumer.
         stock_failure: how the stock client is known to fail in it.
         play: plays it on a stage.
+        evicts: whether a member loses its membership in it on purpose.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Scenario:
     safe_code: str
     stock_failure: Failure
     play: Callable[[Stage], None]
+    evicts: bool = False
 
 
 _PAUSE_ASSIGNED = "pause(*assignment())"
@@ -80,6 +82,7 @@ SCENARIOS = (
         safe_code=_PAUSE_ASSIGNED,
         stock_failure=Failure.LEAKED,
         play=lost_membership,
+        evicts=True,
     ),
     Scenario(
         name="topic-pause",

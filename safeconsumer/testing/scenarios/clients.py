@@ -26,6 +26,7 @@ class Client:
         make: makes a consumer from topics and kafka-python's configs.
         pause: pauses a level, in the way a program would with this client.
         resume: ends that pause.
+        tells: whether it takes hooks, and so says when it lost its membership.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Client:
     make: Callable[..., KafkaConsumer]
     pause: Callable[[KafkaConsumer, Level], object]
     resume: Callable[[KafkaConsumer, Level], object]
+    tells: bool = False
 
 
 def covers(level: Level, tp: TopicPartition) -> bool:
@@ -45,7 +47,7 @@ def covers(level: Level, tp: TopicPartition) -> bool:
 
 
 def _make_safe(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - kafka-python's keys and types
-    # No hooks: log lines would run through the live view.
+    # No lines: they would run through the live view.
     return SafeConsumer(*topics, log=False, **configs)
 
 
@@ -84,4 +86,5 @@ SAFE = Client(
     make=_make_safe,
     pause=_pause_level,
     resume=_resume_level,
+    tells=True,
 )

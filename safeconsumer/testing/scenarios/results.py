@@ -97,7 +97,10 @@ class Result:
         client: the client's name.
         counts: what became of the records, as far as the scenario came.
         seconds: how long it took.
-        error: why the scenario could not be played to its end, or None.
+        error: why the scenario could not be played to its end, or why its end says
+            nothing, or None.
+        is_evicted: whether the group threw a member out that did nothing to deserve
+            it: then records may come twice by Kafka's own rules.
     """
 
     scenario: str
@@ -105,6 +108,7 @@ class Result:
     counts: Counts
     seconds: float
     error: str | None = None
+    is_evicted: bool = False
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -114,7 +118,7 @@ class Result:
         found = {
             Failure.LEAKED: self.counts.while_paused,
             Failure.LOST: 0 if self.error else self.counts.missing,
-            Failure.DUPLICATED: self.counts.duplicated,
+            Failure.DUPLICATED: 0 if self.is_evicted else self.counts.duplicated,
         }
         return tuple(failure for failure, count in found.items() if count)
 
@@ -123,6 +127,18 @@ class CannotPlayError(Exception):
     """
     What a scenario waits for did not happen in time; the message says what it was.
     """
+
+
+class EvictedError(CannotPlayError):
+    """
+    The group threw a member out that did nothing to deserve it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "thrown out of its group: this machine was too busy to send heartbeats "
+            "in time, so what came twice says nothing"
+        )
 
 
 class CancelledError(Exception):

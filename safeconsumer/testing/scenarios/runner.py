@@ -11,6 +11,7 @@ from safeconsumer.testing.scenarios.clients import Client
 from safeconsumer.testing.scenarios.results import (
     CancelledError,
     CannotPlayError,
+    EvictedError,
     Progress,
     Result,
 )
@@ -41,10 +42,16 @@ def play(scenario: Scenario, client: Client, setting: Setting) -> Result:
 def _play_once(scenario: Scenario, client: Client, setting: Setting) -> Result:
     began = time.monotonic()
     error = None
+    is_evicted = False
     tally = Tally()
     try:
         with Stage(scenario.name, client, setting, tally) as stage:
-            scenario.play(stage)
+            try:
+                scenario.play(stage)
+            finally:
+                is_evicted = stage.is_evicted and not scenario.evicts
+            if is_evicted:
+                raise EvictedError  # noqa: TRY301 - what is waited for may be in vain, too
     except CancelledError:
         raise
     except CannotPlayError as caught:
@@ -58,6 +65,7 @@ def _play_once(scenario: Scenario, client: Client, setting: Setting) -> Result:
         counts=tally.counts(),
         seconds=round(seconds, 1),
         error=error,
+        is_evicted=is_evicted,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 from attrs import field, frozen
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from safeconsumer.events import Event, RebalanceCompleted
 from safeconsumer.testing.clients import Broker, Clients
 from safeconsumer.testing.scenarios.clients import Client
 from safeconsumer.testing.scenarios.results import (
@@ -73,6 +74,8 @@ class Stage:
         tally: the referee.
         prefix: what the names of its topics and its group begin with.
         partitions: of all its topics.
+        is_evicted: whether a consumer here has learnt that it lost its membership; of
+            clients that tell.
 
     Thread rules: one thread plays.
     """
@@ -91,6 +94,7 @@ class Stage:
         self._closing = ExitStack()
         self._closing.callback(self._clients.close)
         self.partitions: tuple[TopicPartition, ...] = ()
+        self.is_evicted = False
 
     def __enter__(self) -> Self:
         return self
@@ -187,10 +191,16 @@ class Stage:
         Make a consumer, of this stage's group or of none.
         """
         group = self.prefix + "group" if is_member else None
+        if self.client.tells and make is self.client.make:
+            configs["hooks"] = [self._hear]
         consumer: KafkaConsumer = self._clients.consumer(make, group=group, **configs)
         if self._setting.watch is not None:
             self._closing.callback(self._setting.watch(consumer))
         return consumer
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RebalanceCompleted) and event.lost:
+            self.is_evicted = True
 
     def member_config(self) -> dict[str, Any]:
         """

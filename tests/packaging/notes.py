@@ -1,0 +1,50 @@
+"""
+Prints what CHANGELOG.md says of a release: ``... v1.2.3``; fails if it is not one.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import safeconsumer
+
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+
+
+class NotReadyError(Exception):
+    """
+    Tag, version and changelog do not agree; the message says in what.
+    """
+
+
+def notes(tag: str, version: str, changelog: str) -> str:
+    """
+    Return the changelog's section of the version that the tag names.
+
+    Raises:
+        NotReadyError: it is another version, or has no section with a date, or the
+            section says nothing.
+    """
+    if tag != f"v{version}":
+        message = f"the tag is {tag}, safeconsumer.__version__ is {version}"
+        raise NotReadyError(message)
+    heading = rf"^## {re.escape(version)}, (.*)\n((?:(?!## ).*\n?)*)"
+    found = re.search(heading, changelog, re.MULTILINE)
+    if found is None:
+        message = f"CHANGELOG.md has no line '## {version}, YYYY-MM-DD'"
+        raise NotReadyError(message)
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", found[1]):
+        message = f"CHANGELOG.md says of {version}: {found[1]}; it needs the date"
+        raise NotReadyError(message)
+    if not found[2].strip():
+        message = f"CHANGELOG.md says nothing of {version}"
+        raise NotReadyError(message)
+    return found[2].strip()
+
+
+if __name__ == "__main__":
+    try:
+        said = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
+    except NotReadyError as error:
+        sys.exit(str(error))
+    sys.stdout.write(said + "\n")

@@ -1,0 +1,135 @@
+"""
+What a build makes: which files, and what an index shows of it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JAR = "safeconsumer/spark/jvm/safekafka.jar"
+needs_javac = pytest.mark.skipif(
+    shutil.which("javac") is None, reason="needs javac of a JDK 17 or newer"
+)
+
+
+def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
+    """
+    Return what was built and what was said.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
+        cwd=ROOT,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.iterdir()
+    return built, done.stdout + done.stderr
+
+
+def files_below(name: str) -> set[str]:
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (one for one in opened.namelist() if one.endswith("/METADATA"))
+        return message_from_bytes(opened.read(name))
+
+
+def package_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        names = set(opened.namelist())
+    return {name for name in names if ".dist-info/" not in name}
+
+
+@needs_javac
+def test_a_wheel_has_the_package_and_the_shim(tmp_path: Path) -> None:
+    """
+    Every file of it, no test, no cache, and the jar that nobody built by hand.
+    """
+    wheel, _ = build(tmp_path, "wheel")
+    assert package_in(wheel) == files_below("safeconsumer") | {JAR}
+    with zipfile.ZipFile(wheel) as opened, opened.open(JAR) as inner:
+        jar = zipfile.ZipFile(inner).namelist()
+    assert "safeconsumer/spark/SafeKafkaProvider.class" in jar
+    services = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+    assert services in jar
+    assert not (ROOT / JAR).exists()
+
+
+@pytest.mark.parametrize("why", ["there is no javac", "failed: "])
+def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
+    """
+    It is built all the same, and the build says what it lacks and why.
+    """
+    path = tmp_path / "bin"
+    path.mkdir()
+    if "failed" in why:
+        (path / "javac").write_text("#!/bin/sh\nexit 2\n")
+        (path / "javac").chmod(0o700)
+    wheel, said = build(tmp_path / "dist", "wheel", PATH=str(path))
+    assert package_in(wheel) == files_below("safeconsumer")
+    assert why in said
+    assert "this wheel is without the shim for Spark" in said
+
+
+def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
+    """
+    Every file of the package and of the tests, and no cache.
+    """
+    sdist, _ = build(tmp_path, "sdist")
+    with tarfile.open(sdist) as opened:
+        names = {one.name.partition("/")[2] for one in opened.getmembers()}
+    needed = {"hatch_build.py", "pyproject.toml", "LICENSE", "README.md", "PKG-INFO"}
+    needed |= {"CHANGELOG.md", "CONTRIBUTING.md"}
+    folders = "safeconsumer", "tests", "design", ".ci", ".github"
+    assert names - {".gitignore"} == needed.union(*map(files_below, folders))
+
+
+def test_an_index_page_has_addresses_and_links_that_work(tmp_path: Path) -> None:
+    """
+    Where the repository's address is known: a build in GitHub Actions.
+    """
+    environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
+    wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
+    metadata = metadata_of(wheel)
+    home = "https://github.com/someone/safeconsumer"
+    assert f"Source, {home}" in metadata.get_all("Project-URL", [])
+    readme = metadata.get_payload()
+    assert re.findall(r"\]\((?!https://|#)[^)]*\)", readme) == []
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", readme)
+    assert all(one.startswith(f"{home}/raw/c0ffee/design/") for one in pictures)
+    assert len(pictures) == README_PICTURES
+    assert f"]({home}/blob/c0ffee/design/README.md)" in readme
+
+
+README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
+
+
+def test_nobody_makes_an_address_up(tmp_path: Path) -> None:
+    """
+    Elsewhere there are none, and the README is the file's text.
+    """
+    wheel, _ = build(tmp_path, "wheel", PATH="")
+    metadata = metadata_of(wheel)
+    assert metadata.get_all("Project-URL") is None
+    text = (ROOT / "README.md").read_text("utf-8").rstrip("\n")
+    assert str(metadata.get_payload()).rstrip("\n") == text

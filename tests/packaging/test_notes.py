@@ -1,0 +1,52 @@
+"""
+A release is what its tag, its version and the changelog say it is.
+"""
+
+import re
+
+import pytest
+
+import safeconsumer
+from tests.packaging.notes import CHANGELOG, NotReadyError, notes
+
+TEXT = (
+    "# Changelog\n\n## 1.3.0, unreleased\n\n- b\n\n## 1.2.0, 2027-01-09\n\n- a\n- c\n"
+)
+
+
+def test_the_notes_are_one_versions() -> None:
+    """
+    Neither the heading nor what follows.
+    """
+    assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "text", "said"),
+    [
+        ("v1.2.1", "1.2.0", TEXT, "tag is v1.2.1, .* is 1.2.0"),
+        ("1.2.0", "1.2.0", TEXT, "the tag is 1.2.0"),
+        ("v1.3.0", "1.3.0", TEXT, "unreleased; it needs the date"),
+        ("v2.0.0", "2.0.0", TEXT, "no line '## 2.0.0"),
+        ("v1.2.0", "1.2.0", "## 1.2.0, 2027-01-09\n\n## 1.1.0, x\n- a", "says nothing"),
+    ],
+)
+def test_what_is_no_release_is_refused(
+    tag: str, version: str, text: str, said: str
+) -> None:
+    """
+    Before anything is built.
+    """
+    with pytest.raises(NotReadyError, match=said):
+        notes(tag, version, text)
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    """
+    With its date, or as what is not released yet.
+    """
+    found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    version = re.escape(safeconsumer.__version__)
+    form = rf"## {version}, (unreleased|\d{{4}}-\d\d-\d\d)"
+    assert re.fullmatch(form, found[0])

@@ -1,0 +1,50 @@
+"""
+Tries a wheel that is installed by itself: ``... WHEEL PYTHON``.
+
+PYTHON is of the environment with nothing but the wheel. The broker of README's example
+runs here, where the extra ``demo`` is.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from safeconsumer.testing import EmbeddedBroker
+
+README = Path(__file__).parents[2] / "README.md"
+JAR = "safeconsumer/spark/jvm/safekafka.jar"
+ADDRESS = "localhost:9092"
+LIMIT = 60.0
+
+
+def example() -> str:
+    """
+    README's first example.
+    """
+    found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    assert ADDRESS in found[1]
+    return found[1]
+
+
+def main(wheel: str, python: str) -> None:
+    """
+    Fail with what is wrong.
+    """
+    if JAR not in zipfile.ZipFile(wheel).namelist():
+        sys.exit(f"{wheel} is without {JAR}: see what the build said")
+    where = "import safeconsumer as s; print(s.__file__)"
+    with tempfile.TemporaryDirectory() as elsewhere, EmbeddedBroker() as broker:
+        broker.create_topic("orders", partitions=4)
+        for code in (where, example().replace(ADDRESS, broker.bootstrap)):
+            subprocess.run(  # noqa: S603 - our own command line
+                [python, "-I", "-c", code], check=True, timeout=LIMIT, cwd=elsewhere
+            )
+    sys.stdout.write("README's example runs from the wheel\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
