@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
@@ -251,7 +252,12 @@ def row_of(served: Served, group: str) -> dict[str, Any]:
     """
     Return what the console says of a group; nothing while it knows none.
     """
-    rows = served.get("groups")["groups"]
+    with served.client() as client:
+        answer = client.get("/api/v1/groups")
+    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        return {}  # it has not read the topics to their end yet, and says so
+    assert answer.status_code == HTTPStatus.OK, answer.text
+    rows = answer.json()["groups"]
     found: list[dict[str, Any]] = [one for one in rows if one["group"] == group]
     return found[0] if found else {}
 
